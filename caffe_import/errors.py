@@ -1,0 +1,67 @@
+"""Errors of the importer: a user's mistake in a file, said once, with place, finding and remedy.
+
+CaffeImportError            base; whatever a Caffe file can have wrong
+  PrototxtError             text or binary that does not parse, or a field value that is not allowed
+  NetError                  a net that parses but cannot be built: wiring, shapes, unknown layer types
+  WeightsError              a weights, state or mean file that does not fit the net
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class CaffeImportError(ValueError):
+    """A Caffe file that cannot be used; ``str(error)`` is the whole message for the user."""
+
+
+class PrototxtError(CaffeImportError):
+    """A prototxt that does not parse or holds a value that is not allowed.
+
+    Attributes:
+        path: The file, as the user gave it.
+        line: 1-based line, 0 where no single place is to blame.
+        column: 1-based column, 0 likewise.
+        allowed: What would have been accepted, may be empty.
+    """
+
+    def __init__(
+        self, message: str, *, path: str = "", line: int = 0, column: int = 0, allowed: Iterable[str] = ()
+    ) -> None:
+        """Keep the fields; ``message`` is the whole text for the user."""
+        super().__init__(message)
+        self.path = path
+        self.line = line
+        self.column = column
+        self.allowed = tuple(allowed)
+
+
+class NetError(CaffeImportError):
+    """A net that parses but cannot be built.
+
+    Attributes:
+        layer: Name of the layer to blame, empty if none.
+    """
+
+    def __init__(self, message: str, *, layer: str = "") -> None:
+        """Keep the layer's name; ``message`` is the whole text for the user."""
+        super().__init__(message)
+        self.layer = layer
+
+
+class WeightsError(CaffeImportError):
+    """A weights, solver-state or mean file that is damaged or belongs to another net."""
+
+
+def did_you_mean(found: str, allowed: Iterable[str]) -> str:
+    """Return ``'; did you mean "x"?'`` for the nearest allowed word, or an empty string.
+
+    Example:
+        >>> did_you_mean("Convolutoin", ["Convolution", "ReLU"])
+        '; did you mean "Convolution"?'
+        >>> did_you_mean("zzz", ["Convolution"])
+        ''
+    """
+    near = get_close_matches(found, list(allowed), n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""

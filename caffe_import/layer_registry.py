@@ -1,0 +1,166 @@
+"""What each Caffe layer type means: options, output shapes, parameter blobs. One decorated function per type.
+
+A layer type is one function in ``layers/<type>.py``::
+
+    @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
+    def define_pooling(request: LayerRequest) -> LayerDefinition: ...
+
+and, mirrored, one emitter in ``tf_graph/<type>.py``. Nothing here computes a value.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Literal
+
+from caffe_import.errors import NetError, did_you_mean
+from caffe_import.proto import caffe_pb2
+
+Shape = tuple[int, ...]
+Phase = Literal["TRAIN", "TEST"]
+BlobKind = Literal["weight", "statistic"]
+SampleShapes = Callable[[caffe_pb2.LayerParameter], tuple[Shape, ...]]
+"""Shapes of one sample of a data layer's tops, in the order of its tops, without the batch axis and
+before any crop, e.g. ``((3, 32, 32), ())`` for an image and its label. The owner of the data knows them."""
+
+
+@dataclass(frozen=True)
+class LayerRequest:
+    """One layer as the net asks for it. ``message`` is shared: read it, never write it.
+
+    Attributes:
+        message: The layer's own message, after upgrades.
+        phase: The phase the net is built for.
+        bottom_shapes: Caffe shapes (N, C, H, W or any rank) of the bottoms, in order.
+        sample_shapes: Knows the data layers' samples; None where the net has no data (see ``SampleShapes``).
+    """
+
+    message: caffe_pb2.LayerParameter
+    phase: Phase
+    bottom_shapes: tuple[Shape, ...]
+    sample_shapes: SampleShapes | None = None
+
+    def refuse(self, finding: str) -> NetError:
+        """Return the error to raise: ``layer "name" (Type): finding``."""
+        return NetError(f'layer "{self.message.name}" ({self.message.type}): {finding}', layer=self.message.name)
+
+
+@dataclass(frozen=True)
+class BlobSpec:
+    """One parameter blob that a layer owns, before names, multipliers and sharing are known.
+
+    Attributes:
+        shape: Caffe's shape and axis order (OIHW; (out, in)).
+        filler: How a fresh blob is filled. Caffe's default filler is constant 0.
+        kind: ``statistic`` blobs (BatchNorm's sums) take no gradient and are exchanged in their own way.
+    """
+
+    shape: Shape
+    filler: caffe_pb2.FillerParameter = field(default_factory=caffe_pb2.FillerParameter)
+    kind: BlobKind = "weight"
+
+
+@dataclass(frozen=True)
+class LayerDefinition:
+    """What a layer type makes of a request.
+
+    Attributes:
+        top_shapes: Caffe shapes of the tops, one per top of the message (Softmax-like optional tops included).
+        blobs: Parameter blobs in Caffe's order (weights before bias).
+        options: The type's own frozen dataclass with every option resolved; the emitter reads only this.
+        flops: Multiply-adds of one forward pass over the batch, times two; 0 where they do not count.
+        notes: Traps worth a line in the preflight report.
+        default_loss_weight: 1 for loss layers: Caffe gives the first top of a loss this weight.
+        is_data: True for a layer whose tops are fed from outside the net (Data, Input, ...).
+        state_shapes: Named tensors that live from one forward pass to the next (recurrent h and c).
+    """
+
+    top_shapes: tuple[Shape, ...]
+    blobs: tuple[BlobSpec, ...] = ()
+    options: object = None
+    flops: int = 0
+    notes: tuple[str, ...] = ()
+    default_loss_weight: float = 0.0
+    is_data: bool = False
+    state_shapes: Mapping[str, Shape] = field(default_factory=dict)
+
+
+DefineLayer = Callable[[LayerRequest], LayerDefinition]
+
+
+@dataclass(frozen=True)
+class LayerType:
+    """A registered type: its definition and how many bottoms and tops it takes (None: no upper bound).
+
+    ``differentiable_bottoms`` False means Caffe never sends a gradient to any bottom (Accuracy, ArgMax).
+    ``label_bottoms`` are positions that take no gradient (a loss layer's label is bottom 1).
+    ``in_place`` says whether a top may carry its bottom's name.
+    """
+
+    name: str
+    define: DefineLayer
+    bottoms: tuple[int, int | None]
+    tops: tuple[int, int | None]
+    differentiable_bottoms: bool = True
+    label_bottoms: tuple[int, ...] = ()
+    in_place: bool = False
+
+
+_TYPES: dict[str, LayerType] = {}
+
+
+def layer_type(
+    name: str,
+    *,
+    bottoms: tuple[int, int | None],
+    tops: tuple[int, int | None],
+    differentiable_bottoms: bool = True,
+    label_bottoms: tuple[int, ...] = (),
+    in_place: bool = False,
+) -> Callable[[DefineLayer], DefineLayer]:
+    """Register the decorated function as the definition of layer type ``name``.
+
+    Raises:
+        ValueError: The name is already registered (a second registration is always a mistake).
+    """
+
+    def register(define: DefineLayer) -> DefineLayer:
+        known = _TYPES.get(name)
+        if known is not None and known.define is not define:
+            msg = f'layer type "{name}" is registered twice: {known.define.__module__} and {define.__module__}'
+            raise ValueError(msg)
+        _TYPES[name] = LayerType(name, define, bottoms, tops, differentiable_bottoms, label_bottoms, in_place)
+        return define
+
+    return register
+
+
+@cache
+def _load_layers() -> None:
+    package = import_module("caffe_import.layers")
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"caffe_import.layers.{module.name}")
+
+
+def registered_types() -> Mapping[str, LayerType]:
+    """Return every known layer type by name, sorted; loads ``caffe_import.layers`` first."""
+    _load_layers()
+    return dict(sorted(_TYPES.items()))
+
+
+def find_layer_type(name: str, *, layer: str) -> LayerType:
+    """Return the registered type.
+
+    Raises:
+        NetError: No such type; the message lists the known ones and the nearest.
+    """
+    _load_layers()
+    if name not in _TYPES:
+        known = ", ".join(sorted(_TYPES))
+        msg = f'layer "{layer}": no importer for layer type "{name}"; known: {known}{did_you_mean(name, _TYPES)}'
+        raise NetError(msg, layer=layer)
+    return _TYPES[name]

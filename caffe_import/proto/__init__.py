@@ -1,0 +1,1 @@
+"""Caffe's messages: caffe.proto and the module generated from it."""

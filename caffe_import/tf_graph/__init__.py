@@ -1,0 +1,1 @@
+"""How TensorFlow computes a net: a pure function over one float32 vector, without a ``tf.Variable``."""

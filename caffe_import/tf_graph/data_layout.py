@@ -1,0 +1,66 @@
+"""The one place where axis orders change: Caffe's (N, C, H, W) and TensorFlow's CPU-fast (N, H, W, C).
+
+A ``Blob`` is a tensor that can be had in either order. An emitter takes the order that its kernel wants and
+returns the order that it has; consecutive layers of the same order then cost no transposition.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+NCHW_TO_NHWC = (0, 2, 3, 1)
+NHWC_TO_NCHW = (0, 3, 1, 2)
+OIHW_TO_HWIO = (2, 3, 1, 0)
+HWIO_TO_OIHW = (3, 2, 0, 1)
+
+
+class Blob:
+    """A tensor of Caffe shape ``shape``; rank 4 also has a channels-last form. Conversions are made once.
+
+    Not thread-safe while a graph is traced (tracing is single-threaded).
+    """
+
+    __slots__ = ("_caffe", "_channels_last")
+
+    def __init__(self, caffe: tf.Tensor | None, channels_last: tf.Tensor | None = None) -> None:
+        """Hold one form or both; use ``from_caffe`` and ``from_channels_last``."""
+        self._caffe = caffe
+        self._channels_last = channels_last
+
+    @classmethod
+    def from_caffe(cls, tensor: tf.Tensor) -> Blob:
+        """Wrap a tensor in Caffe's axis order, any rank."""
+        return cls(tensor)
+
+    @classmethod
+    def from_channels_last(cls, tensor: tf.Tensor) -> Blob:
+        """Wrap a rank-4 tensor in (N, H, W, C) order."""
+        return cls(None, tensor)
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Is the channels-last form the one at hand (so that element-wise layers keep it)?"""
+        return self._channels_last is not None
+
+    @property
+    def caffe(self) -> tf.Tensor:
+        """The tensor in Caffe's axis order."""
+        if self._caffe is None:
+            self._caffe = tf.transpose(self._channels_last, NHWC_TO_NCHW)
+        return self._caffe
+
+    @property
+    def channels_last(self) -> tf.Tensor:
+        """The tensor in (N, H, W, C) order; only for rank 4."""
+        if self._channels_last is None:
+            self._channels_last = tf.transpose(self._caffe, NCHW_TO_NHWC)
+        return self._channels_last
+
+    @property
+    def at_hand(self) -> tf.Tensor:
+        """The form that costs nothing now, for element-wise work; pair it with ``like``."""
+        return self._channels_last if self._channels_last is not None else self._caffe
+
+    def like(self, tensor: tf.Tensor) -> Blob:
+        """Wrap the result of element-wise work on ``at_hand``: same axis order as this blob."""
+        return Blob.from_channels_last(tensor) if self._channels_last is not None else Blob.from_caffe(tensor)

@@ -1,0 +1,88 @@
+"""Registry of emitters: how TensorFlow computes a layer type. Mirrors ``layer_registry`` name for name.
+
+An emitter is a pure function while the graph is traced: no ``tf.Variable``, no Python state, no global seed.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+
+import tensorflow as tf
+
+from caffe_import.net_spec import LayerSpec
+from caffe_import.tf_graph.data_layout import Blob
+
+
+@dataclass(frozen=True)
+class EmitRequest:
+    """What an emitter gets.
+
+    Attributes:
+        layer: The layer; its resolved options are ``layer.definition.options``.
+        is_training: Is the net built for phase TRAIN?
+        bottoms: Input blobs, in order.
+        params: The layer's parameter blobs in Caffe's shape and order, float32.
+        seed: int32 tensor of shape (2,) for stateless random ops, different for every layer, step and pass.
+        state: The layer's own named tensors from the pass before.
+    """
+
+    layer: LayerSpec
+    is_training: bool
+    bottoms: Sequence[Blob]
+    params: Sequence[tf.Tensor]
+    seed: tf.Tensor
+    state: Mapping[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What an emitter returns.
+
+    Attributes:
+        tops: One blob per top.
+        param_updates: Blob index -> new value, for statistics that the forward pass itself moves (BatchNorm).
+        state: The layer's named tensors for the next pass.
+    """
+
+    tops: tuple[Blob, ...]
+    param_updates: Mapping[int, tf.Tensor] = field(default_factory=dict)
+    state: Mapping[str, tf.Tensor] = field(default_factory=dict)
+
+
+Emit = Callable[[EmitRequest], Emission]
+_EMITTERS: dict[str, Emit] = {}
+
+
+def emitter(type_name: str) -> Callable[[Emit], Emit]:
+    """Register the decorated function as the emitter of layer type ``type_name``.
+
+    Raises:
+        ValueError: The type already has an emitter.
+    """
+
+    def register(emit: Emit) -> Emit:
+        known = _EMITTERS.get(type_name)
+        if known is not None and known is not emit:
+            msg = f'layer type "{type_name}" has two emitters: {known.__module__} and {emit.__module__}'
+            raise ValueError(msg)
+        _EMITTERS[type_name] = emit
+        return emit
+
+    return register
+
+
+@cache
+def _load_emitters() -> None:
+    package = import_module("caffe_import.tf_graph")
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"caffe_import.tf_graph.{module.name}")
+
+
+def registered_emitters() -> Mapping[str, Emit]:
+    """Return every emitter by layer type, sorted; loads ``caffe_import.tf_graph`` first."""
+    _load_emitters()
+    return dict(sorted(_EMITTERS.items()))

@@ -1,0 +1,1 @@
+"""The pipeline around the importer: ingest, train, evaluate, export, and the operators and command that run them."""

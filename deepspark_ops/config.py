@@ -1,0 +1,221 @@
+"""Every option of every stage, declared once.
+
+The command line, the DAG's form (JSON schema) and the jobs read these models; nothing else declares a default.
+A field with ``json_schema_extra=FORM`` appears in the form of the DAG that runs its stage. Paths are stored as given;
+``resolve_against`` of the caller makes them absolute before a job sees them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deepspark_ops.errors import ConfigError
+
+FORM: dict[str, Any] = {"form": True}
+SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class StageConfig(BaseModel):
+    """What all stages share: frozen, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class CheckConfig(StageConfig):
+    """Read the solver and its nets and report what they need, before any cluster time is spent."""
+
+    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    overrides: str = Field(
+        "",
+        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
+    weights: Path | None = Field(
+        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    )
+    dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
+    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+
+
+class IngestConfig(StageConfig):
+    """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
+
+    source: Path = Field(
+        description="Training data: image list ('path label' lines), IDX images, a folder of CIFAR-10 binary batches"
+        " or a Caffe LMDB; inside a tar as ARCHIVE.tar.gz::MEMBER",
+        json_schema_extra=FORM,
+    )
+    test_source: Path | None = Field(
+        None, description="Test data of the same format; without it test_fraction is split off", json_schema_extra=FORM
+    )
+    test_fraction: Fraction = Field(
+        0.2,
+        description="Share of the source that becomes the test set, stratified by label, chosen by a stable hash;"
+        " unused with test_source",
+        json_schema_extra=FORM,
+    )
+    source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)
+    root_folder: Path | None = Field(
+        None,
+        description="Folder that the list's paths are relative to; default: the list's own",
+        json_schema_extra=FORM,
+    )
+    labels: Path | None = Field(None, description="IDX label file; default: beside the images, by its usual name")
+    class_names: Path | None = Field(
+        None, description="Text file with one class name per line, in label order", json_schema_extra=FORM
+    )
+    output: Path = Field(description="Dataset folder to write")
+    shard_format: Literal["lmdb", "hdf5"] = Field("lmdb", description="File format of shards", json_schema_extra=FORM)
+    encoded: bool = Field(False, description="Keep images compressed in the shards (LMDB only)", json_schema_extra=FORM)
+    resize_height: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
+    resize_width: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
+    gray: bool = Field(False, description="Read images as gray", json_schema_extra=FORM)
+    max_pixel: int = Field(
+        255,
+        ge=1,
+        le=255,
+        description="Largest pixel value of the source; scaled to 255 (digits8x8: 16)",
+        json_schema_extra=FORM,
+    )
+    shuffle: bool = Field(True, description="Store samples in a fixed random order", json_schema_extra=FORM)
+    seed: int = Field(1, ge=0, description="Decides the split and the order", json_schema_extra=FORM)
+    n_classes: int | None = Field(
+        None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
+    )
+    samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
+    max_rejected_fraction: Fraction = Field(
+        0.01, description="More bad records than this share fail the task", json_schema_extra=FORM
+    )
+    master: str = Field("local[*]", description="Spark master")
+
+    @model_validator(mode="after")
+    def _check(self) -> IngestConfig:
+        if (self.resize_height == 0) != (self.resize_width == 0):
+            msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
+            raise ValueError(msg)
+        if self.encoded and self.shard_format == "hdf5":
+            msg = "encoded=true: HDF5 shards hold decoded arrays; use shard_format=lmdb or encoded=false"
+            raise ValueError(msg)
+        return self
+
+
+class TrainConfig(StageConfig):
+    """Train a Caffe net with N workers that exchange parameters with a center."""
+
+    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    overrides: str = Field(
+        "",
+        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
+    dataset: Path | None = Field(
+        None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
+    )
+    run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
+    weights: Path | None = Field(
+        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    )
+    resume: Path | None = Field(
+        None, description="Caffe .solverstate to go on from (not together with weights)", json_schema_extra=FORM
+    )
+    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    strategy: str = Field("easgd", description="How workers and center meet", json_schema_extra=FORM)
+    comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        "auto",
+        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time",
+        json_schema_extra=FORM,
+    )
+    moving_rate: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None, description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers)", json_schema_extra=FORM
+    )
+    rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
+        "auto",
+        description="Multiplies base_lr; auto makes up for the strategy's progress per step (capped at 4), with warm-up",
+        json_schema_extra=FORM,
+    )
+    transport: Literal["auto", "shm", "socket"] = Field(
+        "auto", description="auto: shared memory for workers on the server's host, else sockets"
+    )
+    order: Literal["auto", "file", "shuffled"] = Field(
+        "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
+    )
+    threads_per_worker: int = Field(
+        1, ge=1, le=1_024, description="TensorFlow threads of each worker", json_schema_extra=FORM
+    )
+    worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
+    grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
+    exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
+    listen_address: str = Field("127.0.0.1", description="Address the exchange server listens on (explicit)")
+    listen_port: int = Field(0, ge=0, le=65_535, description="0: chosen by the system")
+    master: str = Field("local[*]", description="Spark master")
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainConfig:
+        if self.weights and self.resume:
+            msg = f"weights={self.weights} and resume={self.resume}: give one; a solverstate brings its own weights"
+            raise ValueError(msg)
+        return self
+
+
+class EvaluateConfig(StageConfig):
+    """Score a trained net on a dataset: top-1, top-5, loss, confusion matrix, per-class accuracy."""
+
+    run_dir: Path = Field(description="Run whose last snapshot is scored")
+    dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    split: Literal["train", "test"] = Field("test", description="Part of the dataset to score", json_schema_extra=FORM)
+    weights: Path | None = Field(
+        None, description="Score this .caffemodel with the run's net instead of its last snapshot"
+    )
+    output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
+    batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")
+
+
+class ExportConfig(StageConfig):
+    """Write the deliverable: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics, manifest."""
+
+    run_dir: Path = Field(description="Run to export")
+    output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")
+    weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
+    check_samples: int = Field(32, ge=1, le=10_000, description="Real samples on which the exported model must agree")
+
+
+class PromoteConfig(StageConfig):
+    """Put a bundle into production if it is better than the one there."""
+
+    models: Path = Field(Path("models"), description="Folder of models in production", json_schema_extra=FORM)
+    model: str = Field(
+        "model",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name of the model in production",
+        json_schema_extra=FORM,
+    )
+    metric: Literal["top1", "top5", "loss"] = Field("top1", description="What must be better", json_schema_extra=FORM)
+    min_gain: float = Field(0.0, ge=0.0, description="How much better, in the metric's unit", json_schema_extra=FORM)
+
+
+Config = TypeVar("Config", bound=StageConfig)
+
+
+def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
+    """Validate ``values`` as ``model``.
+
+    Raises:
+        ConfigError: One line per wrong field: name, finding, value.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            # Members of a union carry the member's tag in their place; the field is what the user wrote.
+            name = str(problem["loc"][0]) if problem["loc"] else model.__name__
+            finding = problem["msg"].removeprefix("Value error, ")
+            known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            value = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
+            lines.append(value + finding + known)
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from error

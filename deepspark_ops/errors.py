@@ -1,0 +1,38 @@
+"""Errors of the pipeline, by what the caller can do about them.
+
+    DeepSparkError              base
+      ConfigError               fix the input: an option, a path, a file's content
+      DataError                 fix or re-make the data: a shard, an image list, too many bad records
+      ExchangeUnavailable       retry: the server did not answer in time
+      ProtocolError             report: a peer sent what the protocol does not allow
+      TrainingFailed            the run itself failed: loss not finite, workers given up, nothing exchanged
+
+``str(error)`` is the whole message for the user: where, what was found, what is allowed, what to do.
+The command line prints it and exits with code 2, as it does for ``caffe_import.errors.CaffeImportError``.
+"""
+
+from __future__ import annotations
+
+
+class DeepSparkError(Exception):
+    """Anything that ends a stage with one clear message."""
+
+
+class ConfigError(DeepSparkError, ValueError):
+    """An option, a path or a file that the user can correct."""
+
+
+class DataError(DeepSparkError):
+    """Data that is missing, damaged or not what its manifest says."""
+
+
+class ExchangeUnavailable(DeepSparkError):
+    """The exchange server gave no answer in time; the caller may retry."""
+
+
+class ProtocolError(DeepSparkError):
+    """A peer sent something that the wire format does not allow, or could not prove who it is."""
+
+
+class TrainingFailed(DeepSparkError):
+    """Training cannot go on or ended without a result."""

@@ -1,0 +1,1 @@
+"""Scores of a trained net and the report drawn from them."""

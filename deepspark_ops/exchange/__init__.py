@@ -1,0 +1,1 @@
+"""Workers and center: strategies, grants, wire format, server, clients. Never TensorFlow."""

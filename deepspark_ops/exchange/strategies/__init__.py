@@ -1,0 +1,1 @@
+"""The arithmetic of each strategy in numpy, one file each."""

@@ -1,0 +1,1 @@
+"""The deliverable: a bundle that is checked by running it."""

@@ -1,0 +1,1 @@
+"""Thin Airflow operators, one per stage."""

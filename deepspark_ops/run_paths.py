@@ -1,0 +1,132 @@
+"""Every path of a run's folder and of a dataset's folder, and the one way to write a file: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """One run, one folder."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The TrainConfig of the run, JSON."""
+        return self.root / "config.json"
+
+    @property
+    def net(self) -> Path:
+        """The net as trained: upgraded, sources resolved."""
+        return self.root / "net.prototxt"
+
+    @property
+    def solver(self) -> Path:
+        """The solver as used: overrides applied, net replaced by ``net.prototxt``."""
+        return self.root / "solver.prototxt"
+
+    @property
+    def events(self) -> Path:
+        """One JSON object a line, appended while the run lives."""
+        return self.root / "events.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of TensorBoard event files."""
+        return self.root / "tensorboard"
+
+    @property
+    def snapshots(self) -> Path:
+        """Folder of ``<prefix>_iter_N.caffemodel``, ``.solverstate`` and ``.state.h5``."""
+        return self.root / "snapshots"
+
+    @property
+    def evaluation(self) -> Path:
+        """Folder of ``metrics.json`` and ``report.html``."""
+        return self.root / "evaluation"
+
+    @property
+    def bundle(self) -> Path:
+        """The exported bundle."""
+        return self.root / "bundle"
+
+    @property
+    def work(self) -> Path:
+        """Scratch of a live run (center file, Spark's local folders); nothing in it outlives the run."""
+        return self.root / "work"
+
+    def snapshot(self, prefix: str, iteration: int, suffix: str) -> Path:
+        """Path of one snapshot file; ``suffix`` is ``caffemodel``, ``solverstate`` or ``state.h5``."""
+        return self.snapshots / f"{prefix}_iter_{iteration}.{suffix}"
+
+    def snapshot_iterations(self) -> list[int]:
+        """Iterations of which the state.h5 stands here (written last), ascending."""
+        found = (re.search(r"_iter_(\d+)\.state\.h5$", p.name) for p in self.snapshots.glob("*_iter_*.state.h5"))
+        return sorted(int(match[1]) for match in found if match)
+
+
+@dataclass(frozen=True)
+class DatasetPaths:
+    """An ingested dataset: one folder per split, each valid on its own."""
+
+    root: Path
+
+    def split(self, name: str) -> Path:
+        """Folder of the split ``train`` or ``test``."""
+        return self.root / name
+
+    def manifest(self, split: str) -> Path:
+        """The split's ``dataset.json``; it is renamed into place last, so its presence is the commit."""
+        return self.root / split / "dataset.json"
+
+    def mean(self) -> Path:
+        """The training split's mean image."""
+        return self.root / "train" / "mean.binaryproto"
+
+
+@contextmanager
+def write_whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success sync it and rename it into place, else remove it.
+
+    The folder is made if needed. A reader sees the old file or the new one, never a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        sync_file(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write UTF-8 text by ``write_whole``."""
+    with write_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o644)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file's bytes to the disk."""
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's entries to the disk, so that a rename in it survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

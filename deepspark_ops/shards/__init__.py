@@ -1,0 +1,1 @@
+"""Caffe-readable shards and their manifest: write, read, verify."""

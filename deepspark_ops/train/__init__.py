@@ -1,0 +1,1 @@
+"""One worker loop, and the Spark job that runs N of them."""
