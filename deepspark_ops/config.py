@@ -134,7 +134,7 @@ class TrainConfig(StageConfig):
     )
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
         "auto",
-        description="Multiplies base_lr; auto makes up for the strategy's progress per step (capped at 4), with warm-up",
+        description="Multiplies base_lr; auto makes up for the progress per step (capped at 4), with warm-up",
         json_schema_extra=FORM,
     )
     transport: Literal["auto", "shm", "socket"] = Field(

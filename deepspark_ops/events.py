@@ -1,4 +1,4 @@
-"""Events of a run: one JSON object a line, versioned. The page, TensorBoard and the report are drawn from these alone."""
+"""Events of a run, one JSON object a line, versioned: page, TensorBoard and report are drawn from these alone."""
 
 from __future__ import annotations
 
