@@ -1,0 +1,234 @@
+"""Classification scores in plain numpy, batch by batch: top-k, loss, confusion matrix, per-class figures, mistakes.
+
+Nothing here knows nets or files. Ties are counted as Caffe counts them, so that top-1 equals the net's own
+Accuracy layer: accuracy_layer.cpp (BVLC Caffe 1.0) asks how many *other* classes score at least as much as the
+true one, hence a tie counts against the true class.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError
+
+Floats = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]
+
+SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
+"""Caffe's floor under the logarithm of a probability (kLOG_THRESHOLD, FLT_MIN), so one sample costs at most 87.34."""
+TOP_K = 5
+NORMAL_95 = 1.959964
+"""97.5 % quantile of the normal distribution: two-sided 95 %."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One sample whose prediction is wrong.
+
+    Attributes:
+        index: Position of the sample in the order it was read.
+        label: True class.
+        predicted: Class with the largest score among the others.
+        probability: The net's probability of ``predicted``, in [0, 1].
+        label_probability: Its probability of ``label``.
+    """
+
+    index: int
+    label: int
+    predicted: int
+    probability: float
+    label_probability: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a net scored on a set of samples.
+
+    Attributes:
+        n_samples: Samples that count.
+        n_ignored: Samples left out because they carry the net's ``ignore_label``.
+        top1: Share of samples whose true class has the largest score.
+        top5: Share of samples whose true class is among the five largest; None with five classes or fewer.
+        loss: Mean of -log(probability of the true class), natural logarithm, floored as Caffe does.
+        confusion: Counts, shape (n_classes, n_classes), int64: true class by row, predicted class by column.
+        mistakes: The wrong predictions that the net was surest of, surest first.
+    """
+
+    n_samples: int
+    n_ignored: int
+    top1: float
+    top5: float | None
+    loss: float
+    confusion: Counts
+    mistakes: tuple[Mistake, ...]
+
+
+class ScoreSum:
+    """Sums scores over batches. Not thread-safe.
+
+    Example:
+        >>> total = ScoreSum(n_classes=2, worst=1)
+        >>> total.add(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1]))
+        >>> scores = total.result()
+        >>> scores.top1, scores.confusion.tolist(), scores.mistakes[0].index
+        (0.5, [[1, 0], [1, 0]], 1)
+    """
+
+    def __init__(self, n_classes: int, *, worst: int = 0, ignore_label: int | None = None) -> None:
+        """Start at nothing.
+
+        Args:
+            n_classes: Length of a score vector.
+            worst: How many mistakes to keep.
+            ignore_label: Samples of this label do not count (Caffe's ``ignore_label``).
+        """
+        self._n_classes = n_classes
+        self._worst = worst
+        self._ignore_label = ignore_label
+        self._confusion = np.zeros((n_classes, n_classes), np.int64)
+        self._top5 = 0
+        self._loss = 0.0
+        self._n_read = 0
+        self._n_samples = 0
+        self._mistakes: list[tuple[float, int, Mistake]] = []
+
+    def add(self, probabilities: Floats, labels: npt.NDArray[np.generic]) -> None:
+        """Count the next batch.
+
+        Args:
+            probabilities: Shape (n, n_classes), each row a distribution; read only.
+            labels: Shape (n,), integers of any dtype (HDF5 labels are floats).
+
+        Raises:
+            DataError: A label outside [0, n_classes) or a probability that is not finite; says which sample.
+        """
+        first = self._n_read
+        self._n_read += len(labels)
+        whole = _whole_labels(labels, first)
+        counted = np.ones(len(whole), np.bool_) if self._ignore_label is None else whole != self._ignore_label
+        rows = np.flatnonzero(counted)
+        wide = probabilities[rows].astype(np.float64)
+        truth = whole[rows]
+        self._refuse_bad(wide, truth, first + rows)
+        if not len(rows):
+            return
+        true_probability, rank, predicted = _rank(wide, truth)
+        np.add.at(self._confusion, (truth, predicted), 1)
+        self._n_samples += len(rows)
+        self._top5 += int(np.count_nonzero(rank < TOP_K))
+        self._loss -= float(np.log(np.maximum(true_probability, SMALLEST_PROBABILITY)).sum())
+        for row in np.flatnonzero(rank):
+            self._keep_mistake(
+                Mistake(
+                    index=int(first + rows[row]),
+                    label=int(truth[row]),
+                    predicted=int(predicted[row]),
+                    probability=float(wide[row, predicted[row]]),
+                    label_probability=float(true_probability[row]),
+                )
+            )
+
+    def result(self) -> Scores:
+        """Return the scores of everything added so far.
+
+        Raises:
+            DataError: No sample counted.
+        """
+        if not self._n_samples:
+            msg = f"no sample to score: {self._n_read} read, all of ignore_label={self._ignore_label}"
+            raise DataError(msg)
+        n = self._n_samples
+        return Scores(
+            n_samples=n,
+            n_ignored=self._n_read - n,
+            top1=float(np.trace(self._confusion)) / n,
+            top5=self._top5 / n if self._n_classes > TOP_K else None,
+            loss=self._loss / n,
+            confusion=self._confusion.copy(),
+            mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
+        )
+
+    def _refuse_bad(self, probabilities: Floats, labels: Labels, indices: npt.NDArray[np.intp]) -> None:
+        outside = np.flatnonzero((labels < 0) | (labels >= self._n_classes))
+        if len(outside):
+            at = outside[0]
+            allowed = f"[0, {self._n_classes}), the classes that the net scores"
+            msg = f"sample {indices[at]}: label {labels[at]} outside {allowed}"
+            raise DataError(msg)
+        broken = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
+        if len(broken):
+            remedy = "the weights diverged, score an earlier snapshot"
+            msg = f"sample {indices[broken[0]]}: the net's scores are not finite; {remedy}"
+            raise DataError(msg)
+
+    def _keep_mistake(self, mistake: Mistake) -> None:
+        # A min-heap by (probability, -index): its head is the first to go; equal ones keep the earlier sample.
+        entry = (mistake.probability, -mistake.index, mistake)
+        if len(self._mistakes) < self._worst:
+            heapq.heappush(self._mistakes, entry)
+        elif self._worst:
+            heapq.heappushpop(self._mistakes, entry)
+
+
+def softmax(scores: Floats) -> npt.NDArray[np.float64]:
+    """Return the softmax over the last axis, computed in float64: exp(x - max) / sum.
+
+    Example:
+        >>> softmax(np.array([[0.0, np.log(3.0)]])).round(6).tolist()
+        [[0.25, 0.75]]
+    """
+    wide = scores.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    result: npt.NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
+    return result
+
+
+def accuracy_interval(accuracy: float, n_samples: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share counted on ``n_samples`` samples.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference" (1927): it stays inside [0, 1]
+    and is honest for shares near 1 and small sets, where the usual +-1.96 sigma is not.
+
+    Example:
+        >>> [round(bound, 3) for bound in accuracy_interval(0.98, 360)]
+        [0.96, 0.99]
+    """
+    z2 = NORMAL_95**2
+    centre = (accuracy + z2 / (2 * n_samples)) / (1 + z2 / n_samples)
+    half = (
+        NORMAL_95
+        / (1 + z2 / n_samples)
+        * math.sqrt(accuracy * (1 - accuracy) / n_samples + z2 / (4 * n_samples * n_samples))
+    )
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _whole_labels(labels: npt.NDArray[np.generic], first: int) -> Labels:
+    whole = labels.astype(np.int64)
+    uneven = np.flatnonzero(whole != labels)
+    if len(uneven):
+        at = uneven[0]
+        msg = f"sample {first + at}: label {labels[at]} is not a whole number; class labels are 0, 1, 2, ..."
+        raise DataError(msg)
+    return whole
+
+
+def _rank(probabilities: Floats, labels: Labels) -> tuple[Floats, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return, per row: the true class' probability, how many others reach it, and the predicted class.
+
+    The prediction is the true class only if nothing else reaches it, else the first of the largest others; so the
+    confusion matrix' diagonal adds up to top-1.
+    """
+    rows = np.arange(len(labels))
+    true_probability = probabilities[rows, labels]
+    others = probabilities.copy()
+    others[rows, labels] = -np.inf
+    rank = np.count_nonzero(others >= true_probability[:, None], axis=1)
+    predicted = np.where(rank == 0, labels, others.argmax(axis=1) if others.shape[1] > 1 else labels)
+    return true_probability, rank, predicted

@@ -1,0 +1,123 @@
+import math
+import re
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY, ScoreSum, accuracy_interval, softmax
+from tests.reference.slow_scores import slow_scores, slow_softmax
+
+
+def random_case(*, n, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    # Few distinct values, so that ties between classes occur in many rows.
+    logits = rng.integers(-3, 4, size=(n, n_classes)).astype(np.float32)
+    return softmax(logits), rng.integers(0, n_classes, size=n)
+
+
+@pytest.mark.parametrize(("n", "n_classes", "batch"), [(97, 10, 97), (97, 10, 8), (40, 3, 7), (64, 30, 64), (5, 2, 1)])
+@pytest.mark.parametrize("ignore_label", [None, 1])
+def test_sum_over_batches_equals_slow_loop(n, n_classes, batch, ignore_label):
+    probabilities, labels = random_case(n=n, n_classes=n_classes, seed=n + batch)
+    total = ScoreSum(n_classes, worst=n, ignore_label=ignore_label)
+    for start in range(0, n, batch):
+        total.add(probabilities[start : start + batch], labels[start : start + batch])
+    scores = total.result()
+
+    expected = slow_scores(probabilities.tolist(), labels.tolist(), ignore_label)
+    assert scores.top1 == pytest.approx(expected["top1"], abs=1e-12)
+    assert scores.top5 == (pytest.approx(expected["top5"], abs=1e-12) if n_classes > 5 else None)
+    assert scores.loss == pytest.approx(expected["loss"], rel=1e-12)
+    assert scores.confusion.tolist() == expected["confusion"]
+    found = [(m.index, m.label, m.predicted, m.probability) for m in scores.mistakes]
+    assert found == expected["mistakes"]
+    assert scores.n_samples + scores.n_ignored == n
+
+
+def test_confusion_has_true_class_by_row():
+    total = ScoreSum(3)
+    total.add(np.array([[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]), np.array([0, 0]))
+    assert total.result().confusion.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0]]
+
+
+def test_tie_counts_against_true_class():
+    total = ScoreSum(3, worst=1)
+    total.add(np.array([[0.4, 0.4, 0.2]]), np.array([0]))
+    scores = total.result()
+    assert scores.top1 == 0
+    assert scores.mistakes[0].predicted == 1
+
+
+def test_worst_keeps_surest_and_earlier_of_equals():
+    total = ScoreSum(2, worst=2)
+    total.add(np.array([[0.4, 0.6], [0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.zeros(4, np.int64))
+    assert [mistake.index for mistake in total.result().mistakes] == [1, 2]
+
+
+def test_worst_zero_keeps_none():
+    total = ScoreSum(2)
+    total.add(np.array([[0.4, 0.6]]), np.array([0]))
+    assert total.result().mistakes == ()
+
+
+def test_loss_is_floored_as_caffe_does():
+    total = ScoreSum(2)
+    total.add(np.array([[0.0, 1.0]]), np.array([0]))
+    assert total.result().loss == pytest.approx(-math.log(SMALLEST_PROBABILITY), rel=1e-12)
+    assert total.result().loss == pytest.approx(87.33655, rel=1e-6)
+
+
+def test_softmax_equals_slow_loop_and_survives_large_scores():
+    rows = np.array([[1000.0, 999.0, -1000.0], [0.5, 0.25, -3.0]])
+    np.testing.assert_allclose(softmax(rows), [slow_softmax(row) for row in rows.tolist()], rtol=1e-12)
+
+
+def test_float_labels_of_hdf5_count_as_whole_numbers():
+    total = ScoreSum(2)
+    total.add(np.array([[0.4, 0.6]]), np.array([1.0], np.float32))
+    assert total.result().top1 == 1
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "message"),
+    [
+        ([[0.5, 0.5], [0.1, 0.9]], [1, 2], "sample 5: label 2 outside [0, 2), the classes that the net scores"),
+        ([[0.5, 0.5]], [-1], "sample 4: label -1 outside [0, 2), the classes that the net scores"),
+        ([[0.5, 0.5]], [0.5], "sample 4: label 0.5 is not a whole number; class labels are 0, 1, 2, ..."),
+        (
+            [[np.nan, 0.5]],
+            [0],
+            "sample 4: the net's scores are not finite; the weights diverged, score an earlier snapshot",
+        ),
+    ],
+)
+def test_bad_sample_is_named(probabilities, labels, message):
+    total = ScoreSum(2)
+    total.add(np.full((4, 2), 0.5), np.zeros(4, np.int64))
+    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+        total.add(np.array(probabilities), np.array(labels))
+
+
+def test_nothing_to_score_is_an_error():
+    total = ScoreSum(2, ignore_label=1)
+    total.add(np.array([[0.5, 0.5]]), np.array([1]))
+    with pytest.raises(DataError, match=r"^no sample to score: 1 read, all of ignore_label=1$"):
+        total.result()
+
+
+def test_interval_is_wilsons():
+    # Solve |share - p| = z sqrt(p (1 - p) / n) for p by bisection: Wilson's bounds are its two roots.
+    share, n, z = 0.9, 50, 1.959964
+
+    def root(low, high, sign):
+        for _ in range(200):
+            middle = (low + high) / 2
+            inside = abs(share - middle) < z * math.sqrt(middle * (1 - middle) / n)
+            low, high = (low, middle) if inside == (sign < 0) else (middle, high)
+        return low
+
+    lower, upper = accuracy_interval(share, n)
+    assert lower == pytest.approx(root(0.0, share, -1), abs=1e-9)
+    assert upper == pytest.approx(root(share, 1.0, 1), abs=1e-9)
+    assert accuracy_interval(1.0, 10)[1] == pytest.approx(1.0, abs=1e-12)
