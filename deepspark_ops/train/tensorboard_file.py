@@ -1,0 +1,141 @@
+"""TensorBoard event files without TensorFlow: scalars drawn from the run's events, written by the driver alone.
+
+The format is TFRecord (length, masked CRC-32C of the length, payload, masked CRC-32C of the payload) around the
+``tensorflow.Event`` message, of which five fields are needed; they are written here by hand so that the driver
+never imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from deepspark_ops.events import Event
+
+_CASTAGNOLI_REFLECTED = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+_LOSS_TAGS = ("loss", "learning_rate", "images_per_s", "distance", "staleness", "compute_s", "data_s", "exchange_s")
+
+
+class TensorBoardFile:
+    """Appends scalars to one new event file. Not thread-safe; close it or use it in a ``with`` block."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create ``folder`` if needed and open a new file in it; files of earlier tries of the run stay."""
+        folder.mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        self._file = (folder / f"events.out.tfevents.{int(now * 1e6):016d}.deepspark").open("wb")
+        self._file.write(record(double_field(1, now) + bytes_field(3, b"brain.Event:2")))
+        self._file.flush()
+
+    def __enter__(self) -> TensorBoardFile:
+        """Return the open file."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def add(self, event: Event) -> None:
+        """Append the scalars of one event (see ``scalars_of``) at its clock; an event without any adds nothing."""
+        scalars = scalars_of(event)
+        if not scalars:
+            return
+        values = b"".join(
+            bytes_field(1, bytes_field(1, tag.encode()) + float_field(2, value)) for tag, value in scalars.items()
+        )
+        self._file.write(record(double_field(1, event.time) + varint_field(2, event.clock) + bytes_field(5, values)))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file; more than once is harmless."""
+        self._file.close()
+
+
+def scalars_of(event: Event) -> dict[str, float]:
+    """Return tag -> value of what an event draws, e.g. ``train/loss/worker_1``; empty for kinds without numbers."""
+    if event.kind == "loss":
+        found = _numbers({tag: event.data[tag] for tag in _LOSS_TAGS if tag in event.data})
+        return {f"train/{tag}/worker_{event.worker}": value for tag, value in found.items()}
+    if event.kind == "evaluation":
+        head = f"test_{event.data.get('test_net', 0)}"
+        hidden = ("test_net", "seconds")
+        return {f"{head}/{tag}": value for tag, value in _numbers(event.data).items() if tag not in hidden}
+    return {}
+
+
+def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(value) for key, value in data.items() if isinstance(value, int | float)}
+
+
+def record(payload: bytes) -> bytes:
+    """Return ``payload`` framed as one TFRecord."""
+    length = struct.pack("<Q", len(payload))
+    return length + struct.pack("<I", masked_crc(length)) + payload + struct.pack("<I", masked_crc(payload))
+
+
+def masked_crc(data: bytes) -> int:
+    """Return TFRecord's masked CRC-32C: rotated right by 15 bits plus a constant, modulo 2**32."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    """Return the CRC-32 with Castagnoli's polynomial (RFC 3720, appendix B.4).
+
+    Example:
+        >>> hex(crc32c(b"123456789"))
+        '0xe3069283'
+    """
+    table = _crc_table()
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (_CASTAGNOLI_REFLECTED if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+def varint(value: int) -> bytes:
+    """Return a non-negative integer as a protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """Return an integer field (wire type 0)."""
+    return varint(number << 3) + varint(value)
+
+
+def double_field(number: int, value: float) -> bytes:
+    """Return a double field (wire type 1)."""
+    return varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Return a bytes, string or message field (wire type 2)."""
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def float_field(number: int, value: float) -> bytes:
+    """Return a float field (wire type 5)."""
+    return varint(number << 3 | 5) + struct.pack("<f", value)
