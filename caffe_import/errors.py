@@ -4,6 +4,7 @@ CaffeImportError            base; whatever a Caffe file can have wrong
   PrototxtError             text or binary that does not parse, or a field value that is not allowed
   NetError                  a net that parses but cannot be built: wiring, shapes, unknown layer types
   WeightsError              a weights, state or mean file that does not fit the net
+  DataSourceError           a source that a data layer names: missing, damaged, or of another shape than asked for
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class NetError(CaffeImportError):
 
 class WeightsError(CaffeImportError):
     """A weights, solver-state or mean file that is damaged or belongs to another net."""
+
+
+class DataSourceError(CaffeImportError):
+    """Data that a layer reads (LMDB, HDF5, image list, one Datum): missing, damaged or of an unexpected shape."""
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:

@@ -1,0 +1,241 @@
+"""LevelDB's files, read only: manifest, tables, write-ahead log. Enough to list a database that nobody writes.
+
+Written from LevelDB's format documents (doc/log_format.md, doc/table_format.md, doc/impl.md). Checksums (CRC-32C) are
+not checked; lengths, magic numbers and types are.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow
+
+from caffe_import.errors import DataSourceError
+
+Bytes = bytes | memoryview
+_LOG_BLOCK_BYTES = 32_768
+_LOG_HEADER_BYTES = 7
+_TABLE_FOOTER_BYTES = 48
+_TABLE_MAGIC = 0xDB4775248B80FB57
+_SNAPPY = 1
+_VALUE = 1
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One key of a table: its value lies in the block at ``(offset, size)``, there the ``index``-th entry."""
+
+    user_key: bytes
+    sequence: int
+    is_value: bool
+    offset: int
+    size: int
+    index: int
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One write of a log: ``value`` is None for a deletion."""
+
+    user_key: bytes
+    sequence: int
+    value: bytes | None
+
+
+class Table:
+    """One sorted table (.ldb or .sst), memory-mapped. Not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file.
+
+        Raises:
+            DataSourceError: Missing, or no table.
+        """
+        self._path = path
+        try:
+            with path.open("rb") as handle:
+                self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            msg = f"{path}: table of the LevelDB is missing or empty"
+            raise DataSourceError(msg) from error
+        if len(self._map) < _TABLE_FOOTER_BYTES or struct.unpack("<Q", self._map[-8:])[0] != _TABLE_MAGIC:
+            self.close()
+            msg = f"{path}: not a LevelDB table, or cut short"
+            raise DataSourceError(msg)
+        self._cached: tuple[int, list[tuple[bytes, bytes]]] | None = None
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+    def entries(self) -> Iterator[TableEntry]:
+        """Yield every key in order; reads every block once."""
+        footer = self._map[-_TABLE_FOOTER_BYTES:]
+        _, _, at = _handle(footer, 0)
+        index_offset, index_size, _ = _handle(footer, at)
+        for _, handle in self._block(index_offset, index_size):
+            offset, size, _ = _handle(handle, 0)
+            for i, (key, _) in enumerate(self._block(offset, size)):
+                tail = struct.unpack("<Q", key[-8:])[0]
+                yield TableEntry(key[:-8], tail >> 8, (tail & 0xFF) == _VALUE, offset, size, i)
+
+    def value(self, entry: TableEntry) -> bytes:
+        """Return an entry's value; the block last read is kept."""
+        if self._cached is None or self._cached[0] != entry.offset:
+            self._cached = (entry.offset, list(self._block(entry.offset, entry.size)))
+        return self._cached[1][entry.index][1]
+
+    def _block(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) of one block; keys are stored as what differs from the key before."""
+        try:
+            block: bytes = self._map[offset : offset + size]
+            if self._map[offset + size] == _SNAPPY:
+                length, _ = _varint(block, 0)
+                block = pyarrow.decompress(block, decompressed_size=length, codec="snappy", asbytes=True)
+            (n_restarts,) = struct.unpack("<I", block[-4:])
+            stop, at, key = len(block) - 4 - 4 * n_restarts, 0, b""
+            while at < stop:
+                shared, at = _varint(block, at)
+                unshared, at = _varint(block, at)
+                length, at = _varint(block, at)
+                key = key[:shared] + block[at : at + unshared]
+                at += unshared
+                yield key, block[at : at + length]
+                at += length
+        except (IndexError, struct.error, OSError) as error:
+            msg = f"{self._path}: damaged block at byte {offset:,}"
+            raise DataSourceError(msg) from error
+
+
+def live_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the tables and logs that the manifest says are current.
+
+    Raises:
+        DataSourceError: No LevelDB there, or a damaged manifest.
+    """
+    try:
+        manifest = folder / (folder / "CURRENT").read_text(encoding="ascii").strip()
+        records = list(_log_records(manifest))
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{folder}: no LevelDB here: {error}"
+        raise DataSourceError(msg) from error
+    tables: set[int] = set()
+    first_log = 0
+    for record in records:
+        first_log = _apply_edit(record, tables, first_log, manifest)
+    logs = sorted(path for path in folder.glob("*.log") if path.stem.isdigit() and int(path.stem) >= first_log)
+    return [_table_path(folder, number) for number in sorted(tables)], logs
+
+
+def log_entries(path: Path) -> Iterator[LogEntry]:
+    """Yield the writes of one log, oldest first.
+
+    Raises:
+        DataSourceError: The log is damaged.
+    """
+    for record in _log_records(path):
+        try:
+            sequence, count = struct.unpack("<QI", record[:12])
+            at = 12
+            for i in range(count):
+                kind = record[at]
+                key, at = _text(record, at + 1)
+                value = None
+                if kind == _VALUE:
+                    value, at = _text(record, at)
+                yield LogEntry(key, sequence + i, value)
+        except (IndexError, struct.error) as error:
+            msg = f"{path}: damaged log of the LevelDB"
+            raise DataSourceError(msg) from error
+
+
+def _table_path(folder: Path, number: int) -> Path:
+    old = folder / f"{number:06d}.sst"
+    return old if old.exists() else folder / f"{number:06d}.ldb"
+
+
+def _apply_edit(record: bytes, tables: set[int], first_log: int, manifest: Path) -> int:
+    """Apply one VersionEdit to the set of live tables; return the first live log's number."""
+    at = 0
+    try:
+        while at < len(record):
+            tag, at = _varint(record, at)
+            if tag == 1:  # comparator
+                _, at = _text(record, at)
+            elif tag in (2, 3, 4, 9):  # log, next file, last sequence, previous log
+                number, at = _varint(record, at)
+                first_log = number if tag == 2 else first_log
+            elif tag == 5:  # compaction pointer
+                _, at = _varint(record, at)
+                _, at = _text(record, at)
+            elif tag in (6, 7):  # deleted file, new file
+                at = _apply_file(record, at, tables, is_new=tag == 7)
+            else:
+                msg = f"{manifest}: tag {tag} is unknown; this reader knows LevelDB up to 1.23"
+                raise DataSourceError(msg)
+    except IndexError as error:
+        msg = f"{manifest}: damaged manifest of the LevelDB"
+        raise DataSourceError(msg) from error
+    return first_log
+
+
+def _apply_file(record: bytes, at: int, tables: set[int], *, is_new: bool) -> int:
+    _, at = _varint(record, at)  # level
+    number, at = _varint(record, at)
+    if not is_new:
+        tables.discard(number)
+        return at
+    tables.add(number)
+    _, at = _varint(record, at)  # size
+    for _ in range(2):  # smallest and largest key
+        _, at = _text(record, at)
+    return at
+
+
+def _log_records(path: Path) -> Iterator[bytes]:
+    """Yield the records of a log file; a record may be cut into fragments over blocks of 32 KiB."""
+    content = path.read_bytes()
+    at, parts = 0, b""
+    while at + _LOG_HEADER_BYTES <= len(content):
+        left = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
+        if left < _LOG_HEADER_BYTES:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
+        if kind == 0:  # the rest of a preallocated block
+            at += left
+            continue
+        at += _LOG_HEADER_BYTES
+        parts += content[at : at + length]
+        at += length
+        if kind in (1, 4):  # full, last
+            yield parts
+            parts = b""
+
+
+def _varint(data: Bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _text(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _varint(data, at)
+    if at + length > len(data):
+        raise IndexError(at)
+    return data[at : at + length], at + length
+
+
+def _handle(data: Bytes, at: int) -> tuple[int, int, int]:
+    offset, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return offset, size, at
