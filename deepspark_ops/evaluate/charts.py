@@ -1,0 +1,295 @@
+"""Static charts as inline SVG text: lines over the clock, and a confusion matrix. Colours come from the page's CSS.
+
+No scripts: a point or cell explains itself by its ``<title>``, which browsers show when the pointer rests on it.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Point = tuple[float, float]
+
+MAX_POINTS = 240
+"""More points than this on one line are averaged in bins; the page stays small and the line readable."""
+MAX_TITLED_POINTS = 120
+MAX_NUMBERED_CLASSES = 30
+MAX_VECTOR_CLASSES = 60
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        name: Shown in the legend; empty for none.
+        points: (x, y), ascending in x, finite.
+        style: CSS class of the line, e.g. ``line-0``; further classes may follow after a blank.
+        has_marks: Draw a dot, with its values as title, at every point.
+    """
+
+    name: str
+    points: Sequence[Point]
+    style: str
+    has_marks: bool = False
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+    pixels_low: float
+    pixels_high: float
+    is_log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = (math.log10(self.low), math.log10(self.high)) if self.is_log else (self.low, self.high)
+        value = math.log10(value) if self.is_log else value
+        return self.pixels_low + (value - low) / (high - low) * (self.pixels_high - self.pixels_low)
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    label: str,
+    x_label: str,
+    y_format: Callable[[float], str],
+    width: int = 520,
+    height: int = 250,
+    wants_log: bool = False,
+) -> str:
+    """Return an ``<svg>`` of the lines.
+
+    Args:
+        lines: At least one line with at least one point.
+        label: What the chart shows, for screen readers.
+        x_label: Name of the x axis, with unit.
+        y_format: Text of a y value, on the axis and in titles.
+        width: In CSS pixels of the view box; the page scales it.
+        height: Likewise.
+        wants_log: Use a logarithmic y axis if all values are positive and span more than a factor of 20.
+    """
+    lines = [Line(line.name, thin_out(line.points), line.style, line.has_marks) for line in lines]
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points]
+    is_log = wants_log and min(ys) > 0 and max(ys) > 20 * min(ys)
+    y_ticks = log_ticks(min(ys), max(ys)) if is_log else nice_ticks(min(ys), max(ys), 5)
+    x_ticks = [tick for tick in nice_ticks(min(xs), max(xs), 6) if min(xs) <= tick <= max(xs)]
+    right = width - 20.0
+    margin_left = 14 + 6.6 * max(len(y_format(tick)) for tick in y_ticks)
+    bottom = height - 40.0
+    x_scale = _Scale(min(xs), max(max(xs), min(xs) + 1e-9), margin_left, right)
+    y_scale = _Scale(min(*ys, *y_ticks), max(*ys, *y_ticks), bottom, 12.0, is_log)
+    parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
+    for tick in y_ticks:
+        y = y_scale(tick)
+        parts.append(f'<line class="grid" x1="{margin_left:.1f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(
+            f'<text class="tick" x="{margin_left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{y_format(tick)}</text>'
+        )
+    parts += [
+        f'<text class="tick" x="{x_scale(tick):.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{grouped(tick)}</text>'
+        for tick in x_ticks
+    ]
+    middle = (margin_left + right) / 2
+    parts.append(f'<text class="axis" x="{middle:.1f}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>')
+    for line in lines:
+        parts += _draw(line, x_scale, y_scale, y_format)
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[float], str]) -> list[str]:
+    places = [(x_scale(x), y_scale(y)) for x, y in line.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    title = f"<title>{escape(line.name)}</title>" if line.name else ""
+    drawn = [f'<polyline class="line {line.style}" points="{path}">{title}</polyline>']
+    if line.has_marks:
+        step = max(1, len(places) // MAX_TITLED_POINTS)
+        for (x, y), (clock, value) in list(zip(places, line.points, strict=True))[::step]:
+            text = escape(f"{line.name} at {grouped(clock)}: {y_format(value)}")
+            place = f'cx="{x:.1f}" cy="{y:.1f}"'
+            drawn.append(f'<circle class="mark {line.style}" {place} r="2.6"><title>{text}</title></circle>')
+    return drawn
+
+
+def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> str:
+    """Return the confusion matrix as a picture: right predictions in one colour, wrong ones in another.
+
+    A cell's strength is the square root of its share of the row, so that a few mistakes among a thousand samples
+    are still seen. Up to ``MAX_VECTOR_CLASSES`` classes it is an SVG with a title per cell, with more an image.
+
+    Args:
+        confusion: Counts, shape (n, n), true class by row, predicted class by column.
+        names: One per class.
+    """
+    support = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    strength = np.sqrt(confusion / support)
+    if len(confusion) > MAX_VECTOR_CLASSES:
+        return _confusion_image(strength)
+    n = len(confusion)
+    cell = max(13.0, min(46.0, 620.0 / n))
+    shown = [name if len(name) <= 16 else name[:15] + "…" for name in names]
+    margin_left = 40 + 6.8 * max(len(name) for name in shown)
+    turned = max(len(name) for name in shown) * 6.8 > cell
+    margin_top = 30 + (6.8 * max(len(name) for name in shown) * 0.72 if turned else 14)
+    right = 24 + (6.8 * len(shown[-1]) * 0.72 if turned else 0)
+    width, height = margin_left + n * cell + right, margin_top + n * cell + 10
+    parts = [
+        f'<svg class="confusion" viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
+        'aria-label="Confusion matrix, true class by row, predicted class by column">',
+        f'<text class="axis" x="{margin_left + n * cell / 2:.1f}" y="12" text-anchor="middle">predicted</text>',
+        f'<text class="axis" transform="translate(11 {margin_top + n * cell / 2:.1f}) rotate(-90)" '
+        'text-anchor="middle">true</text>',
+    ]
+    for at, name in enumerate(shown):
+        middle = (at + 0.5) * cell
+        parts.append(
+            f'<text class="tick" x="{margin_left - 8:.1f}" y="{margin_top + middle + 3.5:.1f}" '
+            f'text-anchor="end">{escape(name)}</text>'
+        )
+        place = f"translate({margin_left + middle:.1f} {margin_top - 7:.1f})"
+        turn, anchor = (" rotate(-45)", "start") if turned else ("", "middle")
+        parts.append(f'<text class="tick" transform="{place}{turn}" text-anchor="{anchor}">{escape(name)}</text>')
+    for row, column in np.ndindex(n, n):
+        parts.append(
+            _cell(
+                int(confusion[row, column]),
+                float(strength[row, column]),
+                (margin_left + column * cell, margin_top + row * cell, cell),
+                is_right=row == column,
+                has_number=n <= MAX_NUMBERED_CLASSES,
+                title=f"true {names[row]}, predicted {names[column]}: {confusion[row, column]} of {support[row, 0]}",
+            )
+        )
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _cell(
+    count: int,
+    strength: float,
+    place: tuple[float, float, float],
+    *,
+    is_right: bool,
+    has_number: bool,
+    title: str,
+) -> str:
+    x, y, size = place
+    side = size - 2
+    kind = "right" if is_right else "wrong"
+    box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{side:.1f}" height="{side:.1f}" rx="2.5"'
+    drawn = f'<rect class="cell" {box}/>'
+    if count:
+        opacity = f"{0.12 + 0.88 * strength:.2f}"
+        drawn += f'<rect class="{kind}" {box} fill-opacity="{opacity}"/>'
+        if has_number:
+            over = " over" if strength > 0.6 else ""
+            font = min(13.0, size * 0.62 - 0.9 * max(0, len(str(count)) - 3))
+            drawn += (
+                f'<text class="count{over}" x="{x + size / 2:.1f}" y="{y + size / 2 + font * 0.36:.1f}" '
+                f'font-size="{font:.1f}" text-anchor="middle">{count}</text>'
+            )
+    return f"<g>{drawn}<title>{escape(title)}</title></g>"
+
+
+def _confusion_image(strength: npt.NDArray[np.float64]) -> str:
+    """Return a PNG with an alpha channel, so that it sits on a light and on a dark page."""
+    n = len(strength)
+    pixels = np.zeros((n, n, 4), np.uint8)  # BGRA, as OpenCV writes it
+    pixels[..., :3] = (60, 90, 214)
+    pixels[np.arange(n), np.arange(n), :3] = (190, 120, 40)
+    pixels[..., 3] = np.rint(255 * strength).astype(np.uint8)
+    factor = max(1, 720 // n)
+    pixels = np.repeat(np.repeat(pixels, factor, axis=0), factor, axis=1)
+    return (
+        f'<img class="confusion" alt="Confusion matrix of {n} classes, true class by row, predicted class by column" '
+        f'src="{data_uri(pixels)}">'
+    )
+
+
+def data_uri(pixels: npt.NDArray[np.uint8], *, is_photo: bool = False) -> str:
+    """Return an image as a ``data:`` address.
+
+    Args:
+        pixels: (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
+        is_photo: JPEG instead of PNG.
+    """
+    suffix, mime = (".jpg", "jpeg") if is_photo else (".png", "png")
+    written, encoded = cv2.imencode(suffix, pixels)
+    assert written, "OpenCV encodes every uint8 image of one, three or four channels"
+    return f"data:image/{mime};base64,{base64.b64encode(encoded.tobytes()).decode('ascii')}"
+
+
+def thin_out(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
+    """Return at most ``most`` points, each the mean of one bin of neighbours.
+
+    Example:
+        >>> thin_out([(0, 1.0), (1, 3.0), (2, 5.0), (3, 7.0)], most=2)
+        [(0.5, 2.0), (2.5, 6.0)]
+    """
+    if len(points) <= most:
+        return list(points)
+    edges = np.linspace(0, len(points), most + 1).astype(int)
+    table = np.asarray(points, np.float64)
+    means = [table[low:high].mean(axis=0) for low, high in pairwise(edges)]
+    return [(float(x), float(y)) for x, y in means]
+
+
+def nice_ticks(low: float, high: float, about: int) -> list[float]:
+    """Return about ``about`` round values that cover [low, high]; steps are 1, 2 or 5 times a power of ten.
+
+    Example:
+        >>> nice_ticks(0.0, 1000.0, 5)
+        [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
+        >>> nice_ticks(0.93, 0.986, 4)
+        [0.92, 0.94, 0.96, 0.98, 1.0]
+        >>> nice_ticks(0.01, 0.01, 3)
+        [0.005, 0.01, 0.015]
+    """
+    if high - low <= 1e-12 * max(abs(low), abs(high)):
+        span = abs(low) / 2 or 0.5
+        return [_round(low - span), _round(low), _round(low + span)]
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [_round(step * k) for k in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round values inside [low, high], low > 0: powers of ten, or 1, 2, 5 times them if there are too few.
+
+    Example:
+        >>> log_ticks(0.02, 3.0)
+        [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
+        >>> log_ticks(0.0004, 3.0)
+        [0.001, 0.01, 0.1, 1.0]
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors = (1, 2, 5) if last - first <= 3 else (1,)
+    every = 1 + (last - first) // 7
+    ticks = [_round(factor * 10.0**exponent) for exponent in range(first, last + 1, every) for factor in factors]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.10g}")
+
+
+def grouped(value: float) -> str:
+    """Return a count with thousands set apart by a thin space.
+
+    Example:
+        >>> grouped(12000.0) == "12\u2009000"
+        True
+    """
+    return f"{value:,.0f}".replace(",", "\u2009") if abs(value) >= 1 or value == 0 else f"{value:g}"
