@@ -1,0 +1,146 @@
+"""How fast a worker goes: the factor on the learning rate and the number of minibatches between exchanges.
+
+Pure arithmetic; the worker loop feeds it measurements and logs the reasons it gives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+from typing import Literal
+
+RATE_SCALE_CAP = 4.0
+"""Above this the scaled rate outruns what momentum 0.9 bears (DESIGN section 3)."""
+WARMUP_FRACTION = 0.1
+WARMUP_LIMIT = 500
+"""Minibatches of the clock; a longer warm-up costs long runs progress and adds no stability."""
+EXCHANGE_SHARE = 0.02
+MAX_COMM_PERIOD = 64
+"""Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
+_FIRST_DECISION = 4
+_DECIDE_EVERY = 48
+_WINDOW = 16
+
+
+@dataclass(frozen=True)
+class RateScale:
+    """The factor on base_lr as a function of the clock: linear from 1 to ``target`` over ``warmup`` minibatches.
+
+    Attributes:
+        target: The factor after the warm-up; 1 leaves the solver's rate alone.
+        warmup: Minibatches of the clock, 0 for none.
+        origin: Clock at which the run began (not 0 after a Caffe solverstate).
+        reason: One line for the log.
+    """
+
+    target: float
+    warmup: int
+    origin: int
+    reason: str
+
+    def at(self, clock: int) -> float:
+        """Return the factor for the minibatch granted at ``clock``.
+
+        Example:
+            >>> scale = RateScale(target=3.0, warmup=100, origin=0, reason="")
+            >>> [scale.at(clock) for clock in (0, 50, 100, 5000)]
+            [1.0, 2.0, 3.0, 3.0]
+        """
+        if self.warmup <= 0:
+            return self.target
+        done = min(1.0, max(0, clock - self.origin) / self.warmup)
+        return 1.0 + (self.target - 1.0) * done
+
+
+def plan_rate_scale(
+    setting: Literal["auto", "none"] | float, *, progress_per_step: float, n_workers: int, origin: int, max_iter: int
+) -> RateScale:
+    """Return the run's rate scale.
+
+    The clock fixes the work, not the progress: with p workers the mean of center and workers moves by
+    ``progress_per_step`` of a step per tick. ``auto`` makes up for it, capped at ``RATE_SCALE_CAP``, with a warm-up,
+    since the first steps from a random start bear no more than the solver's own rate.
+
+    Args:
+        setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
+        progress_per_step: Of the strategy with this number of workers, in (0, 1].
+        n_workers: With one worker ``auto`` is exactly 1: Caffe's own run.
+        origin: Clock at which the run begins.
+        max_iter: Clock at which it ends.
+    """
+    if setting == "none" or (setting == "auto" and n_workers == 1):
+        why = "one worker runs Caffe's own schedule" if setting == "auto" else "rate_scale=none"
+        return RateScale(1.0, 0, origin, f"rate_scale 1: {why}")
+    if setting != "auto":
+        return RateScale(float(setting), 0, origin, f"rate_scale {setting:g}: as given")
+    wanted = 1.0 / progress_per_step
+    target = min(RATE_SCALE_CAP, wanted)
+    warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * max(0, max_iter - origin)))
+    capped = f", capped from {wanted:g}" if wanted > target else ""
+    reason = (
+        f"rate_scale {target:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
+        f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"
+    )
+    return RateScale(target, warmup, origin, reason)
+
+
+class CommPeriod:
+    """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
+
+    ``auto`` starts at 1, measures, and takes the smallest tau with ``exchange / (tau * step + exchange)`` at or below
+    ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the answer moves by a
+    quarter, so that noise does not fill the log.
+    """
+
+    def __init__(self, setting: Literal["auto"] | int) -> None:
+        """Take TrainConfig's ``comm_period``."""
+        self._auto = setting == "auto"
+        self.value = 1 if setting == "auto" else int(setting)
+        self._seen = 0
+        self._step_s: deque[float] = deque(maxlen=_WINDOW)
+        self._exchange_s: deque[float] = deque(maxlen=_WINDOW)
+
+    def observe(self, *, n_steps: int, compute_s: float, exchange_s: float) -> str | None:
+        """Take the times of one grant; return the reason when ``value`` changed.
+
+        Args:
+            n_steps: Minibatches of the grant.
+            compute_s: Seconds for all of them, without waiting for data.
+            exchange_s: Seconds for the grant, the exchange and the acknowledgement.
+        """
+        if not self._auto or n_steps == 0:
+            return None
+        self._seen += 1
+        if self._seen == 1:  # the first call of the graph also optimises it
+            return None
+        self._step_s.append(compute_s / n_steps)
+        self._exchange_s.append(exchange_s)
+        is_due = self._seen == 1 + _FIRST_DECISION or self._seen % _DECIDE_EVERY == 0
+        return self._decide() if is_due else None
+
+    def _decide(self) -> str | None:
+        step_s, exchange_s = median(self._step_s), median(self._exchange_s)
+        wanted = smallest_comm_period(step_s, exchange_s)
+        if abs(wanted - self.value) <= self.value // 4:
+            return None
+        self.value = wanted
+        share = exchange_s / (wanted * step_s + exchange_s)
+        return (
+            f"comm_period {wanted}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
+            f" exchanging costs {share:.1%} of the time"
+        )
+
+
+def smallest_comm_period(step_s: float, exchange_s: float) -> int:
+    """Return the smallest tau in [1, MAX_COMM_PERIOD] whose exchange costs at most ``EXCHANGE_SHARE`` of the time.
+
+    Example:
+        >>> smallest_comm_period(step_s=0.010, exchange_s=0.001)
+        5
+        >>> smallest_comm_period(step_s=1.0, exchange_s=0.001), smallest_comm_period(step_s=1e-5, exchange_s=1.0)
+        (1, 64)
+    """
+    needed = exchange_s * (1.0 / EXCHANGE_SHARE - 1.0) / max(step_s, 1e-9)
+    return min(MAX_COMM_PERIOD, max(1, ceil(needed)))

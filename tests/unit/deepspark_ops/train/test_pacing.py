@@ -1,0 +1,80 @@
+"""Rate scale and exchange period against the equations of their docstrings, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepspark_ops.train.pacing import CommPeriod, plan_rate_scale, smallest_comm_period
+
+
+def plan(setting="auto", *, progress=1 / 3, n_workers=2, origin=0, max_iter=1000):
+    return plan_rate_scale(setting, progress_per_step=progress, n_workers=n_workers, origin=origin, max_iter=max_iter)
+
+
+def test_one_worker_is_exactly_one() -> None:
+    scale = plan(progress=1.0, n_workers=1)
+    assert [scale.at(clock) for clock in (0, 1, 500, 999)] == [1.0] * 4
+
+
+def test_auto_inverts_the_progress_after_a_linear_warm_up() -> None:
+    scale = plan()
+    assert scale.at(0) == 1.0
+    assert scale.at(50) == pytest.approx(2.0)  # halfway through 10 % of 1000
+    assert scale.at(100) == scale.at(900) == pytest.approx(3.0)
+    assert "warm-up from 1 over 100 minibatches" in scale.reason
+
+
+def test_auto_is_capped_and_says_so() -> None:
+    scale = plan(progress=1 / 9, n_workers=8)
+    assert scale.at(10_000) == 4.0
+    assert "capped from 9" in scale.reason
+
+
+def test_warm_up_is_limited_and_counts_from_the_origin() -> None:
+    scale = plan(origin=10_000, max_iter=100_000)
+    assert scale.warmup == 500
+    assert scale.at(10_000) == 1.0
+    assert scale.at(10_250) == pytest.approx(2.0)
+
+
+def test_none_and_a_number_are_taken_as_given() -> None:
+    assert plan("none").at(0) == plan("none").at(999) == 1.0
+    assert plan(2.5).at(0) == plan(2.5).at(999) == 2.5
+
+
+def test_smallest_period_keeps_the_share_and_one_less_breaks_it() -> None:
+    step_s, exchange_s = 0.010, 0.001
+    tau = smallest_comm_period(step_s, exchange_s)
+    assert exchange_s / (tau * step_s + exchange_s) <= 0.02
+    assert exchange_s / ((tau - 1) * step_s + exchange_s) > 0.02
+
+
+def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
+    period = CommPeriod("auto")
+    assert period.value == 1
+    assert period.observe(n_steps=1, compute_s=60.0, exchange_s=0.001) is None  # the graph's first call
+    reasons = [period.observe(n_steps=1, compute_s=0.010, exchange_s=0.001) for _ in range(4)]
+    assert reasons[:3] == [None] * 3
+    assert period.value == 5
+    assert reasons[3] == (
+        "comm_period 5: an exchange takes 1.00 ms, a minibatch 10.00 ms; exchanging costs 2.0% of the time"
+    )
+
+
+def test_auto_changes_its_mind_only_for_a_quarter() -> None:
+    period = CommPeriod("auto")
+    for _ in range(5):
+        period.observe(n_steps=1, compute_s=0.010, exchange_s=0.004)
+    assert period.value == 20
+    for _ in range(200):
+        assert period.observe(n_steps=20, compute_s=0.200, exchange_s=0.0045) is None
+    reasons = [period.observe(n_steps=20, compute_s=0.200, exchange_s=0.008) for _ in range(100)]
+    assert period.value == 40
+    assert sum(reason is not None for reason in reasons) == 1
+
+
+def test_a_given_period_never_moves() -> None:
+    period = CommPeriod(7)
+    for _ in range(100):
+        assert period.observe(n_steps=7, compute_s=0.001, exchange_s=1.0) is None
+    assert period.value == 7
