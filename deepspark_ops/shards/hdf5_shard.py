@@ -1,0 +1,71 @@
+"""Writing one HDF5 shard as Caffe's HDF5Data layer reads it, with the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from caffe_import.datum import Image
+from deepspark_ops.run_paths import write_text_whole, write_whole
+
+MAX_SHARD_BYTES = 2**31 - 2**20
+_BUFFER_BYTES = 512 * 1024
+"""Rows are stored in pieces of this size: below HDF5's default cache of 1 MiB, so a batch reads a piece once."""
+
+
+def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_shape: tuple[int, int, int]) -> int:
+    """Write ``data`` (N, C, H, W) and ``label`` (N,), float32, whole or not at all.
+
+    Args:
+        path: The shard's file, ``.h5``.
+        samples: Images (C, H, W) and labels.
+        sample_shape: (C, H, W).
+
+    Returns:
+        N. For none, nothing stands at ``path`` afterwards.
+    """
+    n_rows = 0
+    with write_whole(path) as temporary:
+        rows = max(1, _BUFFER_BYTES // (4 * int(np.prod(sample_shape))))
+        # The oldest file version that fits is h5py's default, which Caffe's HDF5 1.8 reads.
+        with h5py.File(temporary, "w", track_order=False) as handle:
+            data = _growing(handle, "data", sample_shape, rows)
+            label = _growing(handle, "label", (), rows)
+            images = np.empty((rows, *sample_shape), np.float32)
+            labels = np.empty(rows, np.float32)
+            filled = 0
+            for image, number in samples:
+                images[filled], labels[filled] = image, number
+                filled += 1
+                if filled == rows:
+                    n_rows = _append(data, label, images, labels, n_rows)
+                    filled = 0
+            n_rows = _append(data, label, images[:filled], labels[:filled], n_rows)
+        temporary.chmod(0o644)
+    if not n_rows:
+        path.unlink()
+    return n_rows
+
+
+def write_hdf5_list(path: Path, files: Sequence[Path]) -> None:
+    """Write the list that an HDF5Data layer's ``source`` names; absolute paths, as Caffe reads from any folder."""
+    write_text_whole(path, "".join(f"{file.resolve()}\n" for file in files))
+
+
+def _growing(handle: Any, name: str, shape: tuple[int, ...], rows: int) -> Any:
+    return handle.create_dataset(
+        name, (0, *shape), np.float32, maxshape=(None, *shape), chunks=(rows, *shape), track_times=False
+    )
+
+
+def _append(data: Any, label: Any, images: Image, labels: Image, n_rows: int) -> int:
+    stop = n_rows + len(labels)
+    data.resize(stop, axis=0)
+    label.resize(stop, axis=0)
+    data[n_rows:stop] = images
+    label[n_rows:stop] = labels
+    return stop

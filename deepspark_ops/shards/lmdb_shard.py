@@ -1,0 +1,91 @@
+"""Writing one LMDB shard of Datum records, as ``convert_imageset`` does, with the same bytes every time."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import lmdb
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import sync_file, sync_folder
+
+MAX_SHARD_BYTES = 2**31 - 2**20
+"""Also the map size in the file's header, so it must not depend on the content: below 2 GiB, whole pages."""
+_MAX_KEY_BYTES = 511
+_COMMIT_BYTES = 64 * 2**20
+"""Written pages are kept in memory until a commit; committing by amount written keeps the bytes reproducible."""
+
+
+def sample_key(position: int, name: str) -> bytes:
+    """Return ``convert_imageset``'s key, ``00000017_dir/cat.jpg``; LMDB allows 511 bytes: a long name loses its head.
+
+    Example:
+        >>> sample_key(17, "dir/cat.jpg")
+        b'00000017_dir/cat.jpg'
+    """
+    prefix = f"{position:08d}_".encode()
+    return prefix + name.encode("utf-8", "surrogateescape")[-(_MAX_KEY_BYTES - len(prefix)) :]
+
+
+def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
+    """Write an LMDB folder whole or not at all, replacing what stands there.
+
+    Args:
+        path: The shard's folder.
+        records: ``(key, serialized Datum)`` with ascending keys.
+
+    Returns:
+        How many records were written. For none, nothing stands at ``path`` afterwards.
+
+    Raises:
+        DataError: The shard would reach 2 GiB.
+        ValueError: Keys are not ascending.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    try:
+        n_records = _fill(temporary, path, records)
+        shutil.rmtree(path, ignore_errors=True)
+        if n_records:
+            data = temporary / "data.mdb"
+            data.chmod(0o644)
+            sync_file(data)
+            temporary.chmod(0o755)
+            sync_folder(temporary)
+            temporary.rename(path)
+            sync_folder(path.parent)
+        return n_records
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _fill(folder: Path, path: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
+    # No lock file: nobody else knows the folder. No sync at commits: one at the end is enough for a file that
+    # becomes visible only by its rename.
+    environment = lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False)
+    n_records = pending = 0
+    try:
+        transaction = environment.begin(write=True)
+        for key, record in records:
+            if not transaction.put(key, record, append=True, overwrite=False):
+                msg = f"{path}: key {key!r} is not above the one before"
+                raise ValueError(msg)
+            n_records += 1
+            pending += len(record)
+            if pending >= _COMMIT_BYTES:
+                transaction.commit()
+                transaction = environment.begin(write=True)
+                pending = 0
+        transaction.commit()
+    except lmdb.MapFullError as error:
+        msg = f"{path}: the shard reaches 2 GiB at sample {n_records:,}; lower samples_per_shard below that"
+        raise DataError(msg) from error
+    except lmdb.Error as error:
+        msg = f"{path}: cannot write the shard: {error}"
+        raise DataError(msg) from error
+    finally:
+        environment.close()
+    return n_records

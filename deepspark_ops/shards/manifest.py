@@ -1,0 +1,121 @@
+"""``dataset.json``: what one split of a dataset holds. Its rename into place is the commit of the split."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import write_text_whole
+
+MANIFEST_NAME = "dataset.json"
+SplitName = Literal["train", "test"]
+ShardFormat = Literal["lmdb", "hdf5"]
+_READ_BYTES = 1 << 20
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceRecord(_Frozen):
+    """Where the samples came from: path as given, its format, and a digest that changes when the source does."""
+
+    path: str
+    format: str
+    sha256: str
+
+
+class FileRecord(_Frozen):
+    """One file bound by its digest; ``file`` is relative to the split's folder."""
+
+    file: str
+    sha256: str
+
+
+class ShardRecord(FileRecord):
+    """One shard. An LMDB shard is a folder: ``n_bytes`` and ``sha256`` are those of its data.mdb."""
+
+    n_samples: int = Field(ge=1)
+    n_bytes: int = Field(ge=1)
+
+
+class DatasetManifest(_Frozen):
+    """One split. It holds no times and no host names: the same input gives the same bytes.
+
+    Attributes:
+        format_version: Of this file.
+        split: Which part of the dataset.
+        shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
+        encoded: Are images compressed inside the shards?
+        source: Of the samples.
+        recipe_sha256: Digest of source and options; equal digests mean equal shards.
+        sample_shape: (C, H, W) of every sample.
+        n_samples: Of all shards.
+        n_classes: Labels lie in [0, n_classes).
+        class_names: In label order; empty if unknown.
+        label_histogram: Samples per label, n_classes numbers.
+        mean_values: Mean per channel of the *training* split, 0..255, in the channels' order (BGR).
+        mean_file: Mean image of the training split, Caffe's binaryproto.
+        shards: In the order of the samples.
+        n_rejected: Bad records that are in no shard.
+        rejected_file: One JSON line per bad record; None if there are none.
+        n_bytes: Of all shards.
+    """
+
+    format_version: Literal[1] = 1
+    split: SplitName
+    shard_format: ShardFormat
+    encoded: bool
+    source: SourceRecord
+    recipe_sha256: str
+    sample_shape: tuple[int, int, int]
+    n_samples: int = Field(ge=1)
+    n_classes: int = Field(ge=1)
+    class_names: tuple[str, ...] = ()
+    label_histogram: tuple[int, ...]
+    mean_values: tuple[float, ...]
+    mean_file: FileRecord
+    shards: tuple[ShardRecord, ...] = Field(min_length=1)
+    n_rejected: int = Field(ge=0)
+    rejected_file: str | None = None
+    n_bytes: int = Field(ge=1)
+
+
+def read_manifest(split_folder: Path) -> DatasetManifest:
+    """Return the manifest of a split's folder.
+
+    Raises:
+        DataError: There is none, or it is damaged or of another version.
+    """
+    path = split_folder / MANIFEST_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        found = "no such dataset folder" if not split_folder.is_dir() else f"no {MANIFEST_NAME} here"
+        msg = f'{split_folder}: {found}; run task "ingest" (an ingestion that did not finish leaves none)'
+        raise DataError(msg) from error
+    try:
+        return DatasetManifest.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "file"
+        msg = f'{path}: {place}: {problem["msg"]}; rerun task "ingest"'
+        raise DataError(msg) from error
+
+
+def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
+    """Commit a split: every file the manifest names must already stand in its place."""
+    write_text_whole(split_folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

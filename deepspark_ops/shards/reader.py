@@ -1,0 +1,217 @@
+"""Reading a dataset by (shard, start, count): ingested shards, or a net's own sources behind the same face."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.data_sources import SampleSource, open_source
+from caffe_import.data_sources.hdf5_source import Hdf5Source
+from caffe_import.data_sources.lmdb_source import LmdbSource
+from caffe_import.errors import CaffeImportError
+from caffe_import.layer_registry import Shape
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DataError
+from deepspark_ops.shards.manifest import DatasetManifest, FileRecord, ShardRecord, read_manifest, sha256_of_file
+
+_OPEN_SHARDS = 4
+"""Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
+
+SHARD_COLUMNS = ("data", "label")
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One shard as a reader sees it: its name in messages and how many samples it has."""
+
+    name: str
+    n_samples: int
+
+
+class Dataset:
+    """Samples in shards, read in any order of pieces. Nothing is open until the first read.
+
+    Safe to make before a fork and to send to another process by its path; one thread reads at a time.
+
+    Attributes:
+        columns: Name per array that ``read`` returns: ``("data", "label")``, or the tops of the layer.
+        sample_shapes: One shape per column, without the sample axis; (C, H, W) and () for images.
+        shards: In the order of the samples.
+        manifest: Of an ingested split; None for a net's own source.
+        is_transformed: Does a layer's transform_param apply to the first column?
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str],
+        sample_shapes: Sequence[Shape],
+        shards: Sequence[ShardInfo],
+        open_shard: Callable[[int], SampleSource],
+        is_transformed: bool,
+        manifest: DatasetManifest | None = None,
+    ) -> None:
+        """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns."""
+        self.columns = tuple(columns)
+        self.sample_shapes = tuple(sample_shapes)
+        self.shards = tuple(shards)
+        self.manifest = manifest
+        self.is_transformed = is_transformed
+        self._open_shard = open_shard
+        self._opened: OrderedDict[int, SampleSource] = OrderedDict()
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of all shards."""
+        return sum(shard.n_samples for shard in self.shards)
+
+    def read(self, shard: int, start: int, count: int) -> tuple[npt.NDArray[Any], ...]:
+        """Return samples ``[start, start + count)`` of one shard, one fresh array per column.
+
+        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. The columns of an HDF5
+        source that a net names itself are float32.
+
+        Raises:
+            DataError: The shard is missing, damaged, or shorter than its manifest says.
+        """
+        source = self._source(shard)
+        try:
+            n_samples = len(source)
+            if n_samples != self.shards[shard].n_samples:
+                raise DataError(_count_message(self.shards[shard].name, self.shards[shard].n_samples, n_samples))
+            columns = source.read(start, count)
+        except CaffeImportError as error:
+            raise DataError(str(error)) from error
+        if self.manifest is not None and columns[1].dtype != np.int64:
+            columns[1] = columns[1].astype(np.int64)
+        return tuple(columns)
+
+    def close(self) -> None:
+        """Close every file; a later read opens them again."""
+        for source in self._opened.values():
+            source.close()
+        self._opened.clear()
+
+    def __enter__(self) -> Dataset:
+        """Return the dataset itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close every file."""
+        self.close()
+
+    def _source(self, shard: int) -> SampleSource:
+        if shard in self._opened:
+            self._opened.move_to_end(shard)
+            return self._opened[shard]
+        if len(self._opened) >= _OPEN_SHARDS:
+            self._opened.popitem(last=False)[1].close()
+        source = self._opened[shard] = self._open_shard(shard)
+        return source
+
+
+def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
+    """Return the ingested split in ``split_folder``; only its manifest is read now.
+
+    Args:
+        split_folder: Holds dataset.json and the shards.
+        color: How compressed images are decoded: None as they are, True as BGR, False as gray.
+
+    Raises:
+        DataError: No manifest, or a damaged one.
+    """
+    manifest = read_manifest(split_folder)
+
+    def open_shard(shard: int) -> SampleSource:
+        return _shard_source(split_folder, manifest, manifest.shards[shard], color)
+
+    return Dataset(
+        columns=SHARD_COLUMNS,
+        sample_shapes=(manifest.sample_shape, ()),
+        shards=[ShardInfo(str(split_folder / shard.file), shard.n_samples) for shard in manifest.shards],
+        open_shard=open_shard,
+        # HDF5 shards stand in for the same images as LMDB shards do, so the net's transforms apply to both.
+        is_transformed=True,
+        manifest=manifest,
+    )
+
+
+def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
+    """Return the source that a Data, ImageData or HDF5Data layer names, as a dataset of one shard.
+
+    Paths are relative to ``root``. The source is opened once to learn its size and closed again.
+
+    Raises:
+        DataError: The source is missing, empty or damaged.
+        NetError: The layer reads no files, or its options do not fit together.
+    """
+    source = open_source(layer, root)
+    try:
+        shard = ShardInfo(f'source of layer "{layer.name}"', len(source))
+        shapes = source.sample_shapes()
+    finally:
+        source.close()
+    return Dataset(
+        columns=tuple(layer.top),
+        sample_shapes=shapes,
+        shards=[shard],
+        open_shard=lambda _: source,
+        is_transformed=source.is_transformed,
+    )
+
+
+def verify(split_folder: Path) -> DatasetManifest:
+    """Compare every file of a split with its manifest, counts first, then every byte; return the manifest.
+
+    Raises:
+        DataError: The first difference found, one line, with the remedy.
+    """
+    manifest = read_manifest(split_folder)
+    for shard in manifest.shards:
+        _verify_shard(split_folder, manifest, shard)
+    _verify_digest(split_folder, manifest.mean_file)
+    return manifest
+
+
+def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRecord) -> None:
+    source = _shard_source(split_folder, manifest, shard, None)
+    try:
+        n_samples = len(source)
+    except CaffeImportError as error:
+        msg = f'shard {error}; rerun task "ingest"'
+        raise DataError(msg) from error
+    finally:
+        source.close()
+    if n_samples != shard.n_samples:
+        raise DataError(_count_message(str(split_folder / shard.file), shard.n_samples, n_samples))
+    _verify_digest(split_folder, shard)
+
+
+def _verify_digest(split_folder: Path, record: FileRecord) -> None:
+    path = split_folder / record.file
+    path = path / "data.mdb" if path.is_dir() else path
+    if not path.is_file():
+        msg = f'{path}: the manifest names this file, it is missing; rerun task "ingest"'
+        raise DataError(msg)
+    found = sha256_of_file(path)
+    if found != record.sha256:
+        msg = f'{path}: SHA-256 is {found[:12]}..., the manifest says {record.sha256[:12]}...; rerun task "ingest"'
+        raise DataError(msg)
+
+
+def _shard_source(
+    split_folder: Path, manifest: DatasetManifest, shard: ShardRecord, color: bool | None
+) -> SampleSource:
+    if manifest.shard_format == "hdf5":
+        return Hdf5Source((split_folder / shard.file,), SHARD_COLUMNS)
+    return LmdbSource(split_folder / shard.file, color=color)
+
+
+def _count_message(name: str, expected: int, found: int) -> str:
+    return f'shard {name}: manifest says {expected:,} samples, found {found:,}; rerun task "ingest"'
