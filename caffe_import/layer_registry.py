@@ -48,19 +48,6 @@ class LayerRequest:
         """Return the error to raise: ``layer "name" (Type): finding``."""
         return NetError(f'layer "{self.message.name}" ({self.message.type}): {finding}', layer=self.message.name)
 
-    def canonical_axis(self, axis: int, *, field: str, bottom: int = 0) -> int:
-        """Return ``axis`` of a bottom counted from the front (Caffe: Blob::CanonicalAxisIndex).
-
-        Raises:
-            NetError: The bottom has no such axis.
-        """
-        shape = self.bottom_shapes[bottom]
-        rank = len(shape)
-        if not -rank <= axis < rank:
-            finding = f"{field}={axis}: bottom {bottom} has shape {shape}; allowed: {-rank} to {rank - 1}"
-            raise self.refuse(finding)
-        return axis % rank
-
 
 @dataclass(frozen=True)
 class BlobSpec:

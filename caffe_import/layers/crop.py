@@ -1,0 +1,44 @@
+"""Crop: cut bottom 0 to the extents of bottom 1 from ``axis`` on; no gradient goes to the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.axes import canonical_axis
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+
+
+@dataclass(frozen=True)
+class CropOptions:
+    """Resolved options of Crop.
+
+    Attributes:
+        begin: First kept index on every axis (0 on axes that are not cropped).
+    """
+
+    begin: Shape
+
+
+@layer_type("Crop", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
+def define_crop(request: LayerRequest) -> LayerDefinition:
+    """Resolve offsets: none is 0, one serves all cropped axes. Source: crop_layer.cpp, CropLayer::Reshape."""
+    param = request.message.crop_param
+    source, reference = request.bottom_shapes
+    axis = canonical_axis(request, param.axis, len(request.bottom_shapes[0]), option="crop_param.axis")
+    offsets = list(param.offset) or [0]
+    n_cropped = len(source) - axis
+    if len(source) != len(reference) or len(offsets) not in (1, n_cropped):
+        finding = (
+            f"bottom shapes {source} and {reference}, {len(param.offset)} offsets from axis {axis}: "
+            f"needs equal ranks and 0, 1 or {n_cropped} offsets"
+        )
+        raise request.refuse(finding)
+    offsets = offsets * n_cropped if len(offsets) == 1 else offsets
+    begin = (0,) * axis + tuple(offsets)
+    top = source[:axis] + reference[axis:]
+    for position in range(axis, len(source)):
+        if begin[position] + top[position] > source[position]:
+            wanted = f"offset {begin[position]} + reference extent {top[position]}"
+            finding = f"axis {position}: {wanted} exceeds the bottom's {source[position]}"
+            raise request.refuse(finding)
+    return LayerDefinition(top_shapes=(top,), options=CropOptions(begin))

@@ -1,0 +1,34 @@
+"""MVN: subtract the mean and, by option, divide by the standard deviation plus eps, per channel or sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@dataclass(frozen=True)
+class MVNOptions:
+    """Resolved options of MVN.
+
+    Attributes:
+        normalize_variance: Divide by the standard deviation too.
+        across_channels: One mean per sample instead of one per channel.
+        eps: Added to the standard deviation (not to the variance).
+    """
+
+    normalize_variance: bool
+    across_channels: bool
+    eps: float
+
+
+@layer_type("MVN", bottoms=(1, 1), tops=(1, 1), in_place=True)
+def define_mvn(request: LayerRequest) -> LayerDefinition:
+    """Keep the shape. Source: mvn_layer.cpp."""
+    shape = request.bottom_shapes[0]
+    if not 2 <= len(shape) <= 4:
+        finding = f"bottom has shape {shape}; allowed: 2 to 4 axes"
+        raise request.refuse(finding)
+    param = request.message.mvn_param
+    options = MVNOptions(param.normalize_variance, param.across_channels, param.eps)
+    return LayerDefinition(top_shapes=request.bottom_shapes, options=options)

@@ -1,0 +1,47 @@
+"""Reshape: the same values under another shape; 0 copies an extent, -1 is inferred."""
+
+from __future__ import annotations
+
+from math import prod
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+
+
+@layer_type("Reshape", bottoms=(1, 1), tops=(1, 1))
+def define_reshape(request: LayerRequest) -> LayerDefinition:
+    """Replace the axes [axis, axis + num_axes). A negative axis counts from *after* the last one.
+
+    Source: reshape_layer.cpp, ReshapeLayer::LayerSetUp and Reshape.
+    """
+    param = request.message.reshape_param
+    shape = request.bottom_shapes[0]
+    start = param.axis if param.axis >= 0 else len(shape) + param.axis + 1
+    stop = len(shape) if param.num_axes == -1 else start + param.num_axes
+    if not 0 <= start <= stop <= len(shape) or param.num_axes < -1:
+        finding = f"axis={param.axis} num_axes={param.num_axes} does not fit bottom shape {shape}"
+        raise request.refuse(finding)
+    return LayerDefinition(top_shapes=(_top_shape(request, shape, start, stop),))
+
+
+def _top_shape(request: LayerRequest, shape: Shape, start: int, stop: int) -> Shape:
+    dims = list(request.message.reshape_param.shape.dim)
+    if dims.count(-1) > 1 or any(dim < -1 for dim in dims):
+        finding = f"shape dims {dims}: allowed are extents, 0 (copy) and at most one -1 (infer)"
+        raise request.refuse(finding)
+    for position, dim in enumerate(dims):
+        if dim == 0:
+            if start + position >= len(shape):
+                finding = f"dim {position} is 0, but bottom shape {shape} has no axis {start + position} to copy"
+                raise request.refuse(finding)
+            dims[position] = shape[start + position]
+    top = [*shape[:start], *dims, *shape[stop:]]
+    if -1 in dims:
+        known = prod(dim for dim in top if dim != -1)
+        if known == 0 or prod(shape) % known:
+            finding = f"bottom shape {shape} has {prod(shape)} values, not a multiple of {known}: -1 cannot be inferred"
+            raise request.refuse(finding)
+        top[start + dims.index(-1)] = prod(shape) // known
+    if prod(top) != prod(shape):
+        finding = f"bottom shape {shape} has {prod(shape)} values, top shape {tuple(top)} has {prod(top)}"
+        raise request.refuse(finding)
+    return tuple(top)

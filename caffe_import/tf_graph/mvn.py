@@ -1,0 +1,44 @@
+"""MVN in TensorFlow, with Caffe's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from caffe_import.layers.mvn import MVNOptions
+from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+
+
+@emitter("MVN")
+def emit_mvn(request: EmitRequest) -> Emission:
+    """Normalise over (H, W), or over (C, H, W) with across_channels."""
+    options = request.layer.definition.options
+    assert isinstance(options, MVNOptions)
+    x = request.bottoms[0].caffe
+    axes = list(range(1 if options.across_channels else 2, len(request.layer.bottom_shapes[0])))
+    if not axes:  # a rank-2 blob has one value per channel: its mean is itself
+        return Emission((Blob.from_caffe(x - x),))
+    centred = x - tf.reduce_mean(x, axes, keepdims=True)
+    if not options.normalize_variance:
+        return Emission((Blob.from_caffe(centred),))
+    return Emission((Blob.from_caffe(_normalise(x, axes, options.eps)),))
+
+
+def _normalise(x: tf.Tensor, axes: list[int], eps: float) -> tf.Tensor:
+    """Divide by deviation + eps. Caffe's gradient takes the sum for the deviation itself (MVNLayer::Backward_cpu)."""
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        centred = x - tf.reduce_mean(x, axes, keepdims=True)
+        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axes, keepdims=True)) + eps
+        top = centred / deviation
+
+        def gradient(diff: tf.Tensor) -> tf.Tensor:
+            along = tf.reduce_mean(diff * top, axes, keepdims=True)
+            return (diff - tf.reduce_mean(diff, axes, keepdims=True) - top * along) / deviation
+
+        return top, gradient
+
+    return run(x)
