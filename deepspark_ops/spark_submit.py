@@ -205,7 +205,7 @@ def read_config_file(path: Path) -> str:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent dies, if the parent was started by ``job_environment``.
+    """Ask the kernel to end this process when its parent dies, if it was started with ``job_variables``.
 
     Needed in the Python driver below spark-submit: the JVM between it and the task is its parent, and a JVM that is
     killed leaves its Python child alive. Linux only; elsewhere the child ends when its pipe to the JVM breaks.
@@ -235,27 +235,28 @@ def popen_arguments() -> dict[str, object]:
     return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: _set_parent_death_signal(parent)}
 
 
-def job_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return ``base`` (default: this process' environment) with what a stage's process and its Spark workers need."""
-    environment = dict(os.environ if base is None else base)
-    environment.update(
-        PYSPARK_PYTHON=sys.executable,
-        PYSPARK_DRIVER_PYTHON=sys.executable,
-        PYTHONPATH=os.pathsep.join(dict.fromkeys([str(_PACKAGE_ROOT), *_paths(environment.get("PYTHONPATH", ""))])),
+def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> dict[str, str]:
+    """Return the environment variables that a stage's process and its Spark workers need beside ``inherited``.
+
+    Args:
+        inherited: The environment that they will be added to; what it says about TensorFlow and addresses is kept.
+        master: Spark master of the job.
+    """
+    paths = [str(_PACKAGE_ROOT), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
         # A script's own folder does not come before the standard library, so no stage module can shadow one of it.
-        PYTHONSAFEPATH="1",
-        PYTHONUNBUFFERED="1",
-        TF_CPP_MIN_LOG_LEVEL=environment.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-        CUDA_MODULE_LOADING=environment.get("CUDA_MODULE_LOADING", "LAZY"),
-    )
-    environment[_PARENT_WATCH] = str(os.getpid())
-    # Without it Spark binds to the host name's address and warns when that is a loopback one.
-    environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return environment
-
-
-def _paths(joined: str) -> list[str]:
-    return [path for path in joined.split(os.pathsep) if path]
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        _PARENT_WATCH: str(os.getpid()),
+    }
+    if master.startswith("local"):
+        # Else Spark binds to the address of the host's name and warns when that is a loopback one.
+        variables["SPARK_LOCAL_IP"] = inherited.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
 
 
 def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
@@ -329,7 +330,8 @@ def run_job(module: str, config: StageConfig, *, on_line: LineHandler, config_pa
         StageFailed: The stage ended with an error; the message is its own last one.
     """
     with _config_file(config, config_path) as path:
-        run_command([sys.executable, "-m", module, str(path)], stage=stage_of(module), on_line=on_line)
+        command = [sys.executable, "-m", module, str(path)]
+        run_command(command, stage=stage_of(module), on_line=on_line, master=getattr(config, "master", "local[*]"))
 
 
 def stage_of(module: str) -> str:
@@ -349,15 +351,13 @@ def _config_file(config: StageConfig, path: Path | None) -> Iterator[Path]:
         yield path
 
 
-def run_command(
-    command: Sequence[str], *, stage: str, on_line: LineHandler, environment: Mapping[str, str] | None = None
-) -> None:
+def run_command(command: Sequence[str], *, stage: str, on_line: LineHandler, master: str = "local[*]") -> None:
     """Run a stage's command, hand on its lines, and raise its own last message if it fails.
 
     Raises:
         StageFailed: The exit code is not 0.
     """
-    env = job_environment(environment)
+    env = {**os.environ, **job_variables(os.environ, master=master)}
     env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*conf_arguments(spark_conf()), "pyspark-shell"])
     log = JobLog(on_line)
     process = subprocess.Popen(  # type: ignore[call-overload]

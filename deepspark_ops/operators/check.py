@@ -1,0 +1,90 @@
+"""Stage check: refuse what cannot work before any cluster time is spent, and decide where the run's files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.registry import production_weights
+from deepspark_ops.operators.form import config_from_params, refuse_unknown
+from deepspark_ops.operators.promote import promote_config
+from deepspark_ops.operators.run_plan import Places, is_ingested
+from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.spark_submit import run_job
+
+
+class CheckOperator(BaseOperator):
+    """Validate every parameter of a run, read its solver and nets, and hand its paths to the stages."""
+
+    def __init__(
+        self, *, places: Places, warm_start: bool = False, dataset_asset: Asset | None = None, **kwargs: Any
+    ) -> None:
+        """Say what the DAG does.
+
+        Args:
+            places: Where runs, datasets and models live.
+            warm_start: Whether training starts from the model in production.
+            dataset_asset: The Asset whose events trigger the DAG; an event of another source skips the run.
+            kwargs: Airflow's.
+        """
+        super().__init__(**kwargs)
+        self.places = places
+        self.warm_start = warm_start
+        self.dataset_asset = dataset_asset
+
+    def execute(self, context: Any) -> dict[str, str | None]:
+        """Return the run's folder, its dataset and the weights in production."""
+        params = context["params"]
+        with told_to_airflow():
+            refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
+            self._skip_other_sources(context, params)
+            run = self._decide_paths(context, params)
+            config = self._check_values(params, run)
+            run_job(
+                "deepspark_ops.preflight", config, on_line=line_logger(self.log), config_path=run.config_path("check")
+            )
+        self.log.info("run folder: %s", run.run_dir)
+        return run.to_xcom()
+
+    def _skip_other_sources(self, context: Any, params: Mapping[str, Any]) -> None:
+        if self.dataset_asset is None:
+            return
+        events = context["triggering_asset_events"].get(self.dataset_asset, [])
+        sources = {str(event.extra["source"]) for event in events if "source" in event.extra}
+        if sources and str(params.get("source")) not in sources:
+            msg = f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {params.get('source')}"
+            raise AirflowSkipException(msg)
+
+    def _decide_paths(self, context: Any, params: Mapping[str, Any]) -> StageRun:
+        run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
+        dataset = None
+        if str(params.get("source") or "").strip():
+            ingest = config_from_params(IngestConfig, params, self.places.root, output=Path("undecided"))
+            _require_source(ingest.source)
+            dataset = self.places.dataset_folder(ingest)
+        production = None
+        if self.warm_start:
+            promotion = promote_config(context, self.places)
+            production = production_weights(promotion.models, promotion.model)
+        return StageRun(run_dir, dataset, production)
+
+    def _check_values(self, params: Mapping[str, Any], run: StageRun) -> CheckConfig:
+        """Validate the values of all stages, so that a wrong one is refused now and not after the training."""
+        root = self.places.root
+        config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
+        config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
+        dataset = run.dataset if run.dataset is not None and is_ingested(run.dataset) else None
+        return config_from_params(CheckConfig, params, root, dataset=dataset)
+
+
+def _require_source(source: Path) -> None:
+    archive = Path(str(source).split("::")[0])
+    if not archive.exists():
+        msg = f"source={source}: {archive} does not exist"
+        raise ConfigError(msg)

@@ -1,0 +1,27 @@
+"""Stage export: write the bundle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deepspark_ops.config import ExportConfig, StageConfig
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.process_stage import ProcessStageOperator
+from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.run_paths import RunPaths
+
+
+class ExportOperator(ProcessStageOperator):
+    """Export the run's last snapshot."""
+
+    module = "deepspark_ops.export"
+
+    def stage_config(self, context: Any, run: StageRun) -> ExportConfig:
+        """Return the export config of a run."""
+        return config_from_params(ExportConfig, context["params"], self.places.root, run_dir=run.run_dir)
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Return the bundle and the digest of its manifest."""
+        bundle = RunPaths(run.run_dir).bundle
+        return {"bundle": str(bundle), "digest": file_digest(bundle / "manifest.json")}

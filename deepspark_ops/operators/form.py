@@ -1,0 +1,148 @@
+"""The DAGs' forms: Airflow Params generated from the config models, and configs built back from a run's params.
+
+A field is in the form if its model says so (``config.FORM``). The models stay the only place that declares a type,
+a bound, a default or a description; a DAG gives the sections, their order and the defaults of its example.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from airflow.sdk import Param
+
+from deepspark_ops.config import Config, StageConfig, parse_config
+from deepspark_ops.errors import ConfigError
+
+Section = tuple[str, type[StageConfig]]
+"""Title of a part of the form and the model whose fields it holds."""
+
+_NUMBER = r"[0-9.eE+-]+"
+_COPIED = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
+
+
+def form_params(
+    sections: Sequence[Section], defaults: Mapping[str, Any], optional: Sequence[str] = ()
+) -> dict[str, Param]:
+    """Return the Params of a DAG, in the order of the sections and of the models' fields.
+
+    A field that two sections share (the solver of check and train) stands in the first one only and must mean the
+    same in both.
+
+    Args:
+        sections: Parts of the form.
+        defaults: Values of the DAG's example; they take the place of the models' defaults. JSON values.
+        optional: Fields that may be left empty though their model needs them, since the stage is then left out.
+
+    Raises:
+        ValueError: Two sections disagree about a field, a default is for no field, or a field has no default.
+    """
+    params: dict[str, Param] = {}
+    schemas: dict[str, dict[str, Any]] = {}
+    for title, model in sections:
+        for name, schema in form_schemas(model).items():
+            if name in schemas:
+                if schemas[name] != schema:
+                    msg = f"form field {name}: {model.__name__} and an earlier section declare it differently"
+                    raise ValueError(msg)
+                continue
+            schemas[name] = schema
+            if name not in defaults and "default" not in schema:
+                msg = f"form field {name} of {model.__name__} has no default; a scheduled run would lack it"
+                raise ValueError(msg)
+            keywords = {key: value for key, value in schema.items() if key != "default"}
+            if name in optional:
+                keywords["type"] = [keywords["type"], "null"]
+            params[name] = Param(defaults.get(name, schema.get("default")), section=title, **keywords)
+    if unused := sorted(set(defaults) - set(params)):
+        msg = f"defaults for fields that are in no section of the form: {', '.join(unused)}"
+        raise ValueError(msg)
+    return params
+
+
+def form_schemas(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
+    """Return field name -> flat JSON schema (one level, ``type`` a name or a list of names) of a model's form fields.
+
+    Airflow's form shows one widget per field and takes the first type that is not null, so a choice of types, which
+    pydantic writes as ``anyOf``, becomes one schema with several types: bounds bind numbers, the pattern binds text.
+    """
+    properties = model.model_json_schema()["properties"]
+    return {name: _flat(schema) for name, schema in properties.items() if schema.get("form")}
+
+
+def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
+    variants = schema.get("anyOf", [schema])
+    types = [variant["type"] for variant in variants]
+    words = [word for variant in variants for word in _words(variant)]
+    flat: dict[str, Any] = {key: variant[key] for variant in variants for key in _COPIED if key in variant}
+    is_mixed = words and {"integer", "number"} & set(types)
+    if is_mixed:
+        flat["pattern"] = f"^({'|'.join(words)}|{_NUMBER})$"
+    elif words:
+        flat["enum"] = [*words, *([None] if "null" in types else [])]
+    if schema.get("default") == "" and "null" not in types:
+        types.append("null")  # the form takes an empty text that may not be null for a missing one
+    flat["type"] = types[0] if len(types) == 1 else sorted(types, key="null".__eq__)
+    flat["description"] = schema["description"]
+    if "default" in schema:
+        flat["default"] = schema["default"]
+    if schema.get("format") == "multiline":
+        flat["format"] = "multiline"
+    return flat
+
+
+def _words(variant: Mapping[str, Any]) -> list[str]:
+    if "const" in variant:
+        return [variant["const"]]
+    return list(variant.get("enum", []))
+
+
+def refuse_unknown(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Refuse a run's conf with keys that are no parameter; Airflow itself lets them pass unseen.
+
+    Raises:
+        ConfigError: Names each key and, where one is near, the parameter that may be meant.
+    """
+    lines = []
+    for key in sorted(set(conf or {}) - set(known)):
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        lines.append(f'conf has an unknown parameter "{key}"{hint}')
+    if lines:
+        raise ConfigError("\n".join([*lines, f"allowed: {', '.join(sorted(known))}"]))
+
+
+def config_from_params(model: type[Config], params: Mapping[str, Any], root: Path, **fixed: Any) -> Config:
+    """Build a stage's config from a run's params.
+
+    Args:
+        model: The stage's config model.
+        params: The run's params; those that the model does not know are another stage's.
+        root: Folder that relative paths are relative to.
+        fixed: Values that the DAG decides: folders of the run, dataset, master. None leaves the model's default.
+
+    Raises:
+        ConfigError: One line per wrong field.
+    """
+    form = form_schemas(model)
+    given = {name: value for name, value in params.items() if name in form and not _is_empty(value)}
+    given |= {name: value for name, value in fixed.items() if value is not None}
+    config = parse_config(model, given)
+    paths = {
+        name: root / value
+        for name, value in config
+        if isinstance(value, Path) and _is_path_field(model, name) and not value.is_absolute()
+    }
+    return config.model_copy(update=paths)
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether the form's value means "not given": a cleared field is null or an empty text."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _is_path_field(model: type[StageConfig], name: str) -> bool:
+    annotation = model.model_fields[name].annotation
+    return annotation is Path or Path in get_args(annotation)

@@ -1,0 +1,73 @@
+"""Stage ingest: raw files to shards, as a Spark application."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.run_plan import is_ingested
+from deepspark_ops.operators.spark_stage import SparkStageOperator
+from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.run_paths import DatasetPaths
+
+
+class IngestOperator(SparkStageOperator):
+    """Ingest a run's source into the dataset folder that the check stage chose.
+
+    A dataset that stands there already is the same source under the same config: it is used as it is, and the Asset
+    is updated only by a task that wrote something.
+    """
+
+    stage = "ingest"
+
+    def __init__(self, *, alias: AssetAlias | None = None, asset: Asset | None = None, **kwargs: Any) -> None:
+        """Announce new datasets as events of ``asset``, by way of ``alias``, which is what makes an event optional."""
+        super().__init__(outlets=[alias] if alias else None, **kwargs)
+        self._alias = alias
+        self._asset = asset
+
+    def stage_config(self, context: Any, run: StageRun, master: str) -> IngestConfig:
+        """Return the ingest config of a run."""
+        params = context["params"]
+        return config_from_params(IngestConfig, params, self.places.root, output=run.dataset, master=master)
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Ingest, unless there is nothing to do."""
+        run = StageRun.of(context)
+        if run.dataset is None:
+            self.log.info("no source given: training reads the sources that the net names")
+            return {}
+        with _one_at_a_time(run.dataset):
+            if is_ingested(run.dataset):
+                self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
+                return self.result(context, run)
+            made: dict[str, str] = super().execute(context)
+        if self._alias is not None and self._asset is not None:
+            extra = {**made, "source": str(context["params"]["source"])}
+            context["outlet_events"][self._alias].add(self._asset, extra=extra)
+        return made
+
+    def result(self, context: Any, run: StageRun) -> dict[str, str]:
+        """Return the dataset's folder and the digests of its manifests."""
+        if run.dataset is None:
+            return {}
+        paths = DatasetPaths(run.dataset)
+        digests = {f"{split}_digest": file_digest(paths.manifest(split)) for split in ("train", "test")}
+        return {"dataset": str(run.dataset), **digests}
+
+
+@contextmanager
+def _one_at_a_time(dataset: Path) -> Iterator[None]:
+    """Let one task write a dataset; another that wants the same one waits and then finds it. A dead task lets go."""
+    dataset.parent.mkdir(parents=True, exist_ok=True)
+    with dataset.with_name(f".{dataset.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

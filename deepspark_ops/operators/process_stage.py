@@ -1,0 +1,43 @@
+"""Stages that run as a child process of the task, so that TensorFlow is never loaded into Airflow's own process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from deepspark_ops.config import StageConfig
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.spark_submit import run_job
+
+
+class ProcessStageOperator(BaseOperator):
+    """A stage run by ``python -m MODULE CONFIG.json``.
+
+    Attributes:
+        module: The stage's entry module.
+    """
+
+    module: str
+
+    def __init__(self, *, places: Places, **kwargs: Any) -> None:
+        """Keep where runs live; everything else is decided when the task runs."""
+        super().__init__(**kwargs)
+        self.places = places
+
+    def stage_config(self, context: Any, run: StageRun) -> StageConfig:
+        """Return the config of this stage for a run."""
+        raise NotImplementedError
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Return what the finished stage passes on: paths and digests."""
+        raise NotImplementedError
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Run the stage to its end and return paths and digests."""
+        run = StageRun.of(context)
+        with told_to_airflow():
+            config = self.stage_config(context, run)
+            run_job(self.module, config, on_line=line_logger(self.log), config_path=run.config_path(str(self.task_id)))
+            return self.result(run, config)

@@ -1,0 +1,91 @@
+"""Stage promote: is the new model better than the one in production, and if so put it there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from deepspark_ops.config import PromoteConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import MetricsReport, read_metrics
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.export.registry import Decision, decide, promote, version_folder
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+
+
+def promote_config(context: Any, places: Places) -> PromoteConfig:
+    """Return the promote config of a run; a relative models folder lies below the installation's home.
+
+    Raises:
+        ConfigError: A value is wrong.
+    """
+    return config_from_params(PromoteConfig, context["params"], places.home)
+
+
+def decision_file(run: StageRun) -> Path:
+    """Where a run keeps the decision about its model."""
+    return run.run_dir / "decision.json"
+
+
+class DecideOperator(BaseOperator):
+    """Compare the run's model with production's; without a gain what follows is skipped."""
+
+    def __init__(self, *, places: Places, **kwargs: Any) -> None:
+        """Keep where runs and models live."""
+        super().__init__(**kwargs)
+        self.places = places
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Write the decision into the run's folder; skip what follows if the model stays out.
+
+        Raises:
+            AirflowSkipException: The model in production stays.
+        """
+        run = StageRun.of(context)
+        with told_to_airflow():
+            production = None if run.production is None else _metrics(run.run_dir / "evaluation_production")
+            candidate = _metrics(RunPaths(run.run_dir).evaluation)
+            decision = decide(candidate, production, promote_config(context, self.places))
+        path = decision_file(run)
+        write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
+        self.log.info("%s", decision.reason)
+        if not decision.promotes:
+            raise AirflowSkipException(decision.reason)
+        return {"decision": str(path), "digest": file_digest(path)}
+
+
+def _metrics(evaluation: Path) -> MetricsReport:
+    path = evaluation / "metrics.json"
+    if not path.is_file():
+        msg = f'{path} is missing; clear task "evaluate" of this run'
+        raise DataError(msg)
+    return read_metrics(path)
+
+
+class PromoteOperator(BaseOperator):
+    """Copy the run's bundle among the model's versions and point production at it."""
+
+    def __init__(self, *, places: Places, model_asset: Asset, **kwargs: Any) -> None:
+        """Announce a new model in production as an event of ``model_asset``."""
+        super().__init__(outlets=[model_asset], **kwargs)
+        self.places = places
+        self._model_asset = model_asset
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Promote; a retry with the same bundle changes nothing."""
+        run = StageRun.of(context)
+        with told_to_airflow():
+            config = promote_config(context, self.places)
+            decision = Decision.model_validate_json(decision_file(run).read_bytes())
+            production = promote(RunPaths(run.run_dir).bundle, run.run_dir.name, decision, config)
+        folder = version_folder(config.models, config.model, production.version)
+        made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
+        context["outlet_events"][self._model_asset].extra = made
+        self.log.info("model %s: version %s is in production (%s)", config.model, production.version, decision.reason)
+        return made

@@ -1,0 +1,89 @@
+"""Where a run's files lie and which config each stage gets: the part of the operators that needs no Airflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.run_paths import DatasetPaths
+
+_AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")
+_DIGEST_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders of an installation.
+
+    Attributes:
+        root: Relative paths in a run's parameters are relative to it.
+        home: Holds ``runs/``, ``datasets/`` and ``models/``.
+    """
+
+    root: Path
+    home: Path
+
+    @classmethod
+    def of_dag_file(cls, dag_file: str) -> Places:
+        """Return the places for a DAG file in ``<root>/dags``; ``DEEPSPARK_HOME`` moves what runs write."""
+        root = Path(dag_file).resolve().parents[1]
+        return cls(root, Path(os.environ.get("DEEPSPARK_HOME", root)).resolve())
+
+    def run_folder(self, dag_id: str, run_id: str) -> Path:
+        """Return ``<home>/runs/<dag_id>/<safe run id>``."""
+        return self.home / "runs" / dag_id / safe_run_id(run_id)
+
+    def dataset_folder(self, config: IngestConfig) -> Path:
+        """Return the folder of the dataset that ``config`` makes: another one whenever config or source changes."""
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(str(config.source).split("::")[0]).name.split(".")[0]) or "dataset"
+        return self.home / "datasets" / f"{stem}-{ingest_digest(config)}"
+
+
+def safe_run_id(run_id: str) -> str:
+    """Return a folder name for a run id; two run ids never share one.
+
+    Hadoop's paths cannot hold a colon and a URL reads ``+`` as a space, so both go.
+
+    Example:
+        >>> safe_run_id("manual__2026-01-31T04:05:06.789+00:00")
+        'manual__2026-01-31T04-05-06.789_00-00'
+        >>> safe_run_id("my run/1")
+        'my-run-1-7e011789'
+    """
+    if _AIRFLOW_RUN_ID.fullmatch(run_id):
+        return run_id.replace(":", "-").replace("+", "_")
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-")[:120]
+    if safe == run_id:
+        return safe
+    return f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
+
+
+def ingest_digest(config: IngestConfig) -> str:
+    """Return a digest of what decides a dataset's content: the config and size and time of the files it names.
+
+    The images that a list names are not looked at: whoever replaces one under the same name touches the list.
+    """
+    fields = config.model_dump(mode="json", exclude={"output", "master"})
+    files = [config.source, config.test_source, config.labels, config.class_names]
+    stamps = [_stamp(path) for path in files if path is not None]
+    text = json.dumps([fields, stamps], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _stamp(path: Path) -> list[list[str | int]]:
+    """Name, size and change time of a file or of every file in a folder; of an archive for a member of it."""
+    path = Path(str(path).split("::")[0])
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    stats = [(file, file.stat()) for file in files if file.exists()]
+    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+def is_ingested(dataset: Path) -> bool:
+    """Whether both splits of a dataset are committed."""
+    paths = DatasetPaths(dataset)
+    return all(paths.manifest(split).is_file() for split in ("train", "test"))

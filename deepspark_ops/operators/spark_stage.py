@@ -1,0 +1,155 @@
+"""Stages that are Spark applications: the provider's SparkSubmitOperator over a config, with an end that is sure.
+
+The provider's own hook starts spark-submit so that it outlives a task process which is killed (the child keeps the
+task's stdin, the socket to its supervisor, and nobody tells it). In local and client mode ours is told by the kernel;
+in cluster modes the provider's way is kept, its re-attaching after a retry included.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+from deepspark_ops.config import StageConfig
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.spark_submit import JobLog, job_variables, popen_arguments, require_java, spark_conf
+
+DEFAULT_MASTER = "local[*]"
+"""Where the connection does not exist: this machine, so that a fresh installation works."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class StageSubmitHook(SparkSubmitHook):
+    """Submits a stage; its lines reach the task log with their own levels, and it ends with the task."""
+
+    @classmethod
+    def get_connection(cls, conn_id: str) -> Connection:
+        """Return the Spark connection, this machine's if there is none of that name."""
+        try:
+            return super().get_connection(conn_id)
+        except AirflowNotFoundException:
+            return Connection(conn_id=conn_id, conn_type="spark", host=DEFAULT_MASTER)
+
+    @property
+    def master(self) -> str:
+        """The connection's Spark master."""
+        return str(self._connection["master"])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the whole application lives on this machine, below this process."""
+        return self.master.startswith("local")
+
+    @property
+    def runs_driver_here(self) -> bool:
+        """Whether the driver is a child of this process (client mode), so that its output is the stage's."""
+        return str(self._connection["deploy_mode"]) != "cluster"
+
+    def _get_spark_binary_path(self) -> list[str]:
+        """Prefer the spark-submit that belongs to this interpreter: a task's PATH need not name its environment."""
+        name = str(self._connection["spark_binary"])
+        own = Path(sys.executable).with_name(name)
+        return [str(own) if own.exists() else shutil.which(name) or name]
+
+    def submit(self, application: str = "", **popen: Any) -> str | None:
+        """Run spark-submit to its end.
+
+        Raises:
+            StageFailed: The driver ran here and failed; the message is the stage's own.
+        """
+        if not self.runs_driver_here:
+            driver: str | None = super().submit(application, **popen)
+            return driver
+        self._job_log = JobLog(line_logger(self.log))
+        try:
+            super().submit(application, **popen_arguments(), **popen)
+        except AirflowException as error:
+            process: subprocess.Popen[str] | None = self._submit_sp
+            if process is None or not process.returncode:
+                raise
+            raise self._job_log.failure(self._name, process.returncode) from error
+        return None
+
+    def _process_spark_submit_log(self, itr: Iterator[str]) -> None:
+        if not self.runs_driver_here:
+            super()._process_spark_submit_log(itr)
+            return
+        for line in itr:
+            self._job_log.feed(line)
+
+
+class SparkStageOperator(SparkSubmitOperator):
+    """A stage that is a Spark application. Subclasses say which, with which config, and what it leaves.
+
+    Attributes:
+        stage: The stage's word: its package, its task id and its file of operators.
+    """
+
+    stage: str
+
+    def __init__(self, *, places: Places, conn_id: str = "spark_default", **kwargs: Any) -> None:
+        """Keep where runs live; everything else is decided when the task runs."""
+        application = _PACKAGE / self.stage / "spark_job.py"
+        super().__init__(application=str(application), conn_id=conn_id, name=self.stage, **kwargs)
+        self.places = places
+
+    def stage_config(self, context: Any, run: StageRun, master: str) -> StageConfig:
+        """Return the config of this stage for a run."""
+        raise NotImplementedError
+
+    def result(self, context: Any, run: StageRun) -> dict[str, str]:
+        """Return what the finished stage passes on: paths and digests."""
+        raise NotImplementedError
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
+        run = StageRun.of(context)
+        with told_to_airflow():
+            self._submit(context, run)
+            return self.result(context, run)
+
+    def _submit(self, context: Any, run: StageRun) -> None:
+        hook = StageSubmitHook(conn_id=self._conn_id)
+        config = self.stage_config(context, run, hook.master)
+        config_path = run.config_path(self.stage)
+        write_text_whole(config_path, config.model_dump_json(indent=2))
+        self.application_args = [str(config_path)]
+        self.env_vars = job_variables(os.environ, master=hook.master)
+        scratch = RunPaths(run.run_dir).work / "spark"
+        if hook.is_local:
+            require_java()
+            scratch.mkdir(parents=True, exist_ok=True)
+        self.conf = spark_conf(scratch if hook.is_local else None)
+        try:
+            super().execute(context)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _get_hook(self) -> StageSubmitHook:
+        # The provider's method names every argument of its own hook; what we use of them is this.
+        return StageSubmitHook(
+            conf=self.conf,
+            conn_id=self._conn_id,
+            name=self.name,
+            application_args=self.application_args,
+            env_vars=self.env_vars,
+            spark_binary=self._spark_binary,
+            executor_memory=self._executor_memory,
+            driver_memory=self._driver_memory,
+            num_executors=self._num_executors,
+            executor_cores=self._executor_cores,
+            total_executor_cores=self._total_executor_cores,
+            deploy_mode=self._deploy_mode,
+        )

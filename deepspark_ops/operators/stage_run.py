@@ -1,0 +1,83 @@
+"""What every stage operator shares: the run's folder and paths from XCom, log lines, and how a failure is told.
+
+XCom carries paths and digests only. The check stage decides them once per run; a task that is cleared later finds the
+same ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.spark_submit import LineHandler, StageFailed
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """Paths of one DAG run, as the check stage decided them.
+
+    Attributes:
+        run_dir: The run's folder.
+        dataset: The dataset to ingest and train on; None trains on the net's own sources.
+        production: Weights in production when the run began; None where there are none or the DAG does not use them.
+    """
+
+    run_dir: Path
+    dataset: Path | None
+    production: Path | None
+
+    def to_xcom(self) -> dict[str, str | None]:
+        """Return plain JSON values."""
+        return {key: None if value is None else str(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, context: Mapping[str, Any]) -> StageRun:
+        """Return what the run's check stage decided.
+
+        Raises:
+            AirflowFailException: The check stage has not run.
+        """
+        values = context["ti"].xcom_pull(task_ids="check")
+        if not values:
+            msg = 'task "check" of this run left no result; clear it together with this task'
+            raise AirflowFailException(msg)
+        dataset, production = (Path(value) if value else None for value in (values["dataset"], values["production"]))
+        return cls(Path(values["run_dir"]), dataset, production)
+
+    def config_path(self, stage: str) -> Path:
+        """Where the config that a stage ran with is kept."""
+        return self.run_dir / "stages" / f"{stage}.json"
+
+
+def line_logger(log: logging.Logger) -> LineHandler:
+    """Return a handler that puts each line of a job into the task log at the line's own level."""
+
+    def on_line(level: int, text: str) -> None:
+        log.log(level, "%s", text)
+
+    return on_line
+
+
+@contextmanager
+def told_to_airflow() -> Iterator[None]:
+    """Turn a stage's error into Airflow's, keeping its message whole.
+
+    What only the user can put right fails the task at once; anything else may be tried again.
+    """
+    try:
+        yield
+    except (ConfigError, DataError, CaffeImportError) as error:
+        raise AirflowFailException(str(error)) from None
+    except StageFailed as error:
+        kind = AirflowFailException if error.is_user_mistake else AirflowException
+        raise kind(str(error)) from None
+    except DeepSparkError as error:
+        raise AirflowException(str(error)) from None
