@@ -1,4 +1,4 @@
-"""DAG deepspark_train: a Caffe solver in, a trained, evaluated and exported model out. Started by hand, from the form."""
+"""DAG deepspark_train: a Caffe solver in; a trained, evaluated and exported model out. Started from the form."""
 
 from __future__ import annotations
 
