@@ -68,14 +68,13 @@ def read_curves(events: Iterable[Event]) -> Curves:
 
 
 def _outputs(event: Event) -> dict[str, float]:
-    """Return the test net's outputs: the numbers of an evaluation that are no times or counts."""
+    """Return the test net's scalar outputs by name; those of a second test net carry its number."""
+    test_net = int(event.data.get("test_net", 0))
+    suffix = f" (test net {test_net})" if test_net else ""
     return {
-        name: float(value)
+        name + suffix: float(value)
         for name, value in event.data.items()
-        if _is_number(value)
-        and not name.endswith(("_s", "_bytes"))
-        and not name.startswith("n_")
-        and name != "test_net"
+        if _is_number(value) and name not in ("test_net", "seconds")
     }
 
 

@@ -1,0 +1,161 @@
+"""``manifest.json`` of a bundle: what is in it, how the model is called, and digests of everything it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deepspark_ops.errors import DataError
+
+MANIFEST_VERSION: Final = 1
+MANIFEST_NAME = "manifest.json"
+WEIGHTS_NAME = "weights.caffemodel"
+DEPLOY_NAME = "deploy.prototxt"
+SAVED_MODEL_NAME = "saved_model"
+LABELS_NAME = "labels.txt"
+MEAN_NAME = "mean.binaryproto"
+METRICS_NAME = "metrics.json"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputContract(_Frozen):
+    """What the SavedModel's ``serving_default`` takes.
+
+    Attributes:
+        name: Name of the argument.
+        shape: With the batch axis as -1, e.g. ``(-1, 28, 28, 1)``.
+        axes: Meaning of the axes, e.g. ``N, H, W, C``.
+        dtype: ``uint8`` or ``float32``.
+        channels: ``gray``, ``RGB``, or empty where there is no such axis.
+        preprocessing: What the model itself does to the input, in order, in words.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axes: str
+    dtype: Literal["uint8", "float32"]
+    channels: str
+    preprocessing: tuple[str, ...]
+
+
+class OutputContract(_Frozen):
+    """What it returns.
+
+    Attributes:
+        scores: Name of the float32 output (N, n_classes): class probabilities.
+        classes: Name of the int64 output (N,): the most probable class.
+        n_classes: Number of classes.
+        labels: Class names in order; empty if they are not known.
+    """
+
+    scores: str
+    classes: str
+    n_classes: int
+    labels: tuple[str, ...]
+
+
+class Origin(_Frozen):
+    """What the bundle came from; digests are ``sha256:<hex>``.
+
+    Attributes:
+        run: Name of the run's folder.
+        iteration: Iteration of the snapshot; None for weights that are no snapshot.
+        weights: File name of the exported weights.
+        weights_digest: Digest of that file.
+        net_digest: Digest of the run's net.prototxt.
+        solver_digest: Digest of the run's solver.prototxt.
+        config_digest: Digest of the run's config.json.
+        datasets: Split -> digest of its dataset.json; empty if the run read the net's own sources.
+        started_from: The weights or solverstate that the run began with; None for fresh parameters.
+        started_from_digest: Digest of that file, None if there is none or it is gone.
+    """
+
+    run: str
+    iteration: int | None
+    weights: str
+    weights_digest: str
+    net_digest: str
+    solver_digest: str
+    config_digest: str
+    datasets: dict[str, str]
+    started_from: str | None
+    started_from_digest: str | None
+
+
+class Check(_Frozen):
+    """How the exported model compares with the trained graph.
+
+    Attributes:
+        n_samples: Real samples it ran on.
+        saved_model_max_relative_difference: Largest difference of a probability, relative to the largest probability.
+        caffemodel_max_relative_difference: The same for weights.caffemodel read back with deploy.prototxt.
+        allowed: A larger difference refuses the export.
+    """
+
+    n_samples: int
+    saved_model_max_relative_difference: float
+    caffemodel_max_relative_difference: float
+    allowed: float
+
+
+class BundleManifest(_Frozen):
+    """The whole file.
+
+    Attributes:
+        format_version: Version of this form.
+        created: UTC, ISO 8601, whole seconds.
+        net: Name of the net.
+        input: What the model takes.
+        output: What it returns.
+        origin: What it came from.
+        check: How it was checked.
+        files: Every other file of the bundle, relative path -> digest.
+    """
+
+    format_version: Literal[1]
+    created: str
+    net: str
+    input: InputContract
+    output: OutputContract
+    origin: Origin
+    check: Check
+    files: dict[str, str]
+
+
+def file_digest(path: Path) -> str:
+    """Return ``sha256:<hex>`` of a file's bytes."""
+    with path.open("rb") as handle:
+        return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
+
+
+def read_manifest(bundle: Path) -> BundleManifest:
+    """Read a bundle's manifest and compare every file with it.
+
+    Raises:
+        DataError: No bundle there, a damaged manifest, or a file that is missing or changed.
+    """
+    path = bundle / MANIFEST_NAME
+    try:
+        manifest = BundleManifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        msg = f'{bundle}: no {MANIFEST_NAME}, so no complete bundle; run "deepspark export" first'
+        raise DataError(msg) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "file"
+        msg = f"{path}: {place}: {first['msg']}; export again (manifest version {MANIFEST_VERSION})"
+        raise DataError(msg) from error
+    for name, digest in manifest.files.items():
+        if not (bundle / name).is_file():
+            msg = f"{bundle}: {name} is missing, {MANIFEST_NAME} lists it; export again"
+            raise DataError(msg)
+        if file_digest(bundle / name) != digest:
+            msg = f"{bundle}: {name} has changed since {MANIFEST_NAME} was written; export again"
+            raise DataError(msg)
+    return manifest
