@@ -1,1 +1,186 @@
-"""The arithmetic of each strategy in numpy, one file each."""
+"""The arithmetic of each strategy in numpy, one file each, and the interface they share.
+
+A strategy is one file ``strategies/<name>.py`` with one frozen object ``STRATEGY``. Nothing else names it: adding a
+file adds the strategy to the command line, the DAG's form and the server.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import ClassVar, Literal
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The numbers of one exchange.
+
+    Attributes:
+        n_workers: p, workers the run was configured with.
+        moving_rate: alpha, dimensionless; unused by strategies without an elastic term.
+        staleness: Exchanges by other workers since this worker's last pull.
+    """
+
+    n_workers: int
+    moving_rate: float = 0.0
+    staleness: int = 0
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a strategy asks of the rest.
+
+    Attributes:
+        comm_period_one: It exchanges after every minibatch; another tau is refused.
+        sgd_only: It is defined for plain SGD updates only.
+    """
+
+    comm_period_one: bool = False
+    sgd_only: bool = False
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How workers and center meet; frozen, without state, pure functions on chunks.
+
+    One exchange of one chunk: the worker reads the center's chunk (if ``pulls``), ``worker_chunk`` computes the
+    worker's new parameters and what it pushes, ``server_chunk`` applies the push to the center. Whoever holds the
+    center runs ``server_chunk``: the server for a socket, the worker itself in shared memory.
+
+    Attributes:
+        name: As the user writes it; the file's stem.
+        aliases: Other names of the same thing.
+        source: Paper and place.
+        unit: What is pushed.
+        round: When the center changes: at each push, after several, or when all live workers have pushed.
+        pulls: Whether ``worker_chunk`` reads the center.
+        requires: Conditions on the rest of the run.
+        server_vectors: Vectors of n_params floats that the center keeps besides itself.
+        worker_vectors: Vectors of n_params floats that a worker's link keeps from exchange to exchange.
+        history: What the solver's history does at an exchange: it is kept, or starts again from zero.
+        invariant: ``sum_kept``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding.
+        has_moving_rate: Whether alpha means something.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    source: ClassVar[str]
+    unit: ClassVar[Literal["weights", "delta", "gradient"]]
+    round: ClassVar[Literal["none", "pushes", "all"]] = "none"
+    pulls: ClassVar[bool] = True
+    requires: ClassVar[Requires] = Requires()
+    server_vectors: ClassVar[int] = 0
+    worker_vectors: ClassVar[int] = 0
+    history: ClassVar[Literal["kept", "restarted"]] = "kept"
+    invariant: ClassVar[Literal["sum_kept", "none"]] = "none"
+    has_moving_rate: ClassVar[bool] = False
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        memory: tuple[Vector, ...],
+        terms: Terms,
+    ) -> None:
+        """Compute a worker's side of one chunk.
+
+        Args:
+            local: The worker's parameters, shape (chunk,), read only.
+            center: The center's chunk as pulled. In shared memory it is the center itself, which others write
+                meanwhile: read it once.
+            new_local: Receives the worker's new parameters.
+            push: Receives what ``server_chunk`` gets.
+            memory: This chunk of the worker's own vectors, ``worker_vectors`` of them, may be written.
+            terms: Numbers of this exchange.
+        """
+        raise NotImplementedError
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+        """Apply one pushed chunk to the center, in place; ``extras`` are this chunk of the server's vectors."""
+        raise NotImplementedError
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return how far the mean of center and workers moves per tick of the clock, in steps of plain SGD."""
+        raise NotImplementedError
+
+    def default_moving_rate(self, n_workers: int) -> float:
+        """Return alpha where the user gives none."""
+        return 0.0
+
+    def for_workers(self, n_workers: int) -> Strategy:
+        """Return what really runs: with one worker there is nobody to meet, and the center copies the worker."""
+        return find_strategy("alone") if n_workers == 1 else self
+
+
+def strategy_names() -> tuple[str, ...]:
+    """Return the names a user may choose, aliases included, sorted."""
+    return tuple(sorted(name for name in _by_name() if name != "alone"))
+
+
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy of a name or an alias.
+
+    Raises:
+        ConfigError: Unknown name; the message lists the known ones and the nearest.
+    """
+    known = _by_name()
+    if name in known:
+        return known[name]
+    names = strategy_names()
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    msg = f'strategy "{name}" is unknown; known: {", ".join(names)}{hint}'
+    raise ConfigError(msg)
+
+
+def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: int) -> tuple[float, list[str]]:
+    """Return the alpha to use and warnings about it.
+
+    Args:
+        strategy: What will run.
+        moving_rate: The user's alpha; None asks for the strategy's default.
+        n_workers: p.
+
+    Raises:
+        ConfigError: alpha outside (0, 1].
+    """
+    if moving_rate is None:
+        return strategy.default_moving_rate(n_workers), []
+    if not 0.0 < moving_rate <= 1.0:
+        msg = f"moving_rate={moving_rate:g}: must be in (0, 1]; above 0.5 the exchange overshoots"
+        raise ConfigError(msg)
+    if not strategy.has_moving_rate or n_workers == 1:
+        return moving_rate, []
+    warnings = []
+    if moving_rate > 0.5:
+        warnings.append(
+            f"moving_rate={moving_rate:g} is above 0.5: the exchange overshoots"
+            f" (the distance of worker and center is multiplied by {1 - 2 * moving_rate:g} each time)"
+        )
+    if moving_rate > 1.0 / n_workers:
+        warnings.append(
+            f"moving_rate={moving_rate:g} is above 1/n_workers={1 / n_workers:.3g}: together the workers pull the"
+            f" center further than they are away; the default is {strategy.default_moving_rate(n_workers):.3g}"
+        )
+    return moving_rate, warnings
+
+
+@cache
+def _by_name() -> dict[str, Strategy]:
+    found: dict[str, Strategy] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        strategy: Strategy = import_module(f"{__name__}.{module_info.name}").STRATEGY
+        for name in (strategy.name, *strategy.aliases):
+            if name in found:
+                msg = f'strategy name "{name}" is taken twice: {found[name]!r} and {strategy!r}'
+                raise AssertionError(msg)
+            found[name] = strategy
+    return found

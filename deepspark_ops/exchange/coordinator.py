@@ -1,0 +1,325 @@
+"""The control side of the exchange: grants, leases, sessions, events, snapshots.
+
+The same object stands behind the server's sockets and in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.events import Event, append_event, make_event, parse_event
+from deepspark_ops.exchange import center as columns
+from deepspark_ops.exchange.books import Journal, RunBooks
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.grants import GrantAnswer
+from deepspark_ops.exchange.leases import Lease
+from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.run_paths import write_text_whole
+
+logger = logging.getLogger(__name__)
+
+EXPIRE_EVERY_S = 0.2
+MAX_EVENT_BYTES = 1 << 20
+CENTER_FILE = "center.f32"
+COMPLETE_FILE = "complete.json"
+
+
+def pending_folder(work: Path, iteration: int) -> Path:
+    """Return the folder where the parts of snapshot ``iteration`` are gathered.
+
+    ``center.f32`` comes first (raw little-endian float32), then ``worker_<i>.npz`` and ``worker_<i>.json`` of every
+    live worker, last ``complete.json``: ``{"iteration", "workers": {id: meta}, "leases": {dataset: state}}``.
+    """
+    return work / "pending" / f"iter_{iteration}"
+
+
+class Coordinator:
+    """Answers every control call of every worker; thread-safe behind one small lock.
+
+    The lock is never held while vectors move or files of vectors are written.
+    """
+
+    def __init__(self, settings: ExchangeSettings, center: Center, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start a run, or go on with the one whose journal lies in ``settings.work``.
+
+        Args:
+            settings: The run.
+            center: Where the parameters are; stays the caller's.
+            clock: Seconds, the same for all processes of the host and never going back.
+        """
+        self.settings = settings
+        self._center = center
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._snapshot_lock = threading.Lock()
+        self._statistics_lock = threading.Lock()
+        self._books = RunBooks(settings)
+        self._journal = Journal(settings.work / "exchange.journal")
+        self._next_expiry = 0.0
+        self._failure: str | None = None
+        for note in self._books.lease_notes:
+            self._emit(make_event("note", text=note))
+        if self._journal.replay(self._books):
+            self._resume()
+
+    def join(self, worker: int, session: str, transport: str) -> Welcome:
+        """Let a new process take the place of ``worker``."""
+        self._check_worker(worker)
+        settings = self.settings
+        with self._lock:
+            self._record("join", worker, session, self._clock())
+            clock = self._books.grants.clock
+        self._center.abandon(worker)
+        self._emit(make_event("worker_joined", clock=clock, worker=worker, transport=transport))
+        self._finish_snapshots()
+        name = settings.running_strategy().name
+        return Welcome(clock, settings.n_params, settings.n_workers, name, settings.alpha(), settings.chunk, transport)
+
+    def check_session(self, worker: int, session: str) -> None:
+        """Refuse a process whose place was taken by a newer one.
+
+        Raises:
+            ProtocolError: The session is not the worker's present one.
+        """
+        self._check_worker(worker)
+        with self._lock:
+            current = self._books.sessions.get(worker)
+        if current != session:
+            found = "it has left or never joined" if current is None else "a newer process has joined in its place"
+            msg = f"worker {worker}: session {session[:8]} is not known; {found}"
+            raise ProtocolError(msg)
+
+    def request_grant(self, worker: int, want: int) -> GrantAnswer:
+        """See ``WorkerLink.request_grant``."""
+        self.expire()
+        with self._lock:
+            answer: GrantAnswer = self._record("request", worker, want, self._clock())
+        return answer
+
+    def acknowledge(self, worker: int, grant_id: int) -> bool:
+        """See ``WorkerLink.acknowledge``; snapshots that become due have copied the center when this returns."""
+        with self._lock:
+            taken: bool = self._record("acknowledge", worker, grant_id, self._clock())
+        self._finish_snapshots()
+        return taken
+
+    def lease(self, worker: int, dataset: str) -> Lease | None:
+        """See ``WorkerLink.lease``."""
+        with self._lock:
+            if self._books.grants.acknowledged >= self.settings.schedule.max_iter:
+                return None
+            lease: Lease = self._record("lease", worker, dataset)
+            self._books.grants.seen(worker, self._clock())
+        return lease
+
+    def return_lease(self, worker: int, dataset: str, lease_id: int, consumed: int | None) -> None:
+        """See ``WorkerLink.return_lease``; the last piece of an epoch writes an ``epoch`` event."""
+        with self._lock:
+            report = self._record("return_lease", worker, dataset, lease_id, consumed)
+            clock = self._books.grants.clock
+        if report is not None:
+            self._emit(make_event("epoch", clock=clock, **asdict(report)))
+
+    def heartbeat(self, worker: int) -> None:
+        """A worker lives."""
+        with self._lock:
+            self._books.grants.seen(worker, self._clock())
+
+    def event(self, worker: int, line: str) -> None:
+        """Append a worker's event, given as its JSON line.
+
+        Raises:
+            ProtocolError: Not one event of this version, or in another worker's name.
+        """
+        event = parse_event(line) if len(line) <= MAX_EVENT_BYTES and "\n" not in line else None
+        if event is None or event.worker != worker:
+            msg = f"worker {worker}: not an event of its own: {line[:80]!r}"
+            raise ProtocolError(msg)
+        self._emit(event)
+        self.heartbeat(worker)
+
+    def leave(self, worker: int) -> None:
+        """See ``WorkerLink.leave``."""
+        with self._lock:
+            self._record("leave", worker)
+        self._center.abandon(worker)
+        self._finish_snapshots()
+
+    def lose(self, worker: int, session: str, reason: str) -> None:
+        """A worker's process is known to be gone; nothing happens if a newer one has taken its place."""
+        with self._lock:
+            known = self._books.sessions.get(worker) == session and worker in self._books.grants.live_workers
+            if known:
+                self._record("lose", worker)
+            clock = self._books.grants.clock
+        if known:
+            self._center.abandon(worker)
+            self._emit(make_event("worker_lost", clock=clock, worker=worker, reason=reason))
+            self._finish_snapshots()
+
+    def expire(self) -> None:
+        """Take back what silent workers hold; cheap enough for every call and for a timer."""
+        now = self._clock()
+        with self._lock:
+            if now < self._next_expiry:
+                return
+            self._next_expiry = now + EXPIRE_EVERY_S
+            lost = self._books.grants.silent(now)
+            for worker in lost:
+                self._record("lose", worker)
+            clock = self._books.grants.clock
+        for worker in lost:
+            self._center.abandon(worker)
+            self._emit(make_event("worker_lost", clock=clock, worker=worker, reason="silent"))
+        if lost:
+            self._finish_snapshots()
+
+    def meet_statistics(self, local: Vector) -> Vector:
+        """Average packed BatchNorm statistics with the center's; returns the worker's new ones, packed."""
+        blobs = self.settings.statistics
+        positions = blobs.positions
+        with self._statistics_lock:
+            new_center, new_local = blobs.meet(self._center.vector[positions], local, self.settings.n_workers)
+            self._center.vector[positions] = new_center
+        return new_local
+
+    def state_path(self, worker: int, iteration: int) -> Path | None:
+        """Return where a worker's arrays for a snapshot belong; None if nobody waits for them (any more)."""
+        with self._lock:
+            awaited = self._books.grants.awaits(worker, iteration)
+            self._books.grants.seen(worker, self._clock())
+        return pending_folder(self.settings.work, iteration) / f"worker_{worker}.npz" if awaited else None
+
+    def state_received(self, worker: int, iteration: int, meta: Mapping[str, Any]) -> None:
+        """The arrays of a worker's state are in place."""
+        path = self.state_path(worker, iteration)
+        if path is None:
+            return
+        write_text_whole(path.with_suffix(".json"), json.dumps(meta))
+        with self._lock:
+            self._record("state_received", worker, iteration)
+        self._finish_snapshots()
+
+    def fail(self, message: str) -> None:
+        """Note what makes the run pointless; the driver sees it at its next look. The first one stays."""
+        logger.error("%s", message)
+        with self._lock:
+            self._failure = self._failure or message
+
+    def status(self) -> dict[str, Any]:
+        """Return the run's state as plain JSON values; see ``ExchangeStatus``."""
+        self.expire()
+        slots = self._center.slots.astype(np.int64)
+        with self._lock:
+            grants = self._books.grants
+            return {
+                "clock": grants.clock,
+                "acknowledged": grants.acknowledged,
+                "finished": grants.finished,
+                "live_workers": list(grants.live_workers),
+                "reissued_grants": grants.n_reissued,
+                "snapshots": list(self._books.snapshots),
+                "failure": self._failure,
+                "exchanges": slots[:, columns.ENDED].tolist(),
+                "staleness_sums": slots[:, columns.STALENESS].tolist(),
+                "overlap_sums": slots[:, columns.OVERLAPS].tolist(),
+                "duplicate_chunks": int(slots[:, columns.DUPLICATES].sum()),
+                "uncertain_chunks": int(slots[:, columns.UNCERTAIN].sum()),
+            }
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+    def _record(self, call: str, *args: Any) -> Any:
+        return self._journal.record(self._books, call, args)
+
+    def _locked_record(self, call: str, *args: Any) -> None:
+        with self._lock:
+            self._record(call, *args)
+
+    def _check_worker(self, worker: int) -> None:
+        if not 0 <= worker < self.settings.n_workers:
+            msg = f"worker {worker}: this run has n_workers={self.settings.n_workers}, ids 0 to n_workers-1"
+            raise ProtocolError(msg)
+
+    def _emit(self, event: Event) -> None:
+        try:
+            append_event(self.settings.events, event)
+        except OSError as error:
+            self.fail(f"{self.settings.events}: cannot append ({error.strerror})")
+
+    def _finish_snapshots(self) -> None:
+        """Copy the center for snapshots that are due; put down those that nobody's state is missing from.
+
+        Every call that can make one due or complete comes here, so a server that was killed on the way goes on where
+        it was. One thread at a time: the copy must be there before a worker with an answer goes on.
+        """
+        if not self._has_snapshot_work():
+            return
+        with self._snapshot_lock:
+            with self._lock:
+                due = self._books.grants.due
+            for iteration in due:
+                if self._written(iteration, self._write_center):
+                    self._locked_record("copied", iteration)
+            with self._lock:
+                complete = self._books.grants.complete
+            for iteration in complete:
+                if self._written(iteration, self._write_complete):
+                    self._locked_record("closed", iteration)
+
+    def _has_snapshot_work(self) -> bool:
+        with self._lock:
+            return bool(self._books.grants.due or self._books.grants.complete)
+
+    def _written(self, iteration: int, write: Callable[[int], None]) -> bool:
+        try:
+            write(iteration)
+        except OSError as error:
+            folder = pending_folder(self.settings.work, iteration)
+            self.fail(f"{folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again")
+            return False
+        return True
+
+    def _write_center(self, iteration: int) -> None:
+        self._center.write_snapshot(pending_folder(self.settings.work, iteration) / CENTER_FILE)
+
+    def _write_complete(self, iteration: int) -> None:
+        folder = pending_folder(self.settings.work, iteration)
+        workers = {
+            int(path.stem.removeprefix("worker_")): json.loads(path.read_text(encoding="utf-8"))
+            for path in folder.glob("worker_*.json")
+        }
+        with self._lock:
+            leases = {name: book.to_state(_consumed(workers, name)) for name, book in self._books.leases.items()}
+        found = {"iteration": iteration, "workers": workers, "leases": leases}
+        write_text_whole(folder / COMPLETE_FILE, json.dumps(found))
+
+    def _resume(self) -> None:
+        """After a restart: nobody was silent while there was no server; finish what was begun."""
+        now = self._clock()
+        with self._lock:
+            for worker in self._books.grants.live_workers:
+                self._books.grants.seen(worker, now)
+        self._finish_snapshots()
+
+
+def _consumed(workers: Mapping[int, Mapping[str, Any]], dataset: str) -> dict[int, int]:
+    """Gather ``{"leases": {dataset: {lease id: samples}}}`` of all workers' metas."""
+    consumed: dict[int, int] = {}
+    for meta in workers.values():
+        consumed.update({int(i): int(n) for i, n in meta.get("leases", {}).get(dataset, {}).items()})
+    return consumed

@@ -1,0 +1,165 @@
+"""The whole exchange in one process, without sockets: same books, same strategy, same arithmetic.
+
+For runs with one worker in the driver's process, for tests, and as the measure that the socket and shared memory
+must agree with bit for bit.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.events import Event
+from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
+from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
+from deepspark_ops.exchange.coordinator import Coordinator
+from deepspark_ops.exchange.grants import Grant, GrantAnswer
+from deepspark_ops.exchange.leases import Lease
+from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state_file import write_state
+from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.param_vector import Vector
+
+
+class LocalExchange:
+    """Center and books in this process. Thread-safe: each worker may be a thread with its own link."""
+
+    def __init__(self, settings: ExchangeSettings, initial: Vector) -> None:
+        """Start with a copy of ``initial``, shape (n_params,)."""
+        self.settings = settings
+        strategy = settings.running_strategy()
+        self.center = Center.in_memory(initial, server_vectors=strategy.server_vectors, n_workers=settings.n_workers)
+        self.coordinator = Coordinator(settings, self.center)
+
+    def link(self) -> LocalLink:
+        """Return a link for one worker."""
+        return LocalLink(self)
+
+    def poll(self) -> ExchangeStatus:
+        """Return the state of the run."""
+        return ExchangeStatus.from_json(self.coordinator.status())
+
+    def close(self) -> None:
+        """Close the journal and drop the center."""
+        self.coordinator.close()
+        self.center.close()
+
+
+class LocalLink:
+    """A ``WorkerLink`` by function calls."""
+
+    def __init__(self, exchange: LocalExchange) -> None:
+        """Join comes later."""
+        settings = exchange.settings
+        self._exchange = exchange
+        self._coordinator = exchange.coordinator
+        self._strategy = settings.running_strategy()
+        self._chunks = Chunks(settings.n_params, settings.chunk, self._strategy, settings.statistics)
+        self._push = aligned_vector(min(settings.chunk, settings.n_params))
+        self._vectors = VectorPool(settings.n_params)
+        self._memory: tuple[Vector, ...] | None = None
+        self._session = secrets.token_hex(8)
+        self._worker = -1
+
+    def join(self, worker: int) -> Welcome:
+        """See ``WorkerLink``."""
+        welcome = self._coordinator.join(worker, self._session, "local")
+        self._worker = worker
+        return welcome
+
+    def request_grant(self, want: int) -> GrantAnswer:
+        """See ``WorkerLink``."""
+        return self._coordinator.request_grant(self._member(), want)
+
+    def acknowledge(self, grant: Grant) -> bool:
+        """See ``WorkerLink``."""
+        return self._coordinator.acknowledge(self._member(), grant.id)
+
+    def pull(self) -> Vector:
+        """See ``WorkerLink``."""
+        center = self._exchange.center
+        center.pulled(self._member())
+        vector = self._vectors.take()
+        np.copyto(vector, center.vector)
+        self._memory = tuple(vector.copy() for _ in range(self._strategy.worker_vectors))
+        return vector
+
+    def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
+        """See ``WorkerLink``."""
+        started = time.perf_counter()
+        worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
+        if self._memory is None:
+            self.pull()
+        ticket = center.begin(worker)
+        terms = Terms(settings.n_workers, settings.alpha(), ticket.staleness)
+        new_local = self._vectors.take()
+        order = self._chunks.order(worker, settings.n_workers)
+        distance = meet_in_memory(
+            center,
+            self._chunks,
+            order,
+            terms,
+            local,
+            new_local,
+            self._memory or (),
+            self._push,
+            measure_distance=measure_distance,
+        )
+        if self._chunks.held is not None:
+            positions = settings.statistics.positions
+            new_local[positions] = self._coordinator.meet_statistics(local[positions])
+        overlaps = center.end(worker, ticket)
+        n_bytes = local.nbytes
+        down = n_bytes if self._strategy.pulls else 0
+        seconds = time.perf_counter() - started
+        return new_local, ExchangeReport(
+            ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local"
+        )
+
+    def lease(self, dataset: str = "train") -> Lease | None:
+        """See ``WorkerLink``."""
+        return self._coordinator.lease(self._member(), dataset)
+
+    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
+        """See ``WorkerLink``."""
+        self._coordinator.return_lease(self._member(), lease.dataset, lease.id, consumed)
+
+    def send_event(self, event: Event) -> None:
+        """See ``WorkerLink``."""
+        self._coordinator.event(self._member(), event.to_json())
+
+    def send_state(
+        self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        """See ``WorkerLink``."""
+        path = self._coordinator.state_path(self._member(), iteration)
+        if path is not None:
+            write_state(path, arrays)
+        self._coordinator.state_received(self._worker, iteration, meta)
+
+    def heartbeat(self) -> None:
+        """See ``WorkerLink``."""
+        self._coordinator.heartbeat(self._member())
+
+    def leave(self) -> None:
+        """See ``WorkerLink``."""
+        self._coordinator.leave(self._member())
+
+    def close(self) -> None:
+        """See ``WorkerLink``."""
+        if self._worker >= 0:
+            self._coordinator.lose(self._worker, self._session, "connection closed")
+
+    def _member(self) -> int:
+        if self._worker < 0:
+            msg = "join(worker) comes before any other call of a link"
+            raise ProtocolError(msg)
+        self._coordinator.check_session(self._worker, self._session)
+        return self._worker

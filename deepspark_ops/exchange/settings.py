@@ -1,0 +1,105 @@
+"""What one exchange is told at its start, by the driver, as plain JSON; no secret, no address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.leases import DatasetOrder
+from deepspark_ops.exchange.strategies import Strategy, check_moving_rate, find_strategy
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
+
+Transport = Literal["auto", "shm", "socket"]
+
+
+@dataclass(frozen=True)
+class ExchangeSettings:
+    """One exchange.
+
+    Attributes:
+        run_id: Names the run in every frame; up to 64 bits, not a secret.
+        n_params: Length of the parameter vector.
+        n_workers: p; worker ids are 0 to p-1.
+        schedule: Steps, tests, snapshots.
+        work: The run's scratch folder: journal, pending snapshots, the center where shared memory has no room.
+        events: The run's ``events.jsonl``.
+        strategy: Name.
+        moving_rate: alpha; None takes the strategy's default.
+        datasets: Name -> how it is read.
+        lease_state: Data position of a snapshot (``complete.json``, key ``leases``) to go on from.
+        statistics: BatchNorm's blobs.
+        chunk: Floats per chunk.
+        transport: ``auto``: shared memory for workers on the server's host.
+        grant_timeout_s: A worker silent for this long loses its grant.
+        exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
+    """
+
+    run_id: int
+    n_params: int
+    n_workers: int
+    schedule: Schedule
+    work: Path
+    events: Path
+    strategy: str = "easgd"
+    moving_rate: float | None = None
+    datasets: Mapping[str, DatasetOrder] = field(default_factory=dict)
+    lease_state: Mapping[str, Any] = field(default_factory=dict)
+    statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
+    chunk: int = CHUNK_FLOATS
+    transport: Transport = "auto"
+    grant_timeout_s: float = 120.0
+    exchange_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that nothing can be done with.
+
+        Raises:
+            ConfigError: Names the field and what is allowed.
+        """
+        for name in ("n_params", "n_workers", "chunk"):
+            if getattr(self, name) < 1:
+                msg = f"{name}={getattr(self, name)}: must be at least 1"
+                raise ConfigError(msg)
+        for name in ("grant_timeout_s", "exchange_timeout_s"):
+            if getattr(self, name) <= 0:
+                msg = f"{name}={getattr(self, name):g}: must be above 0"
+                raise ConfigError(msg)
+        if not 0 <= self.run_id < 2**64:
+            msg = f"run_id={self.run_id}: must fit 64 bits"
+            raise ConfigError(msg)
+        if self.transport not in ("auto", "shm", "socket"):
+            msg = f'transport="{self.transport}"; allowed: auto, shm, socket'
+            raise ConfigError(msg)
+        check_moving_rate(find_strategy(self.strategy), self.moving_rate, self.n_workers)
+
+    def running_strategy(self) -> Strategy:
+        """Return the strategy that runs with this number of workers."""
+        return find_strategy(self.strategy).for_workers(self.n_workers)
+
+    def alpha(self) -> float:
+        """Return the moving rate in use."""
+        return check_moving_rate(find_strategy(self.strategy), self.moving_rate, self.n_workers)[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        plain = asdict(self)
+        plain["statistics"] = self.statistics.to_json()
+        plain["work"], plain["events"] = str(self.work), str(self.events)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> ExchangeSettings:
+        """Inverse of ``to_json``."""
+        fields = dict(plain)
+        fields["schedule"] = Schedule(**fields["schedule"])
+        fields["datasets"] = {
+            name: DatasetOrder(**{**order, "shard_samples": tuple(order["shard_samples"])})
+            for name, order in fields["datasets"].items()
+        }
+        fields["statistics"] = StatisticBlobs.from_json(fields["statistics"])
+        fields["work"], fields["events"] = Path(fields["work"]), Path(fields["events"])
+        return cls(**fields)
