@@ -1,4 +1,4 @@
-"""What a worker knows and the center does not: solver history, layer state, counts, data position. As numpy arrays."""
+"""What a worker knows and the center does not: solver history, layer state, update count. As numpy arrays."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ class WorkerState:
         history: Solver history, shape (n_slots, n_params), float32.
         layer_state: Recurrent h and c by ``layer/name``, float32.
         updates: Updates this worker has made; the t of Adam, the seed of its random draws.
-        position: Where its data stands, as the batch source wrote it; plain JSON values.
     """
 
     history: npt.NDArray[np.float32]
     layer_state: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     updates: int = 0
-    position: Mapping[str, Any] = field(default_factory=dict)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.float32]]]:
         """Return ``(meta, arrays)`` as ``WorkerLink.send_state`` takes them; nothing is copied."""
         arrays = {"history": self.history}
         arrays |= {_LAYER_STATE + name: value for name, value in self.layer_state.items()}
-        return {"updates": self.updates, "position": dict(self.position)}, arrays
+        return {"updates": self.updates}, arrays
 
     @classmethod
     def from_parts(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.float32]]) -> WorkerState:
@@ -40,4 +38,4 @@ class WorkerState:
         layer_state = {
             name.removeprefix(_LAYER_STATE): value for name, value in arrays.items() if name.startswith(_LAYER_STATE)
         }
-        return cls(arrays["history"], layer_state, int(meta["updates"]), dict(meta["position"]))
+        return cls(arrays["history"], layer_state, int(meta["updates"]))

@@ -1,0 +1,347 @@
+"""The one loop of every worker: ask for a grant, compute it, exchange, return it. No framework and no socket.
+
+The loop sees a ``Model`` (the compiled net), a ``WorkerLink`` (the way to server and center) and a ``BatchSource``.
+It is the same for all six solver types, for one worker and for many; with one worker it is Caffe's ``Solver::Step``
+(BVLC Caffe @9b89154, src/caffe/solver.cpp): test, display and snapshot happen before the update of their iteration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.param_layout import Vector
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.events import EventKind, make_event
+from deepspark_ops.exchange.grants import Finished, Grant, Wait
+from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.train.pacing import CommPeriod, RateScale
+from deepspark_ops.train.worker_state import WorkerState
+
+HEARTBEAT_S = 1.0
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+"""Data blob -> array of shape (n_batches, *blob shape): one entry per forward pass."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What some consecutive steps gave.
+
+    Attributes:
+        losses: Weighted loss of each step, mean over its iter_size passes, before its update; shape (n_steps,).
+        learning_rates: Rate each update used, rate scale included; shape (n_steps,).
+        outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
+    """
+
+    losses: npt.NDArray[np.float32]
+    learning_rates: npt.NDArray[np.float32]
+    outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def scalars(self, offset: int) -> dict[str, float]:
+        """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""
+        if len(self.outputs) < 2:
+            return {}
+        return {name: round(float(value[offset]), 6) for name, value in self.outputs.items() if value[offset].size == 1}
+
+
+class Model(Protocol):
+    """A compiled net with a worker's own parameters and state; used by one thread."""
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """Make ``n_steps`` updates, the first at clock ``step``; ``feeds`` holds n_steps * iter_size batches."""
+
+    def local(self) -> Vector:
+        """Return a read-only view of the parameters, shape (n_params,), valid until the next change."""
+
+    def replace_local(self, local: Vector) -> None:
+        """Take a fresh vector as the parameters; the caller gives it away."""
+
+    def state(self) -> WorkerState:
+        """Return the worker's own state; the arrays may be views that live until the next change."""
+
+    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Return the outputs of one forward pass of test net ``net`` with the training net's parameter vector."""
+
+
+class BatchSource(Protocol):
+    """The worker's data, already transformed; used by one thread."""
+
+    def take(self, max_steps: int) -> tuple[Feeds, int]:
+        """Return batches for n steps, 1 <= n <= max_steps, and n; waits for data. Valid until the next call.
+
+        n is 0 once the server gives out no more data, since every step of the run is done.
+        """
+
+    def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
+        """Yield the test_iter batches of the ``ordinal``-th test (from 0) of a test net: blob -> its full shape."""
+
+    def leases(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the samples used of each open lease, as ``WorkerLink.send_state`` takes it: dataset -> id -> count."""
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """What the loop must know about the run.
+
+    Attributes:
+        worker: This worker's id.
+        n_workers: Workers of the run.
+        comm_period: As in TrainConfig.
+        rate_scale: The run's factor on base_lr.
+        images_per_step: Samples of one minibatch, batch_size times iter_size.
+        origin: Clock at which the run began: 0, or the iteration of a Caffe solverstate.
+        base_lr: For messages.
+        display: Minibatches of the clock between loss lines, 0 for none.
+        average_loss: Steps that the displayed loss is averaged over.
+        n_test_nets: Number of test nets.
+        test_interval: Minibatches of the clock between tests, 0 for none.
+        test_initialization: Is there a test at clock 0?
+    """
+
+    worker: int
+    n_workers: int
+    comm_period: CommPeriod
+    rate_scale: RateScale
+    images_per_step: int
+    origin: int
+    base_lr: float
+    display: int
+    average_loss: int
+    n_test_nets: int
+    test_interval: int
+    test_initialization: bool
+
+    def tests_before(self, clock: int) -> int:
+        """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
+        if self.test_interval <= 0:
+            return 0
+        first = -(-self.origin // self.test_interval)
+        if first == 0 and not self.test_initialization:
+            first = 1
+        return max(0, -(-clock // self.test_interval) - first)
+
+
+@dataclass
+class _Interval:
+    """Sums since the last loss line."""
+
+    began: float
+    steps: int = 0
+    compute_s: float = 0.0
+    data_s: float = 0.0
+    exchange_s: float = 0.0
+    aside_s: float = 0.0
+    exchanges: int = 0
+    exchanged_bytes: int = 0
+    staleness: int = 0
+    overlaps: int = 0
+    distance: float | None = None
+    transport: str = ""
+
+
+@dataclass(frozen=True)
+class WorkerSummary:
+    """What a worker did, for the driver."""
+
+    worker: int
+    steps: int
+    exchanges: int
+    last_loss: float
+
+
+class WorkerLoop:
+    """Runs one worker to the end of the run. Used by one thread; ``run`` once."""
+
+    def __init__(self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan) -> None:
+        """Take a joined link and a model that already holds the center's parameters (or the worker's saved ones)."""
+        self._model = model
+        self._link = link
+        self._batches = batches
+        self._plan = plan
+        self._losses: deque[float] = deque(maxlen=max(1, plan.average_loss))
+        self._shown: int | None = None
+        self._interval = _Interval(time.monotonic())
+        self._last_sign = time.monotonic()
+        self._steps = 0
+        self._exchanges = 0
+
+    def run(self) -> WorkerSummary:
+        """Work until the server says that the run is finished.
+
+        Raises:
+            TrainingFailed: The loss stopped being finite; the vector that caused it is not pushed.
+            ExchangeUnavailable: The server stayed silent; the worker may be started again.
+        """
+        while True:
+            asked = time.monotonic()
+            answer = self._link.request_grant(self._plan.comm_period.value)
+            if isinstance(answer, Finished):
+                return WorkerSummary(
+                    self._plan.worker, self._steps, self._exchanges, self._losses[-1] if self._losses else float("nan")
+                )
+            if isinstance(answer, Wait):
+                time.sleep(answer.seconds)
+                self._interval.aside_s += time.monotonic() - asked
+                continue
+            self._work(answer, time.monotonic() - asked)
+
+    def _work(self, grant: Grant, request_s: float) -> None:
+        began = time.monotonic()
+        if grant.state_for:
+            self._send_state(grant.state_for)
+        if grant.tests:
+            self._run_tests(grant.start)
+        self._interval.aside_s += time.monotonic() - began
+        compute_s = self._compute(grant) if grant.count else 0.0
+        began = time.monotonic()
+        if grant.count:
+            self._exchange(grant.stop)
+        self._link.acknowledge(grant)
+        exchange_s = request_s + time.monotonic() - began
+        self._interval.exchange_s += exchange_s
+        reason = self._plan.comm_period.observe(n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s)
+        if reason:
+            self._send("note", grant.stop, text=reason)
+
+    def _send_state(self, iteration: int) -> None:
+        meta, arrays = self._model.state().to_parts()
+        self._link.send_state(iteration, {**meta, "leases": self._batches.leases()}, arrays)
+
+    def _run_tests(self, clock: int) -> None:
+        """Run every test net; with one worker on its own parameters before the update, as Caffe."""
+        params = self._model.local() if self._plan.n_workers == 1 else self._link.pull()
+        ordinal = self._plan.tests_before(clock)
+        for net in range(self._plan.n_test_nets):
+            began = time.monotonic()
+            sums: dict[str, npt.NDArray[np.float64]] = {}
+            n_batches = 0
+            for feeds in self._batches.test_batches(net, ordinal):
+                n_batches += 1
+                self._give_sign_of_life()
+                for name, value in self._model.test(net, params, feeds).items():
+                    sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
+            means = {name: (total / n_batches).tolist() for name, total in sums.items()}
+            means["seconds"] = round(time.monotonic() - began, 3)
+            self._send("evaluation", clock, test_net=net, **means)
+
+    def _give_sign_of_life(self) -> None:
+        """Keep the grant during a long test; a message per second costs nothing."""
+        now = time.monotonic()
+        if now - self._last_sign >= HEARTBEAT_S:
+            self._last_sign = now
+            self._link.heartbeat()
+
+    def _compute(self, grant: Grant) -> float:
+        """Run the granted steps; return the seconds spent computing."""
+        step, compute_s = grant.start, 0.0
+        while step < grant.stop:
+            began = time.monotonic()
+            feeds, n_steps = self._batches.take(grant.stop - step)
+            if n_steps == 0:  # the run ended elsewhere: somebody else was given these steps and has done them
+                break
+            ready = time.monotonic()
+            report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
+            done = time.monotonic()
+            self._interval.data_s += ready - began
+            self._interval.compute_s += done - ready
+            compute_s += done - ready
+            self._account(step, report)
+            step += n_steps
+        return compute_s
+
+    def _account(self, first: int, report: StepReport) -> None:
+        self._interval.steps += len(report.losses)
+        for offset, loss in enumerate(report.losses.tolist()):
+            if not np.isfinite(loss):
+                raise TrainingFailed(self._explain_divergence(first + offset, loss, report.learning_rates[offset]))
+            self._losses.append(loss)
+            self._steps += 1
+            self._show(first + offset, float(report.learning_rates[offset]), report.scalars(offset))
+
+    def _explain_divergence(self, clock: int, loss: float, learning_rate: float) -> str:
+        plan = self._plan
+        return (
+            f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
+            f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g});"
+            " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
+        )
+
+    def _show(self, clock: int, learning_rate: float, outputs: Mapping[str, float]) -> None:
+        """Send the loss line if this is the worker's first step at or after a display boundary.
+
+        One worker meets every boundary itself, as Caffe; of many each shows about one line per boundary.
+        """
+        display = self._plan.display
+        if display <= 0:
+            return
+        if self._shown is None:
+            self._shown = (clock - 1) // display
+        if clock // display <= self._shown:
+            return
+        self._shown = clock // display
+        now, sums = time.monotonic(), self._interval
+        wall_s = max(1e-9, now - sums.began - sums.aside_s)
+        exchanged: dict[str, Any] = {}
+        if sums.exchanges:
+            exchanged["staleness"] = round(sums.staleness / sums.exchanges, 2)
+        if sums.distance is not None:
+            exchanged["distance"] = round(sums.distance, 6)
+        self._send(
+            "loss",
+            clock,
+            loss=round(sum(self._losses) / len(self._losses), 6),
+            learning_rate=learning_rate,
+            images_per_s=round(sums.steps * self._plan.images_per_step / wall_s, 1),
+            compute_s=round(sums.compute_s, 3),
+            data_s=round(sums.data_s, 3),
+            exchange_s=round(sums.exchange_s, 3),
+            **exchanged,
+            **({"outputs": dict(outputs)} if outputs else {}),
+        )
+        self._send_exchange_summary(clock)
+        self._interval = _Interval(now)
+
+    def _send_exchange_summary(self, clock: int) -> None:
+        sums = self._interval
+        if sums.exchanges == 0:
+            return
+        self._send(
+            "exchange",
+            clock,
+            exchanges=sums.exchanges,
+            seconds=round(sums.exchange_s, 4),
+            bytes=sums.exchanged_bytes,
+            overlaps=sums.overlaps,
+            comm_period=self._plan.comm_period.value,
+            transport=sums.transport,
+        )
+
+    def _exchange(self, clock: int) -> None:
+        local, report = self._link.exchange(self._model.local(), measure_distance=self._shows_soon(clock))
+        self._model.replace_local(local)
+        self._exchanges += 1
+        sums = self._interval
+        sums.exchanges += 1
+        sums.exchanged_bytes += report.bytes_up + report.bytes_down
+        sums.staleness += report.staleness
+        sums.overlaps += report.overlaps
+        sums.transport = report.transport
+        if report.distance is not None:
+            sums.distance = report.distance
+
+    def _shows_soon(self, clock: int) -> bool:
+        """May a loss line come before the next exchange? The distance it shows costs a pass over the parameters."""
+        if self._plan.display <= 0 or self._shown is None:
+            return False
+        reach = 2 * self._plan.n_workers * self._plan.comm_period.value
+        return clock + reach >= (self._shown + 1) * self._plan.display
+
+    def _send(self, kind: EventKind, clock: int, **data: Any) -> None:
+        self._link.send_event(make_event(kind, clock=clock, worker=self._plan.worker, **data))
