@@ -1,0 +1,21 @@
+"""Flatten: several axes become one. Source: BVLC Caffe, src/caffe/layers/flatten_layer.cpp."""
+
+from __future__ import annotations
+
+from math import prod
+
+from caffe_import.axes import canonical_axis
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@layer_type("Flatten", bottoms=(1, 1), tops=(1, 1))
+def define_flatten(request: LayerRequest) -> LayerDefinition:
+    """Top: axes ``axis`` to ``end_axis``, both included, joined in Caffe's order."""
+    param = request.message.flatten_param
+    shape = request.bottom_shapes[0]
+    start = canonical_axis(request, param.axis, len(shape), option="flatten_param.axis")
+    end = canonical_axis(request, param.end_axis, len(shape), option="flatten_param.end_axis")
+    if end < start:
+        finding = f"flatten_param.end_axis={param.end_axis} lies before axis={param.axis}"
+        raise request.refuse(finding)
+    return LayerDefinition(top_shapes=((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]),))

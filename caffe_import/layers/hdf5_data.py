@@ -1,0 +1,17 @@
+"""HDF5Data: one HDF5 dataset per top, named like the top. Source: BVLC Caffe, src/caffe/layers/hdf5_data_layer.cpp."""
+
+from __future__ import annotations
+
+from caffe_import.data_tops import batch_of, require_batch_size, shapes_of_samples
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@layer_type("HDF5Data", bottoms=(0, 0), tops=(1, None))
+def define_hdf5_data(request: LayerRequest) -> LayerDefinition:
+    """Tops: (batch, *row shape of the dataset), any rank."""
+    if request.message.HasField("transform_param"):
+        finding = "has a transform_param; HDF5Data hands the numbers over as they are: remove it"
+        raise request.refuse(finding)
+    param = request.message.hdf5_data_param
+    batch_size = require_batch_size(request, param.batch_size, option="hdf5_data_param.batch_size")
+    return LayerDefinition(top_shapes=batch_of(batch_size, shapes_of_samples(request)), is_data=True)

@@ -1,0 +1,25 @@
+"""WindowData: R-CNN windows cut out of images. Source: BVLC Caffe, src/caffe/layers/window_data_layer.cpp."""
+
+from __future__ import annotations
+
+from caffe_import.data_tops import batch_of, require_batch_size, shapes_of_samples
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+_CROP_MODES = ("warp", "square")
+
+
+@layer_type("WindowData", bottoms=(0, 0), tops=(2, 2))
+def define_window_data(request: LayerRequest) -> LayerDefinition:
+    """Tops: windows (batch, C, crop, crop), labels (batch,)."""
+    param = request.message.window_data_param
+    batch_size = require_batch_size(request, param.batch_size, option="window_data_param.batch_size")
+    crop_size = request.message.transform_param.crop_size
+    if crop_size == 0:
+        finding = "crop_size is 0: windows are warped to crop_size x crop_size pixels, it must be above 0"
+        raise request.refuse(finding)
+    if param.crop_mode not in _CROP_MODES:
+        finding = f'window_data_param.crop_mode is "{param.crop_mode}"; allowed: {", ".join(_CROP_MODES)}'
+        raise request.refuse(finding)
+    image, *rest = shapes_of_samples(request)
+    samples = ((image[0], crop_size, crop_size), *rest)
+    return LayerDefinition(top_shapes=batch_of(batch_size, samples), is_data=True)

@@ -1,0 +1,23 @@
+"""How TensorFlow computes InnerProduct: one matrix product."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from caffe_import.layers.inner_product import InnerProductOptions
+from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+
+
+@emitter("InnerProduct")
+def emit_inner_product(request: EmitRequest) -> Emission:
+    """Flatten from the axis on in Caffe's order, multiply, add the bias."""
+    options = request.layer.definition.options
+    assert isinstance(options, InnerProductOptions)
+    weights = request.params[0]
+    n_inputs = weights.shape[0] if options.is_transposed else weights.shape[1]
+    inputs = tf.reshape(request.bottoms[0].caffe, (-1, n_inputs))
+    outputs = tf.matmul(inputs, weights, transpose_b=not options.is_transposed)
+    if options.has_bias:
+        outputs = tf.nn.bias_add(outputs, request.params[1])
+    return Emission((Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0])),))
