@@ -1,0 +1,424 @@
+"""Old forms of net and solver definitions to Caffe's current one, as its ``util/upgrade_proto.cpp`` does it.
+
+The order is Caffe's: V0 layers, transform fields of V1 data layers, V1 layers, net-level inputs, BatchNorm's
+parameter specs. Layer weights (``blobs``) travel along, so the same steps read old caffemodels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.message import Message
+
+from caffe_import.errors import NetError, PrototxtError, did_you_mean
+from caffe_import.proto import caffe_pb2
+
+_LOG = logging.getLogger(__name__)
+_V1 = caffe_pb2.V1LayerParameter
+
+_V0_TYPES: Final[dict[str, _V1.LayerType]] = {
+    "accuracy": _V1.ACCURACY,
+    "bnll": _V1.BNLL,
+    "concat": _V1.CONCAT,
+    "conv": _V1.CONVOLUTION,
+    "data": _V1.DATA,
+    "dropout": _V1.DROPOUT,
+    "euclidean_loss": _V1.EUCLIDEAN_LOSS,
+    "flatten": _V1.FLATTEN,
+    "hdf5_data": _V1.HDF5_DATA,
+    "hdf5_output": _V1.HDF5_OUTPUT,
+    "im2col": _V1.IM2COL,
+    "images": _V1.IMAGE_DATA,
+    "infogain_loss": _V1.INFOGAIN_LOSS,
+    "innerproduct": _V1.INNER_PRODUCT,
+    "lrn": _V1.LRN,
+    "multinomial_logistic_loss": _V1.MULTINOMIAL_LOGISTIC_LOSS,
+    "pool": _V1.POOLING,
+    "relu": _V1.RELU,
+    "sigmoid": _V1.SIGMOID,
+    "softmax": _V1.SOFTMAX,
+    "softmax_loss": _V1.SOFTMAX_LOSS,
+    "split": _V1.SPLIT,
+    "tanh": _V1.TANH,
+    "window_data": _V1.WINDOW_DATA,
+}
+
+# V0 field -> V0 layer type -> (V1 parameter message, its field). V0 kept every option in one flat message.
+_CONV_AND_IP = {"conv": "convolution_param", "innerproduct": "inner_product_param"}
+_SOURCES = {
+    "data": "data_param",
+    "hdf5_data": "hdf5_data_param",
+    "images": "image_data_param",
+    "window_data": "window_data_param",
+}
+_V0_FIELDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "num_output": ("num_output", _CONV_AND_IP),
+    "biasterm": ("bias_term", _CONV_AND_IP),
+    "weight_filler": ("weight_filler", _CONV_AND_IP),
+    "bias_filler": ("bias_filler", _CONV_AND_IP),
+    "pad": ("pad", {"conv": "convolution_param", "pool": "pooling_param"}),
+    "kernelsize": ("kernel_size", {"conv": "convolution_param", "pool": "pooling_param"}),
+    "group": ("group", {"conv": "convolution_param"}),
+    "stride": ("stride", {"conv": "convolution_param", "pool": "pooling_param"}),
+    "pool": ("pool", {"pool": "pooling_param"}),
+    "dropout_ratio": ("dropout_ratio", {"dropout": "dropout_param"}),
+    "local_size": ("local_size", {"lrn": "lrn_param"}),
+    "alpha": ("alpha", {"lrn": "lrn_param"}),
+    "beta": ("beta", {"lrn": "lrn_param"}),
+    "k": ("k", {"lrn": "lrn_param"}),
+    "source": ("source", {**_SOURCES, "infogain_loss": "infogain_loss_param"}),
+    "batchsize": ("batch_size", _SOURCES),
+    "rand_skip": ("rand_skip", {"data": "data_param", "images": "image_data_param"}),
+    "shuffle_images": ("shuffle", {"images": "image_data_param"}),
+    "new_height": ("new_height", {"images": "image_data_param"}),
+    "new_width": ("new_width", {"images": "image_data_param"}),
+    "concat_dim": ("concat_dim", {"concat": "concat_param"}),
+    "det_fg_threshold": ("fg_threshold", {"window_data": "window_data_param"}),
+    "det_bg_threshold": ("bg_threshold", {"window_data": "window_data_param"}),
+    "det_fg_fraction": ("fg_fraction", {"window_data": "window_data_param"}),
+    "det_context_pad": ("context_pad", {"window_data": "window_data_param"}),
+    "det_crop_mode": ("crop_mode", {"window_data": "window_data_param"}),
+}
+_V0_TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
+_V0_PLAIN = ("name", "type", "blobs", "blobs_lr", "weight_decay", "hdf5_output_param")
+
+_V1_TYPES: Final[dict[int, str]] = {
+    _V1.NONE: "",
+    _V1.ABSVAL: "AbsVal",
+    _V1.ACCURACY: "Accuracy",
+    _V1.ARGMAX: "ArgMax",
+    _V1.BNLL: "BNLL",
+    _V1.CONCAT: "Concat",
+    _V1.CONTRASTIVE_LOSS: "ContrastiveLoss",
+    _V1.CONVOLUTION: "Convolution",
+    _V1.DECONVOLUTION: "Deconvolution",
+    _V1.DATA: "Data",
+    _V1.DROPOUT: "Dropout",
+    _V1.DUMMY_DATA: "DummyData",
+    _V1.EUCLIDEAN_LOSS: "EuclideanLoss",
+    _V1.ELTWISE: "Eltwise",
+    _V1.EXP: "Exp",
+    _V1.FLATTEN: "Flatten",
+    _V1.HDF5_DATA: "HDF5Data",
+    _V1.HDF5_OUTPUT: "HDF5Output",
+    _V1.HINGE_LOSS: "HingeLoss",
+    _V1.IM2COL: "Im2col",
+    _V1.IMAGE_DATA: "ImageData",
+    _V1.INFOGAIN_LOSS: "InfogainLoss",
+    _V1.INNER_PRODUCT: "InnerProduct",
+    _V1.LRN: "LRN",
+    _V1.MEMORY_DATA: "MemoryData",
+    _V1.MULTINOMIAL_LOGISTIC_LOSS: "MultinomialLogisticLoss",
+    _V1.MVN: "MVN",
+    _V1.POOLING: "Pooling",
+    _V1.POWER: "Power",
+    _V1.RELU: "ReLU",
+    _V1.SIGMOID: "Sigmoid",
+    _V1.SIGMOID_CROSS_ENTROPY_LOSS: "SigmoidCrossEntropyLoss",
+    _V1.SILENCE: "Silence",
+    _V1.SOFTMAX: "Softmax",
+    _V1.SOFTMAX_LOSS: "SoftmaxWithLoss",
+    _V1.SPLIT: "Split",
+    _V1.SLICE: "Slice",
+    _V1.TANH: "TanH",
+    _V1.WINDOW_DATA: "WindowData",
+    _V1.THRESHOLD: "Threshold",
+}
+_V1_DATA_PARAMS = {
+    _V1.DATA: "data_param",
+    _V1.IMAGE_DATA: "image_data_param",
+    _V1.WINDOW_DATA: "window_data_param",
+}
+_TRANSFORM_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
+
+_SOLVER_TYPES: Final[dict[int, str]] = {
+    caffe_pb2.SolverParameter.SGD: "SGD",
+    caffe_pb2.SolverParameter.NESTEROV: "Nesterov",
+    caffe_pb2.SolverParameter.ADAGRAD: "AdaGrad",
+    caffe_pb2.SolverParameter.RMSPROP: "RMSProp",
+    caffe_pb2.SolverParameter.ADADELTA: "AdaDelta",
+    caffe_pb2.SolverParameter.ADAM: "Adam",
+}
+
+
+def upgrade_net(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """Return ``net`` in Caffe's current form; a net that is current already is returned as it is.
+
+    Caffe's UpgradeNetAsNeeded. V0 options that their layer type does not have are logged and dropped, as there.
+
+    Raises:
+        NetError: ``layer`` and ``layers`` are mixed, a V0 type is unknown, a V0 padding layer feeds neither
+            convolution nor pooling, or net-level inputs lack dimensions.
+    """
+    steps: tuple[tuple[Callable[[caffe_pb2.NetParameter], bool], _NetStep], ...] = (
+        (_has_v0_layers, _net_v1_from_v0),
+        (_has_v1_transform_fields, _move_transform_fields),
+        (lambda n: len(n.layers) > 0, _net_from_v1),
+        (_has_net_inputs, _input_layer_from_fields),
+        (_has_batch_norm_specs, _freeze_batch_norm_specs),
+    )
+    for is_needed, step in steps:
+        if is_needed(net):
+            net = step(net)
+    return net
+
+
+_NetStep = Callable[[caffe_pb2.NetParameter], caffe_pb2.NetParameter]
+
+
+def upgrade_solver(solver: caffe_pb2.SolverParameter, *, path: str = "") -> caffe_pb2.SolverParameter:
+    """Return ``solver`` with the deprecated ``solver_type`` enum turned into ``type`` (UpgradeSolverType).
+
+    Raises:
+        PrototxtError: Both are given.
+    """
+    if not solver.HasField("solver_type"):
+        return solver
+    if solver.HasField("type"):
+        where = f"{path}: " if path else ""
+        old = caffe_pb2.SolverParameter.SolverType.Name(solver.solver_type)
+        msg = f'{where}solver has type: "{solver.type}" and the old solver_type: {old}; keep type alone'
+        raise PrototxtError(msg, path=path)
+    upgraded = caffe_pb2.SolverParameter()
+    upgraded.CopyFrom(solver)
+    upgraded.type = _SOLVER_TYPES[solver.solver_type]
+    upgraded.ClearField("solver_type")
+    return upgraded
+
+
+def _copy(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    copied = caffe_pb2.NetParameter()
+    copied.CopyFrom(net)
+    return copied
+
+
+# V0: one flat message inside each `layers`, lower-case type names, padding as a layer of its own
+
+
+def _has_v0_layers(net: caffe_pb2.NetParameter) -> bool:
+    return any(layer.HasField("layer") for layer in net.layers)
+
+
+def _net_v1_from_v0(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """UpgradeV0Net: only name, inputs and force_backward of the net survive besides its layers."""
+    upgraded = caffe_pb2.NetParameter(input=net.input, input_dim=net.input_dim)
+    for plain in ("name", "force_backward"):
+        if net.HasField(plain):
+            setattr(upgraded, plain, getattr(net, plain))
+    for connection in _fold_padding(net):
+        upgraded.layers.append(_layer_v1_from_v0(connection))
+    return upgraded
+
+
+def _fold_padding(net: caffe_pb2.NetParameter) -> list[caffe_pb2.V1LayerParameter]:
+    """UpgradeV0PaddingLayers: a padding layer's pad moves into the convolution or pooling that reads it."""
+    producers: dict[str, caffe_pb2.V1LayerParameter | None] = dict.fromkeys(net.input)
+    kept: list[caffe_pb2.V1LayerParameter] = []
+    for original in net.layers:
+        connection = caffe_pb2.V1LayerParameter()
+        connection.CopyFrom(original)
+        for index, blob in enumerate(original.bottom):
+            if blob not in producers:
+                raise _unknown_v0_bottom(original, blob, producers)
+            source = producers[blob]
+            if source is not None and source.layer.type == "padding":
+                _take_padding(connection, index, source)
+        if original.layer.type != "padding":
+            kept.append(connection)
+        producers.update(dict.fromkeys(original.top, original))
+    return kept
+
+
+def _unknown_v0_bottom(
+    connection: caffe_pb2.V1LayerParameter, blob: str, producers: dict[str, caffe_pb2.V1LayerParameter | None]
+) -> NetError:
+    name = connection.layer.name
+    return NetError(
+        f'layer "{name}": no layer before it makes bottom "{blob}"{did_you_mean(blob, producers)}', layer=name
+    )
+
+
+def _take_padding(connection: caffe_pb2.V1LayerParameter, index: int, padding: caffe_pb2.V1LayerParameter) -> None:
+    name = connection.layer.name
+    if connection.layer.type not in ("conv", "pool"):
+        msg = f'layer "{name}" (V0 {connection.layer.type}): a padding layer may feed only conv or pool'
+        raise NetError(msg, layer=name)
+    if len(connection.bottom) != 1 or len(padding.bottom) != 1:
+        msg = f'layer "{name}": padding "{padding.layer.name}" needs exactly one bottom on both layers'
+        raise NetError(msg, layer=name)
+    connection.layer.pad = padding.layer.pad
+    connection.bottom[index] = padding.bottom[0]
+
+
+def _layer_v1_from_v0(connection: caffe_pb2.V1LayerParameter) -> caffe_pb2.V1LayerParameter:
+    """UpgradeV0LayerParameter."""
+    upgraded = caffe_pb2.V1LayerParameter(bottom=connection.bottom, top=connection.top)
+    if not connection.HasField("layer"):
+        return upgraded
+    old = connection.layer
+    if old.HasField("name"):
+        upgraded.name = old.name
+    if old.HasField("type"):
+        upgraded.type = _v1_type_of(old)
+    upgraded.blobs.extend(old.blobs)
+    upgraded.blobs_lr.extend(old.blobs_lr)
+    upgraded.weight_decay.extend(old.weight_decay)
+    for descriptor, value in old.ListFields():
+        if descriptor.name not in _V0_PLAIN:
+            _move_v0_option(descriptor.name, value, old, upgraded)
+    if old.HasField("hdf5_output_param"):
+        if old.type == "hdf5_output":
+            upgraded.hdf5_output_param.CopyFrom(old.hdf5_output_param)
+        else:
+            _warn_dropped("hdf5_output_param", old)
+    return upgraded
+
+
+def _v1_type_of(old: caffe_pb2.V0LayerParameter) -> _V1.LayerType:
+    if old.type not in _V0_TYPES:
+        known = ", ".join(_V0_TYPES)
+        msg = (
+            f'layer "{old.name}": unknown V0 layer type "{old.type}"; known: {known}{did_you_mean(old.type, _V0_TYPES)}'
+        )
+        raise NetError(msg, layer=old.name)
+    return _V0_TYPES[old.type]
+
+
+def _move_v0_option(
+    name: str, value: object, old: caffe_pb2.V0LayerParameter, upgraded: caffe_pb2.V1LayerParameter
+) -> None:
+    if name in _V0_TRANSFORM:
+        setattr(upgraded.transform_param, _V0_TRANSFORM[name], value)
+        return
+    new_name, owners = _V0_FIELDS.get(name, ("", {}))
+    if old.type not in owners:
+        _warn_dropped(name, old)
+        return
+    options: Message = getattr(upgraded, owners[old.type])
+    if options.DESCRIPTOR.fields_by_name[new_name].is_repeated:
+        getattr(options, new_name).append(value)
+    elif isinstance(value, Message):
+        getattr(options, new_name).CopyFrom(value)
+    else:
+        setattr(options, new_name, value)
+
+
+def _warn_dropped(name: str, old: caffe_pb2.V0LayerParameter) -> None:
+    _LOG.warning('layer "%s": V0 type "%s" has no option "%s"; dropped, as Caffe does', old.name, old.type, name)
+
+
+# V1: enum types, blobs_lr and weight_decay beside the layer, transform fields inside the data parameters
+
+
+def _has_v1_transform_fields(net: caffe_pb2.NetParameter) -> bool:
+    return any(
+        getattr(layer, _V1_DATA_PARAMS[layer.type]).HasField(moved)
+        for layer in net.layers
+        if layer.type in _V1_DATA_PARAMS
+        for moved in _TRANSFORM_FIELDS
+    )
+
+
+def _move_transform_fields(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """UpgradeNetDataTransformation. Only V1 layers: in current syntax these fields are ignored by Caffe."""
+    upgraded = _copy(net)
+    for layer in upgraded.layers:
+        if layer.type not in _V1_DATA_PARAMS:
+            continue
+        options = getattr(layer, _V1_DATA_PARAMS[layer.type])
+        for moved in _TRANSFORM_FIELDS:
+            if options.HasField(moved):
+                setattr(layer.transform_param, moved, getattr(options, moved))
+                options.ClearField(moved)
+    return upgraded
+
+
+def _net_from_v1(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """UpgradeV1Net."""
+    if len(net.layer) > 0:
+        msg = (
+            f"net has {len(net.layer)} `layer` and {len(net.layers)} old `layers` entries; "
+            "write all of them in one form (current: `layer`)"
+        )
+        raise NetError(msg)
+    upgraded = _copy(net)
+    upgraded.ClearField("layers")
+    for old in net.layers:
+        upgraded.layer.append(_layer_from_v1(old))
+    return upgraded
+
+
+_V1_SAME = ("bottom", "top", "name", "include", "exclude", "blobs", "loss_weight", "transform_param", "loss_param")
+_V1_SPECS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
+
+
+def _layer_from_v1(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
+    """UpgradeV1LayerParameter."""
+    upgraded = caffe_pb2.LayerParameter()
+    for descriptor, value in old.ListFields():
+        name = descriptor.name
+        if name == "type":
+            upgraded.type = _V1_TYPES[value]
+        elif name in _V1_SPECS:
+            for index, item in enumerate(value):
+                while len(upgraded.param) <= index:
+                    upgraded.param.add()
+                setattr(upgraded.param[index], _V1_SPECS[name], item)
+        elif descriptor.is_repeated:
+            getattr(upgraded, name).extend(value)
+        elif isinstance(value, Message) and name != "layer":
+            getattr(upgraded, name).CopyFrom(value)
+        elif name == "name":
+            upgraded.name = value
+    return upgraded
+
+
+# net-level inputs, BatchNorm's specs
+
+
+def _has_net_inputs(net: caffe_pb2.NetParameter) -> bool:
+    return len(net.input) > 0
+
+
+def _input_layer_from_fields(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """UpgradeNetInput: ``input`` with ``input_shape`` or four ``input_dim`` each becomes an Input layer in front."""
+    upgraded = _copy(net)
+    for old in ("input", "input_shape", "input_dim"):
+        upgraded.ClearField(old)
+    if len(net.input_shape) == 0 and len(net.input_dim) == 0:
+        return upgraded
+    first = caffe_pb2.LayerParameter(name="input", type="Input", top=net.input)
+    first.input_param.SetInParent()
+    for index, blob in enumerate(net.input):
+        if len(net.input_shape) > 0:
+            dims = list(net.input_shape[index].dim) if index < len(net.input_shape) else None
+        else:
+            dims = list(net.input_dim[4 * index : 4 * index + 4]) if 4 * index + 4 <= len(net.input_dim) else None
+        if dims is None:
+            given = f"{len(net.input_shape)} input_shape" if len(net.input_shape) else f"{len(net.input_dim)} input_dim"
+            msg = (
+                f'input "{blob}" has no dimensions: {len(net.input)} inputs but {given}; give one input_shape per input'
+            )
+            raise NetError(msg)
+        first.input_param.shape.add(dim=dims)
+    upgraded.ClearField("layer")
+    upgraded.layer.append(first)
+    upgraded.layer.extend(net.layer)
+    return upgraded
+
+
+def _has_batch_norm_specs(net: caffe_pb2.NetParameter) -> bool:
+    return any(layer.type == "BatchNorm" and len(layer.param) == 3 for layer in net.layer)
+
+
+def _freeze_batch_norm_specs(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+    """UpgradeNetBatchNorm: three specs are the old way to say that the statistics are not learned."""
+    upgraded = _copy(net)
+    for layer in upgraded.layer:
+        if layer.type == "BatchNorm" and len(layer.param) == 3:
+            for spec in layer.param:
+                spec.lr_mult = 0
+                spec.decay_mult = 0
+    return upgraded
