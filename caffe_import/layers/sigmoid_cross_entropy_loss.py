@@ -1,0 +1,30 @@
+"""SigmoidCrossEntropyLoss: sigmoid and cross entropy against targets in [0, 1], value by value.
+
+Source: BVLC Caffe, src/caffe/layers/sigmoid_cross_entropy_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from caffe_import.axes import shape_text
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.loss_options import require_same_batch, resolve_loss
+
+
+@layer_type("SigmoidCrossEntropyLoss", bottoms=(2, 2), tops=(1, 2), label_bottoms=(1,))
+def define_sigmoid_cross_entropy_loss(request: LayerRequest) -> LayerDefinition:
+    """Tops: the scalar loss; by wish the sigmoids. Divides by the batch size unless told otherwise."""
+    require_same_batch(request)
+    scores, targets = request.bottom_shapes
+    if prod(scores) != prod(targets):
+        finding = (
+            f'bottom "{request.message.bottom[1]}" has shape {shape_text(targets)}; expected as many values as '
+            f'bottom "{request.message.bottom[0]}" {shape_text(scores)}'
+        )
+        raise request.refuse(finding)
+    return LayerDefinition(
+        top_shapes=((), scores)[: len(request.message.top)],
+        options=resolve_loss(request, default="BATCH_SIZE"),
+        default_loss_weight=1.0,
+    )
