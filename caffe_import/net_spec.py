@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from caffe_import.layer_registry import (
     BlobSpec,
@@ -26,6 +27,8 @@ from caffe_import.wiring import GradientFlow, WiredLayer, gradient_flows, insert
 
 MAX_ELEMENTS = 2**31 - 1
 """Caffe's bound on the elements of one blob (Blob::Reshape, INT_MAX); a larger one is refused before any memory."""
+
+_PHASES: Final[Mapping[Phase, caffe_pb2.Phase]] = {"TRAIN": caffe_pb2.TRAIN, "TEST": caffe_pb2.TEST}
 
 AUTOMATIC_TOP = "(automatic)"
 """Caffe's name for the top that a loss layer without one is given; several layers may have it, nothing reads it."""
@@ -156,7 +159,7 @@ class _NetBuilder:
         message = caffe_pb2.LayerParameter()
         message.CopyFrom(original)
         if not message.HasField("phase"):
-            message.phase = self._phase
+            message.phase = _PHASES[self._phase]
         kind = find_layer_type(message.type, layer=message.name)
         self._note_repeated_name(message)
         bottoms = tuple(message.bottom)
