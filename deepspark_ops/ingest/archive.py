@@ -1,0 +1,173 @@
+"""Lists and images inside a tar: ``ARCHIVE::MEMBER``. Members are read in place, so every task reads its own slice."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import posixpath
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.run_paths import write_whole
+
+MEMBER_MARK = "::"
+_COPY_BYTES = 1 << 20
+_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+
+
+def split_member(path: Path) -> tuple[Path, str | None]:
+    """Return the file and the member of ``ARCHIVE::MEMBER``; the member of a plain path is None.
+
+    Example:
+        >>> split_member(Path("data/cifar.tar.gz::train.txt"))
+        (PosixPath('data/cifar.tar.gz'), 'train.txt')
+    """
+    archive, mark, member = str(path).partition(MEMBER_MARK)
+    return Path(archive), posixpath.normpath(member) if mark else None
+
+
+def decompressed(path: Path, work: Path) -> Path:
+    """Return ``path`` itself, or, if it is compressed (gzip, bzip2, xz), a decompressed copy in ``work``.
+
+    A copy made before by the same run is used again. ``work`` is the caller's to remove.
+
+    Raises:
+        DataError: The compressed file is damaged.
+    """
+    opener = _opener(path)
+    if opener is None:
+        return path
+    copy = work / f"{path.name}.decompressed"
+    if copy.exists():
+        return copy
+    try:
+        with opener(path) as packed, write_whole(copy) as temporary, temporary.open("wb") as plain:
+            shutil.copyfileobj(packed, plain, _COPY_BYTES)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        msg = f"{path}: damaged or cut short: {error}; fetch it again"
+        raise DataError(msg) from error
+    return copy
+
+
+def read_start(path: Path, n_bytes: int) -> bytes:
+    """Return the first bytes of a file's content, after decompression.
+
+    Raises:
+        DataError: The compressed file is damaged.
+    """
+    try:
+        with (_opener(path) or open)(path, "rb") as handle:
+            start: bytes = handle.read(n_bytes)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        msg = f"{path}: damaged or cut short: {error}; fetch it again"
+        raise DataError(msg) from error
+    return start
+
+
+def _opener(path: Path) -> Callable[..., Any] | None:
+    with path.open("rb") as handle:
+        start = handle.read(6)
+    return next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An uncompressed tar and where its regular files lie.
+
+    Attributes:
+        path: As the user named it, for messages.
+        tar: The file that is read; a scratch copy if ``path`` is compressed.
+        members: Normalized name -> (offset, size) in bytes.
+    """
+
+    path: Path
+    tar: Path
+    members: Mapping[str, tuple[int, int]]
+
+    def read_text(self, member: str) -> str:
+        """Return a member as text.
+
+        Raises:
+            ConfigError: No such member; the message names the text files there are.
+        """
+        if member not in self.members:
+            texts = sorted(name for name in self.members if name.endswith(".txt"))
+            there = f"its text files: {', '.join(texts[:8])}" if texts else "it holds no .txt file"
+            msg = f'{self.path}: no member "{member}"; {there}'
+            raise ConfigError(msg)
+        offset, size = self.members[member]
+        with self.tar.open("rb") as handle:
+            handle.seek(offset)
+            return handle.read(size).decode("utf-8", "surrogateescape")
+
+
+def open_archive(path: Path, work: Path) -> Archive:
+    """List a tar, decompressing it into ``work`` first where needed.
+
+    Raises:
+        DataError: Not a tar, or a damaged one.
+    """
+    tar = decompressed(path, work)
+    try:
+        with tarfile.open(tar, "r:") as handle:
+            members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle)}
+    except tarfile.TarError as error:
+        msg = f"{path}: not a readable tar: {error}"
+        raise DataError(msg) from error
+    size = tar.stat().st_size
+    if any(offset + length > size for offset, length in members.values()):
+        msg = f"{path}: the tar is cut short; fetch it again"
+        raise DataError(msg)
+    return Archive(path, tar, members)
+
+
+def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for member in handle:
+        if member.isreg() and not member.issparse():
+            yield member
+        # tarfile remembers every member it met; a million of them is a gigabyte.
+        handle.members.clear()  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class ArchiveReader:
+    """Reads members by number; a size of -1 marks one that the archive lacks."""
+
+    tar: Path
+    offsets: Positions
+    sizes: Positions
+
+    def subset(self, positions: Positions) -> ArchiveReader:
+        """See ``RecordReader``."""
+        return ArchiveReader(self.tar, self.offsets[positions], self.sizes[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        with self.tar.open("rb", buffering=0) as handle:
+            yield lambda index: self._read(handle, index)
+
+    def _read(self, handle: IO[bytes], index: int) -> bytes:
+        if self.sizes[index] < 0:
+            msg = "no such file in the archive"
+            raise RecordError(msg)
+        return os.pread(handle.fileno(), int(self.sizes[index]), int(self.offsets[index]))
+
+
+def archive_reader(archive: Archive, names: list[str]) -> ArchiveReader:
+    """Return the reader of the members ``names``, in that order."""
+    places = np.array([archive.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
+    places = places.reshape(len(names), 2)
+    return ArchiveReader(archive.tar, places[:, 0], places[:, 1])

@@ -1,0 +1,80 @@
+"""An LMDB that Caffe's tools made: its records are dealt into shards again, shuffled, split, resized as asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+import numpy as np
+
+from caffe_import.data_sources.lmdb_environment import acquire_environment, release_environment
+from caffe_import.data_sources.lmdb_source import LmdbSource
+from caffe_import.datum import Image, decode_datum, parse_datum
+from caffe_import.errors import DataSourceError
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
+from deepspark_ops.shards.manifest import sha256_of_file
+
+
+@dataclass(frozen=True)
+class LmdbReader:
+    """Reads records of one LMDB by number; compressed ones stay compressed."""
+
+    folder: Path
+    keys: tuple[bytes, ...]
+
+    def subset(self, positions: Positions) -> LmdbReader:
+        """See ``RecordReader``."""
+        return LmdbReader(self.folder, tuple(self.keys[i] for i in positions))
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        environment = acquire_environment(self.folder)
+        try:
+            with environment.begin(buffers=True) as transaction:
+                yield lambda index: self._read(transaction, index)
+        finally:
+            release_environment(self.folder)
+
+    def _read(self, transaction: lmdb.Transaction, index: int) -> Image | bytes:
+        try:
+            record = transaction.get(self.keys[index]) or b""
+            datum = parse_datum(record, where="record")
+            return datum.data if datum.encoded else decode_datum(record, where="record")[0]
+        except (lmdb.Error, DataSourceError) as error:
+            raise RecordError(str(error)) from error
+
+
+def index_caffe_lmdb(folder: Path) -> SourceIndex:
+    """Read every key and label; that reads the whole database once.
+
+    Raises:
+        DataError: The database is missing, empty or damaged.
+    """
+    keys, labels = [], []
+    source = LmdbSource(folder)
+    try:
+        with source.records(0, len(source)) as records:
+            for key, record in records:
+                keys.append(key)
+                labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
+    except DataSourceError as error:
+        raise DataError(str(error)) from error
+    finally:
+        source.close()
+    return SourceIndex(
+        labels=np.array(labels, np.int64),
+        # convert_imageset numbers its keys; the shards number them anew.
+        names=[re.sub(r"^\d{8}_", "", key.decode("utf-8", "surrogateescape")) for key in keys],
+        reader=LmdbReader(folder, tuple(keys)),
+    )
+
+
+def digest_caffe_lmdb(folder: Path) -> str:
+    """Return the digest of the database file."""
+    return sha256_of_file(folder / "data.mdb")

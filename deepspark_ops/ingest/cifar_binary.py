@@ -1,0 +1,118 @@
+"""CIFAR's binary version: label bytes and 32 x 32 planar pixels a record, several files.
+
+CIFAR-10 has one label byte, CIFAR-100 two (coarse, fine; the fine one is used). The files hold RGB planes. Caffe's
+convert_cifar_data stores them as they are; here they become BGR, so that a net trained on them meets the same channel
+order as in every image OpenCV decodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_SHAPE = (3, 32, 32)
+_PIXEL_BYTES = 3072
+_LABEL_NAMES = ("batches.meta.txt", "fine_label_names.txt")
+
+
+@dataclass(frozen=True)
+class CifarReader:
+    """Reads records of several files by number: ``files`` with ``label_bytes`` before each image."""
+
+    files: tuple[Path, ...]
+    label_bytes: int
+    file_of: Positions
+    row_of: Positions
+
+    def subset(self, positions: Positions) -> CifarReader:
+        """See ``RecordReader``."""
+        return CifarReader(self.files, self.label_bytes, self.file_of[positions], self.row_of[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        maps = [_rows(path, self.label_bytes) for path in self.files]
+        yield lambda index: np.ascontiguousarray(
+            maps[self.file_of[index]][self.row_of[index], self.label_bytes :].reshape(_SHAPE)[::-1]
+        )
+
+
+def cifar_files(source: Path) -> tuple[Path, ...]:
+    """Return the batches that ``source`` means: the file itself, or a folder's training batches; empty if none."""
+    if source.is_file():
+        return (source,) if source.suffix == ".bin" else ()
+    batches = sorted(path for path in source.glob("*.bin") if re.fullmatch(r"data_batch_\d+\.bin", path.name))
+    return tuple(batches) or tuple(source.glob("train.bin"))
+
+
+def index_cifar(source: Path) -> SourceIndex:
+    """Read the labels of every batch.
+
+    Raises:
+        ConfigError: No batch there.
+        DataError: A file is no whole number of records.
+    """
+    files = _require_files(source)
+    label_bytes = _label_bytes(files)
+    labels = [np.array(_rows(path, label_bytes)[:, label_bytes - 1], np.int64) for path in files]
+    counts = [len(part) for part in labels]
+    folder = source if source.is_dir() else source.parent
+    return SourceIndex(
+        labels=np.concatenate(labels),
+        names=[f"{path.stem}_{row}" for path, count in zip(files, counts, strict=True) for row in range(count)],
+        reader=CifarReader(
+            files,
+            label_bytes,
+            np.repeat(np.arange(len(files)), counts),
+            np.concatenate([np.arange(count) for count in counts]),
+        ),
+        class_names=_class_names(folder),
+    )
+
+
+def digest_cifar(source: Path) -> str:
+    """Return a digest of every batch and of the file of class names."""
+    files = list(_require_files(source))
+    folder = source if source.is_dir() else source.parent
+    files += [folder / name for name in _LABEL_NAMES if (folder / name).is_file()]
+    return hashlib.sha256("".join(sha256_of_file(path) for path in files).encode()).hexdigest()
+
+
+def _require_files(source: Path) -> tuple[Path, ...]:
+    files = cifar_files(source)
+    if not files:
+        msg = f"{source}: no CIFAR batches here; allowed: a .bin file, or a folder with data_batch_*.bin or train.bin"
+        raise ConfigError(msg)
+    return files
+
+
+def _label_bytes(files: tuple[Path, ...]) -> int:
+    """Return 1 for CIFAR-10, 2 for CIFAR-100: what divides every file's length."""
+    for label_bytes in (1, 2):
+        if all(path.stat().st_size and path.stat().st_size % (_PIXEL_BYTES + label_bytes) == 0 for path in files):
+            return label_bytes
+    sizes = ", ".join(f"{path.name} {path.stat().st_size:,}" for path in files)
+    msg = f"{files[0].parent}: not whole CIFAR records of 3,073 or 3,074 bytes: {sizes}; fetch the files again"
+    raise DataError(msg)
+
+
+def _rows(path: Path, label_bytes: int) -> npt.NDArray[np.uint8]:
+    return np.memmap(path, np.uint8, "r").reshape(-1, label_bytes + _PIXEL_BYTES)
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    for name in _LABEL_NAMES:
+        if (folder / name).is_file():
+            return tuple((folder / name).read_text(encoding="utf-8").split())
+    return ()

@@ -1,0 +1,209 @@
+"""The end of an ingestion: are the results good enough, and if so, one rename per split makes them the dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from caffe_import.mean_file import write_mean
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.mean import mean_image, mean_values
+from deepspark_ops.ingest.plan import IngestPlan, Recipe, wanted_splits
+from deepspark_ops.ingest.records import Rejection
+from deepspark_ops.ingest.shard_task import ShardResult
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
+from deepspark_ops.shards.hdf5_shard import write_hdf5_list
+from deepspark_ops.shards.manifest import (
+    MANIFEST_NAME,
+    DatasetManifest,
+    FileRecord,
+    ShardRecord,
+    SplitName,
+    read_manifest,
+    sha256_of_file,
+    write_manifest,
+)
+from deepspark_ops.shards.reader import verify
+
+REJECTED_NAME = "rejected.jsonl"
+HDF5_LIST_NAME = "files.txt"
+_NAMED_REJECTIONS = 3
+
+
+def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, DatasetManifest] | None:
+    """Return the manifests if the dataset in ``config.output`` is exactly what ``recipe`` would make, else None.
+
+    Every byte is compared with the manifest, so that a rerun repairs a damaged dataset.
+    """
+    manifests: dict[SplitName, DatasetManifest] = {}
+    for split in wanted_splits(config):
+        folder = DatasetPaths(config.output).split(split)
+        try:
+            manifest = read_manifest(folder)
+            if manifest.recipe_sha256 != recipe.sha256:
+                return None
+            manifests[split] = verify(folder)
+        except DataError:
+            return None
+    return manifests
+
+
+def check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int) -> None:
+    """Fail if too many records cannot be used; all of them are then listed beside the splits.
+
+    Raises:
+        DataError: The share is above ``max_rejected_fraction``; the message names the first few.
+    """
+    allowed = int(config.max_rejected_fraction * n_records)
+    if len(rejected) <= allowed:
+        return
+    path = config.output / REJECTED_NAME
+    _write_rejected(path, rejected)
+    named = "; ".join(f"{item.name}: {item.reason}" for item in rejected[:_NAMED_REJECTIONS])
+    msg = (
+        f"{len(rejected):,} of {n_records:,} records cannot be used, max_rejected_fraction="
+        f"{config.max_rejected_fraction} allows {allowed:,}; first: {named}; all are in {path}"
+    )
+    raise DataError(msg)
+
+
+def commit_dataset(
+    config: IngestConfig, recipe: Recipe, plan: IngestPlan, results: Sequence[ShardResult]
+) -> dict[SplitName, DatasetManifest]:
+    """Write what the manifests name, then the manifests, then remove what no manifest names any more.
+
+    Args:
+        config: What was asked for.
+        recipe: Of the sources.
+        plan: Whose tasks gave the results.
+        results: One per task, in any order.
+
+    Raises:
+        DataError: A shard could not be written, too many records are bad, or a split has no sample. Shards written
+            by this ingestion are removed; a dataset committed before stays as it was.
+    """
+    try:
+        _check_results(config, plan, results)
+    except DataError:
+        discard(plan)
+        raise
+    (config.output / REJECTED_NAME).unlink(missing_ok=True)
+    paths = DatasetPaths(config.output)
+    train = [result for result in _of_split(results, "train") if result.n_samples]
+    n_train = sum(result.n_samples for result in train)
+    with write_whole(paths.mean()) as temporary:
+        write_mean(temporary, mean_image([result.sums for result in train], n_train))
+        temporary.chmod(0o644)
+    values = mean_values([result.sums for result in train], n_train)
+    mean_digest = sha256_of_file(paths.mean())
+    manifests = {}
+    for split in plan.splits():
+        name = paths.mean().name if split == "train" else f"../train/{paths.mean().name}"
+        mean = FileRecord(file=name, sha256=mean_digest)
+        manifests[split] = _commit_split(config, recipe, plan, _of_split(results, split), values, mean)
+    if "test" not in manifests:
+        # A test set of an earlier ingestion belongs to another training set.
+        shutil.rmtree(paths.split("test"), ignore_errors=True)
+    return manifests
+
+
+def discard(plan: IngestPlan) -> None:
+    """Remove the shards of an ingestion that is given up."""
+    for task in plan.tasks:
+        _remove(task.path)
+
+
+def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[ShardResult]) -> None:
+    errors = [result.error for result in results if result.error is not None]
+    if errors:
+        more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
+        raise DataError(errors[0] + more)
+    rejected = [*(item for items in plan.rejected.values() for item in items)]
+    rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
+    check_rejections(config, rejected, plan.n_records)
+    for split in plan.splits():
+        if not any(result.n_samples for result in _of_split(results, split)):
+            msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"
+            raise DataError(msg)
+
+
+def _commit_split(
+    config: IngestConfig,
+    recipe: Recipe,
+    plan: IngestPlan,
+    results: Sequence[ShardResult],
+    values: tuple[float, ...],
+    mean: FileRecord,
+) -> DatasetManifest:
+    split = results[0].split
+    folder = DatasetPaths(config.output).split(split)
+    tasks = {task.number: task for task in plan.tasks if task.split == split}
+    rejected = [*plan.rejected.get(split, ())]
+    rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
+    written = [result for result in results if result.n_samples]
+    shards = tuple(
+        ShardRecord(
+            file=tasks[result.task_number].path.name,
+            sha256=result.sha256,
+            n_samples=result.n_samples,
+            n_bytes=result.n_bytes,
+        )
+        for result in written
+    )
+    manifest = DatasetManifest(
+        split=split,
+        shard_format=config.shard_format,
+        encoded=config.encoded,
+        source=recipe.sources[split],
+        recipe_sha256=recipe.sha256,
+        sample_shape=plan.tasks[0].shape,
+        n_samples=sum(shard.n_samples for shard in shards),
+        n_classes=plan.n_classes,
+        class_names=plan.class_names,
+        label_histogram=tuple(np.sum([result.label_counts for result in written], axis=0).tolist()),
+        mean_values=values,
+        mean_file=mean,
+        shards=shards,
+        n_rejected=len(rejected),
+        rejected_file=REJECTED_NAME if rejected else None,
+        n_bytes=sum(shard.n_bytes for shard in shards),
+    )
+    if rejected:
+        _write_rejected(folder / REJECTED_NAME, rejected)
+    if config.shard_format == "hdf5":
+        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
+    write_manifest(folder, manifest)
+    _remove_unlisted(folder, manifest)
+    return manifest
+
+
+def _remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:
+    keep = {MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
+    keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" else set()
+    keep |= {REJECTED_NAME} if manifest.n_rejected else set()
+    keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()
+    for path in folder.iterdir():
+        is_ours = path.suffix in {".lmdb", ".h5", ".tmp"} or path.name in {REJECTED_NAME, HDF5_LIST_NAME}
+        if is_ours and path.name not in keep:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardResult]:
+    return sorted((result for result in results if result.split == split), key=lambda result: result.task_number)
+
+
+def _write_rejected(path: Path, rejected: Sequence[Rejection]) -> None:
+    write_text_whole(path, "".join(json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in rejected))

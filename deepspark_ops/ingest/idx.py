@@ -1,0 +1,131 @@
+"""IDX files (MNIST's format): images in one file, labels in another beside it, either of them gzipped or not.
+
+Format: two zero bytes, a type byte (8: unsigned bytes), the number of axes, each axis as a big-endian uint32, values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import decompressed, read_start
+from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_UNSIGNED_BYTE = 8
+_MAX_AXES = 4
+
+
+@dataclass(frozen=True)
+class IdxReader:
+    """Reads images of one decompressed IDX file by number; gray images get one channel."""
+
+    path: Path
+    header_bytes: int
+    shape: tuple[int, int, int]
+    positions: Positions
+
+    def subset(self, positions: Positions) -> IdxReader:
+        """See ``RecordReader``."""
+        return IdxReader(self.path, self.header_bytes, self.shape, self.positions[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        values = np.memmap(self.path, np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
+        yield lambda index: np.array(values[self.positions[index]])
+
+
+def is_idx(path: Path) -> bool:
+    """Return whether a file starts as an IDX file of images does."""
+    start = read_start(path, 4)
+    return len(start) == 4 and start[:3] == bytes((0, 0, _UNSIGNED_BYTE)) and 1 <= start[3] <= _MAX_AXES
+
+
+def index_idx(source: Path, labels: Path | None, work: Path) -> SourceIndex:
+    """Read the labels and the images' header.
+
+    Raises:
+        ConfigError: The label file is missing.
+        DataError: A file is not IDX, is cut short, or the two differ in length.
+    """
+    images = decompressed(source, work)
+    header_bytes, axes = _header(images, source)
+    if len(axes) not in (3, 4):
+        msg = (
+            f"{source}: an IDX file of images has axes (n, height, width) or (n, channels, height, width), found {axes}"
+        )
+        raise DataError(msg)
+    label_path = find_labels(source, labels)
+    label_values = _read_labels(label_path, work)
+    if len(label_values) != axes[0]:
+        msg = f"{source} holds {axes[0]:,} images, {label_path} {len(label_values):,} labels; allowed: equal"
+        raise DataError(msg)
+    shape = (1, axes[1], axes[2]) if len(axes) == 3 else (axes[1], axes[2], axes[3])
+    return SourceIndex(
+        labels=label_values,
+        names=[str(i) for i in range(axes[0])],
+        reader=IdxReader(images, header_bytes, shape, np.arange(axes[0])),
+    )
+
+
+def digest_idx(source: Path, labels: Path | None) -> str:
+    """Return a digest of both files."""
+    parts = sha256_of_file(source) + sha256_of_file(find_labels(source, labels))
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def find_labels(source: Path, labels: Path | None) -> Path:
+    """Return the label file: as given, else beside the images by its usual name, gzipped or not.
+
+    Raises:
+        ConfigError: It does not exist.
+    """
+    if labels is not None:
+        if not labels.is_file():
+            msg = f"labels={labels}: no such file"
+            raise ConfigError(msg)
+        return labels
+    usual = re.sub(r"images([-.])idx\d", r"labels\1idx1", source.name)
+    candidates = [source.with_name(usual), source.with_name(usual.removesuffix(".gz")), source.with_name(usual + ".gz")]
+    found = next((path for path in candidates if path != source and path.is_file()), None)
+    if found is None:
+        msg = f"{source}: no label file {usual} beside it; give labels"
+        raise ConfigError(msg)
+    return found
+
+
+def _read_labels(path: Path, work: Path) -> npt.NDArray[np.int64]:
+    plain = decompressed(path, work)
+    header_bytes, axes = _header(plain, path)
+    if len(axes) != 1:
+        msg = f"{path}: an IDX file of labels has one axis, found {axes}"
+        raise DataError(msg)
+    return np.fromfile(plain, np.uint8, offset=header_bytes).astype(np.int64)
+
+
+def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:
+    """Return the header's length and the axes, after comparing them with the file's length."""
+    start = read_start(plain, 4 + 4 * _MAX_AXES)
+    if not is_idx(plain):
+        msg = f"{path}: not an IDX file of unsigned bytes; it starts with {start[:4].hex(' ')}, expected 00 00 08 03"
+        raise DataError(msg)
+    header_bytes = 4 + 4 * start[3]
+    axes = tuple(int(axis) for axis in np.frombuffer(start[4:header_bytes], ">u4"))
+    needed, found = header_bytes + prod(axes), plain.stat().st_size
+    if found != needed:
+        msg = f"{path}: axes {axes} need {needed:,} bytes, the file has {found:,}; fetch it again"
+        raise DataError(msg)
+    if not prod(axes):
+        msg = f"{path}: the IDX file is empty, axes {axes}"
+        raise DataError(msg)
+    return header_bytes, axes

@@ -1,0 +1,281 @@
+"""From a config to the list of tasks: what is in the source, which labels hold, who goes to which shard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.config import IngestConfig, SourceFormat
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import open_archive, split_member
+from deepspark_ops.ingest.assign import sample_order, shard_bounds, split_off_test
+from deepspark_ops.ingest.pixels import PixelRecipe
+from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.shard_task import ShardTask
+from deepspark_ops.ingest.source_formats import digest_source, index_source, resolve_format
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
+from deepspark_ops.shards.manifest import SourceRecord, SplitName, sha256_of_file
+
+_RECIPE_VERSION = 1
+"""Raise it when the same config would make other shards than before."""
+_MAX_UNASKED_CLASSES = 1_000_000
+_PEEK_RECORDS = 100
+_PAGE_BYTES = 4096
+_RECORD_EXTRA_BYTES = 128
+_SHARD_FILL = 0.9
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides a dataset's bytes: the sources with their digests, and one digest over them and the options."""
+
+    sources: Mapping[SplitName, SourceRecord]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class IngestPlan:
+    """All work of one ingestion.
+
+    Attributes:
+        tasks: Every shard of every split.
+        rejected: Records left out before any was read, by split.
+        n_records: Entries of the sources, bad ones included.
+        n_classes: Labels lie in [0, n_classes).
+        class_names: In label order, may be empty.
+    """
+
+    tasks: tuple[ShardTask, ...]
+    rejected: Mapping[SplitName, tuple[Rejection, ...]]
+    n_records: int
+    n_classes: int
+    class_names: tuple[str, ...]
+
+    def splits(self) -> list[SplitName]:
+        """Return the splits that have tasks, train first."""
+        return [split for split in ("train", "test") if any(task.split == split for task in self.tasks)]
+
+
+def wanted_splits(config: IngestConfig) -> list[SplitName]:
+    """Return the splits that a config asks for."""
+    has_test = config.test_source is not None or config.test_fraction > 0
+    return ["train", "test"] if has_test else ["train"]
+
+
+def make_recipe(config: IngestConfig) -> Recipe:
+    """Digest the sources and the options; no record is read.
+
+    Raises:
+        ConfigError: A source does not exist or is of no known format.
+        DataError: A source cannot be read.
+    """
+    sources: dict[SplitName, SourceRecord] = {"train": _source_record(config, config.source)}
+    if config.test_source is not None:
+        sources["test"] = _source_record(config, config.test_source)
+    elif config.test_fraction > 0:
+        sources["test"] = sources["train"]
+    # Where the dataset lies and who computes it has no part in its bytes; how bad data may be neither.
+    options = config.model_dump(mode="json", exclude={"output", "master", "max_rejected_fraction"})
+    names = "" if config.class_names is None else _digest_of_names(config.class_names)
+    digests = {split: source.sha256 for split, source in sources.items()}
+    text = json.dumps([_RECIPE_VERSION, options, names, digests], sort_keys=True)
+    return Recipe(sources, hashlib.sha256(text.encode()).hexdigest())
+
+
+def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path) -> IngestPlan:
+    """Read the sources' lists and labels and deal their records into shards.
+
+    Args:
+        config: What is asked for.
+        recipe: Of ``make_recipe``; its digest becomes part of the shards' names, so that new shards never overwrite
+            those of a dataset that is still in use.
+        work: Scratch folder that the tasks can read too.
+
+    Raises:
+        ConfigError: Options that do not fit the source.
+        DataError: No usable record, or a damaged source.
+    """
+    indexes = _index_sources(config, recipe, work)
+    names = _class_names(config, indexes["train"], work)
+    n_classes = _n_classes(config, names, indexes)
+    usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
+    pixels = _pixel_recipe(config, indexes["train"])
+    shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
+    tasks: list[ShardTask] = []
+    for split, index, positions in _split_positions(config, indexes, usable):
+        _require_samples(config, split, positions)
+        ordered = sample_order(positions, shuffle=config.shuffle, seed=config.seed)
+        for number, (start, stop) in enumerate(shard_bounds(len(ordered), _samples_per_shard(config, shape, dtype))):
+            chosen = ordered[start:stop]
+            tasks.append(
+                ShardTask(
+                    split=split,
+                    number=number,
+                    path=DatasetPaths(config.output).split(split) / _shard_name(config, recipe, split, number),
+                    shard_format=config.shard_format,
+                    encoded=config.encoded,
+                    first=start,
+                    positions=chosen,
+                    names=tuple(index.names[i] for i in chosen.tolist()),
+                    labels=index.labels[chosen],
+                    reader=index.reader.subset(chosen),
+                    recipe=pixels,
+                    shape=shape,
+                    dtype=dtype,
+                    n_classes=n_classes,
+                )
+            )
+    return IngestPlan(
+        tuple(tasks),
+        {split: _rejections(index, n_classes) for split, index in indexes.items()},
+        sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
+        n_classes,
+        names,
+    )
+
+
+def _source_record(config: IngestConfig, source: Path) -> SourceRecord:
+    source_format = resolve_format(config, source)
+    return SourceRecord(path=str(source), format=source_format, sha256=digest_source(config, source, source_format))
+
+
+def _index_sources(config: IngestConfig, recipe: Recipe, work: Path) -> dict[SplitName, SourceIndex]:
+    def index(source: Path, split: SplitName) -> SourceIndex:
+        found: SourceFormat = recipe.sources[split].format  # type: ignore[assignment]
+        return index_source(config, source, found, work)
+
+    indexes: dict[SplitName, SourceIndex] = {"train": index(config.source, "train")}
+    if config.test_source is not None:
+        indexes["test"] = index(config.test_source, "test")
+    return indexes
+
+
+def _split_positions(
+    config: IngestConfig, indexes: Mapping[SplitName, SourceIndex], usable: Mapping[SplitName, Positions]
+) -> list[tuple[SplitName, SourceIndex, Positions]]:
+    train = indexes["train"]
+    if config.test_source is not None:
+        return [("train", train, usable["train"]), ("test", indexes["test"], usable["test"])]
+    positions = usable["train"]
+    names = [train.names[i] for i in positions.tolist()]
+    is_test = split_off_test(train.labels[positions], names, fraction=config.test_fraction, seed=config.seed)
+    parts: list[tuple[SplitName, SourceIndex, Positions]] = [("train", train, positions[~is_test])]
+    if config.test_fraction > 0:
+        parts.append(("test", train, positions[is_test]))
+    return parts
+
+
+def _require_samples(config: IngestConfig, split: SplitName, positions: Positions) -> None:
+    if len(positions):
+        return
+    if config.test_source is None:
+        msg = (
+            f"test_fraction={config.test_fraction} leaves the {split} set empty: the share of each label is rounded;"
+            " change test_fraction, or give test_source"
+        )
+        raise ConfigError(msg)
+    msg = f"source={config.test_source if split == 'test' else config.source}: no usable record"
+    raise DataError(msg)
+
+
+def _usable(index: SourceIndex, n_classes: int) -> Positions:
+    return np.flatnonzero((index.labels >= 0) & (index.labels < n_classes))
+
+
+def _rejections(index: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:
+    outside = np.flatnonzero((index.labels < 0) | (index.labels >= n_classes))
+    labels = [
+        Rejection(
+            int(i), index.names[int(i)], int(index.labels[i]), f"label {index.labels[i]} is outside [0, {n_classes})"
+        )
+        for i in outside
+    ]
+    return (*index.rejected, *labels)
+
+
+def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[str, ...]:
+    if config.class_names is None:
+        return index.class_names
+    path, member = split_member(config.class_names)
+    if member is not None:
+        text = open_archive(path, work).read_text(member)
+    else:
+        text = path.read_text(encoding="utf-8")
+    names = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not names:
+        msg = f"class_names={config.class_names}: the file is empty"
+        raise ConfigError(msg)
+    if config.n_classes is not None and config.n_classes != len(names):
+        msg = f"n_classes={config.n_classes}, but {config.class_names} names {len(names)}; give one of them"
+        raise ConfigError(msg)
+    return names
+
+
+def _digest_of_names(class_names: Path) -> str:
+    path, _ = split_member(class_names)
+    if not path.is_file():
+        msg = f"class_names={class_names}: no such file"
+        raise ConfigError(msg)
+    return sha256_of_file(path)
+
+
+def _n_classes(config: IngestConfig, names: tuple[str, ...], indexes: Mapping[SplitName, SourceIndex]) -> int:
+    if config.n_classes is not None or names:
+        return config.n_classes or len(names)
+    largest = max(int(index.labels.max()) for index in indexes.values())
+    if largest < 0:
+        msg = f"source={config.source}: every label is negative, e.g. {largest}; labels count from 0"
+        raise DataError(msg)
+    if largest >= min(_MAX_UNASKED_CLASSES, MAX_LABEL):
+        msg = f"source={config.source}: the largest label is {largest:,}; give n_classes, so that wrong labels show"
+        raise ConfigError(msg)
+    return largest + 1
+
+
+def _pixel_recipe(config: IngestConfig, index: SourceIndex) -> PixelRecipe:
+    return PixelRecipe(
+        gray=config.gray,
+        decode_color=index.decode_color,
+        max_pixel=config.max_pixel,
+        height=config.resize_height,
+        width=config.resize_width,
+    )
+
+
+def _peek(
+    index: SourceIndex, usable: Positions, pixels: PixelRecipe, config: IngestConfig
+) -> tuple[tuple[int, int, int], str]:
+    """Return shape and dtype of the first record that can be read; all others must have them too."""
+    reasons = []
+    first = usable[:_PEEK_RECORDS]
+    with index.reader.subset(first).opened() as read:
+        for i, position in enumerate(first):
+            try:
+                image = pixels.apply(read(i))
+            except RecordError as error:
+                reasons.append(f"{index.names[position]}: {error}")
+                continue
+            return (image.shape[0], image.shape[1], image.shape[2]), str(image.dtype)
+    found = "; ".join(reasons[:3]) or "every label is outside the classes"
+    msg = f"source={config.source}: none of the first {len(first) or len(index.labels):,} records can be used: {found}"
+    raise DataError(msg)
+
+
+def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype: str) -> int:
+    """Return the configured number, or fewer where the shard would near 2 GiB."""
+    n_values = int(np.prod(shape))
+    value_bytes = 4 if config.shard_format == "hdf5" or dtype == "float32" else 1
+    # LMDB keeps large records in whole pages.
+    sample_bytes = -(-(n_values * value_bytes + _RECORD_EXTRA_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
+    return max(1, min(config.samples_per_shard, int(MAX_SHARD_BYTES * _SHARD_FILL) // sample_bytes))
+
+
+def _shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: int) -> str:
+    suffix = "h5" if config.shard_format == "hdf5" else "lmdb"
+    return f"{split}-{number:05d}-{recipe.sha256[:8]}.{suffix}"

@@ -1,0 +1,75 @@
+"""What every source format tells the driver, and what a task reads from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.datum import Image
+from deepspark_ops.errors import DeepSparkError
+
+Positions = npt.NDArray[np.int64]
+"""Positions of records in their source, counted from 0."""
+ReadRecord = Callable[[int], Image | bytes]
+"""Returns record ``i``: pixels (C, H, W) uint8 or float32, or a compressed image. Raises RecordError."""
+MAX_LABEL = 2**31 - 1
+"""A Datum's label is an int32."""
+
+
+class RecordError(DeepSparkError):
+    """One record that cannot be used; ``str(error)`` is the reason for rejected.jsonl."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A record left out.
+
+    Attributes:
+        position: In its source, counted from 0; for a line that is no record, the line's number less one.
+        name: The path in the list, or the record's number.
+        label: As the source says; None where it says none.
+        reason: Finding and, if known, remedy.
+    """
+
+    position: int
+    name: str
+    label: int | None
+    reason: str
+
+
+class RecordReader(Protocol):
+    """Reads records of a source by number. Small and picklable: it travels inside a task."""
+
+    def subset(self, positions: Positions) -> RecordReader:
+        """Return a reader whose record ``i`` is this one's ``positions[i]``; it knows of no other record."""
+        ...
+
+    def opened(self) -> AbstractContextManager[ReadRecord]:
+        """Open the files for the length of a ``with`` block."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceIndex:
+    """A source as the driver sees it: who is there, not what it looks like.
+
+    Attributes:
+        labels: (n_records,) int64, as the source says.
+        names: One per record; becomes part of the sample's key.
+        reader: Reads the records' content.
+        decode_color: How a compressed record is decoded if ``gray`` is not asked for: True as BGR, None as it is.
+        rejected: Entries that are no records at all (lines without a label).
+        class_names: If the source itself names its classes.
+    """
+
+    labels: npt.NDArray[np.int64]
+    names: Sequence[str]
+    reader: RecordReader
+    decode_color: bool | None = None
+    rejected: tuple[Rejection, ...] = ()
+    class_names: tuple[str, ...] = ()

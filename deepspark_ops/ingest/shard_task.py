@@ -1,0 +1,157 @@
+"""One task: read the records of one shard, make pixels of them, write the shard, report what happened as a value.
+
+No Spark here: the job maps ``run_shard_task`` over the tasks. A task does not raise for what a user can mend: Spark
+would try again, then bury the message in a Java stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.datum import Image, encode_datum, encode_datum_jpeg
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.ingest.mean import PixelSums, Sums
+from deepspark_ops.ingest.pixels import PixelRecipe, compress
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
+from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
+from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """What one shard is made of.
+
+    Attributes:
+        split: The part of the dataset.
+        number: Among the split's shards.
+        path: The shard to write.
+        shard_format: LMDB or HDF5.
+        encoded: Keep images compressed (LMDB).
+        first: Number of the shard's first sample in the split; keys count on from it.
+        positions: Of the records in their source.
+        names: One per record.
+        labels: One per record.
+        reader: Its record ``i`` belongs to ``positions[i]``.
+        recipe: From record to pixels.
+        shape: (C, H, W) that every sample must have.
+        dtype: ``uint8`` or ``float32``, likewise.
+        n_classes: Length of the label counts.
+    """
+
+    split: SplitName
+    number: int
+    path: Path
+    shard_format: ShardFormat
+    encoded: bool
+    first: int
+    positions: Positions
+    names: tuple[str, ...]
+    labels: Positions
+    reader: RecordReader
+    recipe: PixelRecipe
+    shape: tuple[int, int, int]
+    dtype: str
+    n_classes: int
+
+
+@dataclass
+class ShardResult:
+    """What became of a task.
+
+    Attributes:
+        task_number: ``ShardTask.number``.
+        split: ``ShardTask.split``.
+        n_samples: Written; 0 means that no shard was written.
+        n_bytes: Of the shard's file.
+        sha256: Of the shard's file.
+        label_counts: (n_classes,) int64.
+        sums: Of the pixels, (C, H, W).
+        rejected: Records left out.
+        error: Message for the user if the shard could not be written, else None.
+    """
+
+    task_number: int
+    split: SplitName
+    label_counts: npt.NDArray[np.int64]
+    sums: Sums
+    n_samples: int = 0
+    n_bytes: int = 0
+    sha256: str = ""
+    rejected: list[Rejection] = field(default_factory=list)
+    error: str | None = None
+
+
+def run_shard_task(task: ShardTask) -> ShardResult:
+    """Write the shard of one task; a mistake of the user's comes back in ``error``."""
+    sums = PixelSums(task.shape, task.dtype)
+    result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), sums.values)
+    # Tasks fill the cores already.
+    cv2.setNumThreads(1)
+    try:
+        with task.reader.opened() as read:
+            _write(task, result, _samples(task, read, result, sums))
+    except (DeepSparkError, CaffeImportError) as error:
+        result.error = str(error)
+    except OSError as error:
+        result.error = f"{error.filename or task.path}: {error.strerror or error}"
+    return result
+
+
+def _write(task: ShardTask, result: ShardResult, samples: Iterator[tuple[int, Image, bytes]]) -> None:
+    if task.shard_format == "hdf5":
+        rows = ((image, int(task.labels[i])) for i, image, _ in samples)
+        result.n_samples = write_hdf5_shard(task.path, rows, task.shape)
+        data = task.path
+    else:
+        records = (
+            (sample_key(task.first + i, task.names[i]), _datum(task, image, compressed, int(task.labels[i])))
+            for i, image, compressed in samples
+        )
+        result.n_samples = write_lmdb_shard(task.path, records)
+        data = task.path / "data.mdb"
+    if result.n_samples:
+        result.n_bytes = data.stat().st_size
+        result.sha256 = sha256_of_file(data)
+
+
+def _datum(task: ShardTask, image: Image, compressed: bytes, label: int) -> bytes:
+    return encode_datum_jpeg(compressed, label) if task.encoded else encode_datum(image, label)
+
+
+def _samples(
+    task: ShardTask, read: ReadRecord, result: ShardResult, sums: PixelSums
+) -> Iterator[tuple[int, Image, bytes]]:
+    """Yield (number in the task, pixels, compressed bytes or none) of every usable record; count as they pass."""
+    for i, position in enumerate(task.positions.tolist()):
+        label = int(task.labels[i])
+        try:
+            record = read(i)
+            image = task.recipe.apply(record)
+            _check_shape(task, image)
+            compressed = compress(record, image) if task.encoded else b""
+        except RecordError as error:
+            result.rejected.append(Rejection(position, task.names[i], label, str(error)))
+            continue
+        sums.add(image)
+        result.label_counts[label] += 1
+        yield i, image, compressed
+
+
+def _check_shape(task: ShardTask, image: Image) -> None:
+    if image.shape != task.shape:
+        msg = (
+            f"shape {image.shape} (channels, height, width), the first record has {task.shape};"
+            " set resize_height and resize_width, or gray"
+        )
+        raise RecordError(msg)
+    if image.dtype != task.dtype:
+        msg = f"{image.dtype} values, the first record has {task.dtype}"
+        raise RecordError(msg)

@@ -1,0 +1,209 @@
+"""Stage ingest as a Spark application: the driver lists and commits, tasks read and write one shard each.
+
+Run by spark-submit with the config's path, or by ``python -m deepspark_ops.ingest.spark_job CONFIG.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from deepspark_ops.config import IngestConfig, parse_config
+from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.ingest.commit import check_rejections, commit_dataset, current_dataset, discard
+from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
+from deepspark_ops.shards.manifest import DatasetManifest, SplitName
+from deepspark_ops.spark_submit import job_variables, read_config_file, require_java, spark_conf, stage_main
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.2
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Environment: spark-submit started this driver, so the session's settings are already decided."""
+
+Finished = list[tuple[SplitName, int]]
+"""(split, samples) of each shard that was written."""
+
+
+class _FinishedShards(AccumulatorParam[Finished]):  # type: ignore[misc]
+    """Adds up what tasks report when they end. For progress only: a task run twice would be counted twice."""
+
+    def zero(self, value: Finished) -> Finished:
+        return []
+
+    def addInPlace(self, value1: Finished, value2: Finished) -> Finished:
+        value1.extend(value2)
+        return value1
+
+
+def main(config_path: Path) -> None:
+    """Ingest as the config file (JSON of IngestConfig) says.
+
+    Raises:
+        ConfigError: The config or a source is wrong.
+        DataError: The data cannot be used.
+    """
+    text = read_config_file(config_path)
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        msg = f"config {config_path}: not JSON: {error}"
+        raise ConfigError(msg) from error
+    if not isinstance(values, dict):
+        msg = f"config {config_path}: expected a JSON object, found {type(values).__name__}"
+        raise ConfigError(msg)
+    run_ingest(parse_config(IngestConfig, values))
+
+
+def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
+    """Make the dataset of ``config``; return the manifest of each split.
+
+    Nothing is written, and Spark is not started, if the dataset stands there already and is whole.
+
+    Raises:
+        ConfigError: An option or a source is wrong.
+        DataError: The data cannot be used.
+        DeepSparkError: A task died in a way that another try may cure.
+    """
+    started = time.monotonic()
+    recipe = make_recipe(config)
+    manifests = current_dataset(config, recipe)
+    if manifests is not None:
+        _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
+        return manifests
+    with _work_folder(config.output) as work:
+        plan = plan_ingest(config, recipe, work)
+        check_rejections(config, [item for items in plan.rejected.values() for item in items], plan.n_records)
+        try:
+            with _spark_session(config, work) as session:
+                results = _run_tasks(session, plan.tasks)
+        except BaseException:
+            discard(plan)
+            raise
+        manifests = commit_dataset(config, recipe, plan, results)
+    for split, manifest in manifests.items():
+        _log.info(
+            "ingest %s: %s samples of %s classes in %s shards, %s bytes, %s rejected",
+            split,
+            f"{manifest.n_samples:,}",
+            manifest.n_classes,
+            len(manifest.shards),
+            f"{manifest.n_bytes:,}",
+            f"{manifest.n_rejected:,}",
+        )
+    _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
+    return manifests
+
+
+@contextmanager
+def _work_folder(output: Path) -> Iterator[Path]:
+    """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".work-", dir=output))
+    except OSError as error:
+        msg = f"output={output}: {error.strerror or error}"
+        raise ConfigError(msg) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _spark_session(config: IngestConfig, work: Path) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.appName("ingest")
+    if _GATEWAY not in os.environ:
+        if config.master.startswith("local"):
+            require_java()
+        for name, value in job_variables(os.environ, master=config.master).items():
+            os.environ.setdefault(name, value)
+        builder = builder.master(config.master)
+        for name, value in spark_conf(work / "spark").items():
+            builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _run_tasks(session: SparkSession, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+    """Run every task once over the cluster, reporting shards as they are finished."""
+    context = session.sparkContext
+    finished = context.accumulator([], _FinishedShards())
+
+    def run(task: ShardTask) -> ShardResult:
+        result = run_shard_task(task)
+        if result.n_samples:
+            finished.add([(result.split, result.n_samples)])
+        return result
+
+    job = context.parallelize(tasks, len(tasks)).map(run)
+    progress = _Progress(tasks)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(job.collect)
+        try:
+            while not future.done():
+                time.sleep(_POLL_S)
+                progress.report(finished.value)
+            results: list[ShardResult] = future.result()
+        except (PySparkException, Py4JError) as error:
+            msg = f"a Spark task died while writing a shard: {_first_cause(error)}; was its host out of memory?"
+            raise DeepSparkError(msg) from error
+        finally:
+            if not future.done():
+                context.cancelAllJobs()
+    progress.report([(result.split, result.n_samples) for result in results if result.n_samples])
+    return results
+
+
+class _Progress:
+    """Logs one line per finished shard: how far its split is and how fast the job runs as a whole."""
+
+    def __init__(self, tasks: Sequence[ShardTask]) -> None:
+        self._n_shards = Counter(task.split for task in tasks)
+        self._shards: Counter[SplitName] = Counter()
+        self._samples: Counter[SplitName] = Counter()
+        self._started = time.monotonic()
+
+    def report(self, finished: Finished) -> None:
+        for split, n_samples in finished[self._shards.total() :]:
+            self._shards[split] += 1
+            self._samples[split] += n_samples
+            rate = self._samples.total() / (time.monotonic() - self._started)
+            _log.info(
+                "ingest %s: shard %d/%d written, %s samples, %s images/s",
+                split,
+                self._shards[split],
+                self._n_shards[split],
+                f"{self._samples[split]:,}",
+                f"{rate:,.0f}",
+            )
+
+
+def _first_cause(error: Exception) -> str:
+    """Return the telling line of a Java stack with perhaps a Python one inside: the last that is no frame."""
+    text = [line.rstrip() for line in str(error).splitlines()]
+    stop = next((i for i, line in enumerate(text) if line.lstrip().startswith(("at ", "SQLSTATE"))), len(text))
+    lines = [line.strip() for line in text[:stop] if line and not line.startswith(" ")]
+    return lines[-1] if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))
