@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Brings the virtual environment and a Java runtime: .ci/setup.sh run|dev
+#   run  what the pipeline needs (requirements.txt)      dev  the tests' tools as well (requirements-dev.txt)
+# Repeating it is instant: a stamp in .venv names the lock file that was installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+UV_VERSION=0.13.9
+OLDEST_JAVA=17
+kind=${1:?run or dev}
+lock=$([ "$kind" = dev ] && echo requirements-dev.txt || echo requirements.txt)
+stamp=.venv/.installed-$kind
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && grep -qiE '^ID(_LIKE)?=.*(debian|ubuntu)' /etc/os-release; }
+
+apt_install() {  # apt_install PACKAGE WHAT
+  may_install || fail "$2 is missing; this brings it:  sudo apt-get install --yes $1"
+  say "$2 is missing; installing $1"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq "$1" >/dev/null
+}
+
+java_release() {
+  local java=java
+  [ -n "${JAVA_HOME:-}" ] && java="$JAVA_HOME/bin/java"
+  "$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -n 1
+}
+
+bring_java() {
+  local found
+  found=$(java_release || true)
+  if [ -n "$found" ] && [ "$found" -ge $OLDEST_JAVA ]; then return; fi
+  [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME is Java ${found:-of unknown version}; Spark needs $OLDEST_JAVA or newer"
+  apt_install openjdk-17-jre-headless "Java $OLDEST_JAVA or newer"
+}
+
+is_supported() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12)})' >/dev/null 2>&1; }
+
+find_python() {
+  local python
+  for python in python3.12 python3.11 python3 python; do
+    if is_supported "$python"; then
+      command -v "$python"
+      return
+    fi
+  done
+  return 1
+}
+
+make_environment() {
+  local python
+  python=$(find_python) || fail "Python 3.11 or 3.12 is needed and neither was found on PATH (Debian 12: apt-get install python3)"
+  say "virtual environment .venv with $("$python" --version)"
+  if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+    apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" "Python's venv module"
+  fi
+  rm -rf .venv
+  "$python" -m venv .venv
+}
+
+# uv reads its own settings only; whoever gave pip an index or certificates means it for this installation too.
+follow_pip_settings() {
+  local index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
+  if [ -n "$index" ] && [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX=$index; fi
+  if [ -n "${PIP_CERT:-}" ] && [ -z "${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE=$PIP_CERT; fi
+}
+
+install_requirements() {
+  follow_pip_settings
+  if ! .venv/bin/uv --version 2>/dev/null | grep -q "^uv $UV_VERSION"; then
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+  fi
+  say "installing $lock (the first time about 3 GB are unpacked; less than a minute from a warm cache)"
+  # Without compiled bytecode TensorFlow's import takes ten seconds instead of two.
+  .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --require-hashes --requirement "$lock"
+  .venv/bin/uv pip install --python .venv/bin/python --quiet --no-deps --no-build-isolation --editable .
+}
+
+case $PWD in *[[:space:]]*) fail "the path of this clone has a space in it ($PWD); Spark's scripts cannot cope: move it" ;; esac
+bring_java
+# An environment that was moved with its clone still runs, but its scripts name the old place.
+is_supported .venv/bin/python && grep -qF "$PWD/.venv" .venv/bin/activate || make_environment
+wanted=$(cat "$lock" pyproject.toml | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  install_requirements
+  echo "$wanted" >"$stamp"
+fi

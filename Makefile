@@ -1,0 +1,61 @@
+# One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo ui test test-quick lint types docs format lock proto setup clean
+
+# A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
+unexport PYTHONDONTWRITEBYTECODE
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PYTHON := .venv/bin/python
+GRPC_TOOLS := 1.80.1
+# The generated module must load with every protobuf that TensorFlow allows (6.31.1 and later); 1.80 makes such code.
+
+help: ## List the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
+
+demo: ## Train LeNet on handwritten digits through Airflow, from nothing to an exported model
+	@.ci/setup.sh run
+	@$(PYTHON) .ci/demo.py
+
+ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
+	@.ci/setup.sh run
+	@PORT=$(PORT) exec $(PYTHON) .ci/ui.py
+
+setup: ## Bring the virtual environment with the tests' tools, and Java
+	@.ci/setup.sh dev
+
+test: lint types ## Everything: lint, import borders, types, all tests
+	$(PYTHON) -m pytest
+
+test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
+	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
+
+lint: setup ## Lint, format and import borders
+	ruff check .
+	ruff format --check .
+	lint-imports
+
+types: setup ## Types, strict on both packages
+	mypy
+
+docs: setup ## Examples in docstrings, and what README.md says against the code
+	$(PYTHON) -m pytest --doctest-modules caffe_import deepspark_ops tests/architecture/test_readme.py
+	$(PYTHON) .ci/readme_layers.py --check
+
+format: setup ## Rewrite the code's format and README's layer table
+	ruff check --fix-only .
+	ruff format .
+	$(PYTHON) .ci/readme_layers.py
+
+lock: setup ## Resolve the requirements anew into requirements.txt and requirements-dev.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes pyproject.toml -o requirements.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+proto: setup ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment of its own
+	test -d .venv/proto || $(PYTHON) -m venv .venv/proto
+	.venv/proto/bin/python -m pip install --quiet "grpcio-tools==$(GRPC_TOOLS)"
+	.venv/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. caffe_import/proto/caffe.proto
+
+clean: ## Remove what set-up, tests and builds made; keeps runs, datasets, models and Airflow's folder
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info spark-warehouse
+	find caffe_import deepspark_ops tests dags plugins benchmarks .ci -name __pycache__ -type d -prune -exec rm -rf {} +
