@@ -1,0 +1,85 @@
+"""Command line of the comparison with Caffe."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from caffe_import.parity.case import Case, Outcome, load_cases, run_case
+
+# The whole text stands in the JSON.
+_MAX_LINE = 300
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cases of a folder and report; 0 if all passed, 1 if not, 2 for a wrong call."""
+    parser = argparse.ArgumentParser(
+        prog="python -m caffe_import.parity", description="Compare this importer with recorded outputs of Caffe."
+    )
+    parser.add_argument("folder", type=Path, help="folder with an index.json")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of the cases to run")
+    options = parser.parse_args(arguments)
+    try:
+        cases = _chosen(load_cases(options.folder), options.only)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    # TensorFlow's start-up lines would stand among the results.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    console = Console(highlight=False, soft_wrap=True, quiet=options.json)
+    outcomes = []
+    for case in cases:
+        outcomes.append(_run(case))
+        console.print(_line(outcomes[-1]))
+    counts = Counter(outcome.status for outcome in outcomes)
+    if options.json:
+        report = {status: counts[status] for status in ("passed", "failed", "unsupported")}
+        sys.stdout.write(json.dumps({**report, "cases": [asdict(outcome) for outcome in outcomes]}, indent=1) + "\n")
+    worst = max((outcome.worst for outcome in outcomes), default=0.0)
+    console.print(
+        f"{len(outcomes)} cases: {counts['passed']} passed, {counts['failed']} failed, "
+        f"{counts['unsupported']} unsupported; largest relative error {worst:.2g}"
+    )
+    return 0 if outcomes and counts["passed"] == len(outcomes) else 1
+
+
+def _chosen(cases: Sequence[Case], only: Sequence[str] | None) -> list[Case]:
+    if only is None:
+        return list(cases)
+    unknown = sorted(set(only) - {case.name for case in cases})
+    if unknown:
+        msg = f"no case named {', '.join(unknown)} in the folder's index.json"
+        raise ValueError(msg)
+    return [case for case in cases if case.name in set(only)]
+
+
+def _run(case: Case) -> Outcome:
+    try:
+        return run_case(case)
+    except Exception as error:  # noqa: BLE001 - outermost loop: one broken case must not hide the others' results
+        sys.stderr.write(f"{case.name}:\n{traceback.format_exc()}\n")
+        return Outcome(case.name, case.kind, "failed", 0.0, 0, (f"{type(error).__name__}: {error}",))
+
+
+def _line(outcome: Outcome) -> str:
+    colour = {"passed": "green", "failed": "red", "unsupported": "yellow"}[outcome.status]
+    line = f"[{colour}]{outcome.status:11}[/] {outcome.kind:10} {escape(outcome.name):32} {outcome.worst:.1e}"
+    return line + "".join(f"\n    {escape(_short(fault))}" for fault in outcome.faults)
+
+
+def _short(fault: str) -> str:
+    return fault if len(fault) <= _MAX_LINE else fault[: _MAX_LINE - 3] + "..."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""A recorded case, its outcome, and the table of case kinds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import chdir
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.parity.findings import Findings
+
+Status = Literal["passed", "failed", "unsupported"]
+
+_MODULES = {
+    "layer": "net_cases",
+    "net": "net_cases",
+    "solver": "solver_cases",
+    "snapshot": "snapshot_cases",
+    "transform": "transform_cases",
+    "filler": "filler_cases",
+    "model_file": "file_cases",
+    "file": "file_cases",
+    "upgrade": "upgrade_cases",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One entry of ``index.json``. Paths are relative to ``folder``, which is the working directory while it runs.
+
+    Attributes:
+        folder: The folder of the index, absolute.
+        record: The entry as it stands in the index.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The case's name, unique in its folder."""
+        return str(self.record["name"])
+
+    @property
+    def kind(self) -> str:
+        """What is compared: layer, net, solver, ..."""
+        return str(self.record["kind"])
+
+    @property
+    def is_random(self) -> bool:
+        """Do the recorded values depend on a random generator, so that only a property can be checked?"""
+        return bool(self.record.get("random", False))
+
+    def files(self, suffix: str) -> list[Path]:
+        """Return the case's files that end in ``suffix``, in the index's order."""
+        return [Path(name) for name in self.record["files"] if name.endswith(suffix)]
+
+    def file(self, suffix: str) -> Path:
+        """Return the first file that ends in ``suffix``; KeyError if there is none."""
+        found = self.files(suffix)
+        if not found:
+            msg = f'case "{self.name}" lists no file that ends in "{suffix}"'
+            raise KeyError(msg)
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    Attributes:
+        name: The case's name.
+        kind: Its kind.
+        status: ``unsupported`` means that this importer says that it cannot do it.
+        worst: Largest relative error of all members compared.
+        n_compared: Members and facts compared.
+        faults: Why it did not pass, one line each.
+    """
+
+    name: str
+    kind: str
+    status: Status
+    worst: float
+    n_compared: int
+    faults: tuple[str, ...]
+
+
+def load_cases(folder: Path) -> list[Case]:
+    """Return the cases of ``folder/index.json`` in its order.
+
+    Raises:
+        FileNotFoundError: There is no index.
+    """
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    return [Case(folder.resolve(), record) for record in index["cases"]]
+
+
+def load_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read a whole npz without pickled objects."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def run_case(case: Case) -> Outcome:
+    """Run one case with its folder as the working directory (process-wide, so one case at a time).
+
+    What this importer refuses counts as unsupported, with its message. Other exceptions are mistakes of ours and
+    go to the caller.
+    """
+    findings = Findings()
+    run = _runner(case.kind)
+    if run is None:
+        reason = f'no comparison for kind "{case.kind}"; known: {", ".join(sorted(_MODULES))}'
+        return Outcome(case.name, case.kind, "unsupported", 0.0, 0, (reason,))
+    try:
+        with chdir(case.folder):
+            run(case, findings)
+    except CaffeImportError as error:
+        return Outcome(case.name, case.kind, "unsupported", findings.worst, findings.n_compared, (str(error),))
+    if findings.n_compared == 0:
+        findings.fault("nothing was compared")
+    status: Status = "failed" if findings.faults else "passed"
+    return Outcome(case.name, case.kind, status, findings.worst, findings.n_compared, tuple(findings.faults))
+
+
+def _runner(kind: str) -> Callable[[Case, Findings], None] | None:
+    if kind not in _MODULES:
+        return None
+    run: Callable[[Case, Findings], None] = import_module(f"caffe_import.parity.{_MODULES[kind]}").run
+    return run

@@ -1,0 +1,100 @@
+"""What a comparison found: the largest relative error per member, and facts that do not agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+FORWARD_BOUND = 1e-5
+BACKWARD_BOUND = 1e-4
+TRAJECTORY_BOUND = 1e-4
+# Where a net has MAX pooling or ReLU, rounding may move a value across the kink.
+KINKED_TRAJECTORY_BOUND = 1e-3
+
+
+def relative_error(ours: Array, theirs: Array) -> float:
+    """Return the largest ``|ours - theirs|`` relative to the element, or to a tenth of the largest one if that is more.
+
+    An element near zero is the difference of larger terms; measured against itself alone, its error says nothing.
+    Infinity where the shapes differ or one side is not finite and the other is something else.
+
+    Example:
+        >>> relative_error(np.float32([1.0, 100.0]), np.float32([1.0, 101.0]))
+        0.009900990099009901
+        >>> relative_error(np.float32([0.5]), np.float32([0.0]))
+        0.5
+    """
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if ours.shape != theirs.shape:
+        return float("inf")
+    differs = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
+    if not differs.any():
+        return 0.0
+    if not (np.isfinite(ours[differs]).all() and np.isfinite(theirs[differs]).all()):
+        return float("inf")
+    magnitude = np.abs(theirs[np.isfinite(theirs)])
+    # Where Caffe has only zeros, the error counts absolutely.
+    floor = magnitude.max() / 10 or 1.0
+    return float((np.abs(ours - theirs)[differs] / np.maximum(np.abs(theirs[differs]), floor)).max())
+
+
+@dataclass
+class Findings:
+    """Collects what one case compared. Not thread-safe.
+
+    Attributes:
+        errors: Member -> largest relative error.
+        faults: One line per member or fact that does not agree.
+    """
+
+    errors: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    n_facts: int = 0
+
+    @property
+    def worst(self) -> float:
+        """The largest relative error of all members; 0 if only facts were compared."""
+        return max(self.errors.values(), default=0.0)
+
+    @property
+    def n_compared(self) -> int:
+        """Members and facts compared so far."""
+        return len(self.errors) + self.n_facts
+
+    def compare(self, member: str, ours: Array, theirs: Array, bound: float) -> None:
+        """Record the error of one array and a fault if it is above ``bound`` or the shapes differ."""
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        if ours.shape != theirs.shape:
+            self.fault(f"{member}: shape {ours.shape}, Caffe has {theirs.shape}")
+            return
+        error = relative_error(ours, theirs)
+        self.errors[member] = max(error, self.errors.get(member, 0.0))
+        if not error <= bound:
+            self.fault(f"{member}: relative error {error:.3g}, bound {bound:g}")
+
+    def agree(self, fact: str, ours: object, theirs: object) -> None:
+        """Record a fact that must be equal."""
+        self.n_facts += 1
+        if ours != theirs:
+            self.fault(f"{fact}: {ours!r}, Caffe has {theirs!r}")
+
+    def hold(self, *, claim: bool, otherwise: str) -> None:
+        """Record a property that must hold; ``otherwise`` says what was found instead."""
+        self.n_facts += 1
+        if not claim:
+            self.fault(otherwise)
+
+    def fault(self, line: str) -> None:
+        """Record that something does not agree."""
+        self.faults.append(line)
+
+
+def members_under(archive: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the members below ``prefix/``, named without it, e.g. blob -> array for ``input``."""
+    return {name[len(prefix) + 1 :]: archive[name] for name in archive if name.startswith(prefix + "/")}

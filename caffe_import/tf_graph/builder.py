@@ -1,0 +1,207 @@
+"""A NetSpec as one pure TensorFlow function: split the parameter vector, run the layers in order, add up the loss.
+
+No variables, no Python state: what a pass needs comes in, what it leaves behind comes out. Gradients are cut where
+Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from caffe_import.errors import NetError
+from caffe_import.layer_registry import Shape, find_layer_type
+from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
+
+# Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
+_LAYER_STRIDE = 2654435761
+
+
+Tap = Callable[[str, Blob], Blob]
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """What one forward pass leaves behind. Tensors of the graph that is being traced.
+
+    Attributes:
+        blobs: Every blob by name; of a blob with in-place layers, its last content.
+        loss: Sum over all tops of loss_weight times the sum of the top's values; float32 scalar.
+        param_updates: Entry position in the layout -> new value, for statistics that the pass itself moved.
+        state: "layer/name" -> tensor for the next pass; the keys of ``initial_layer_state``.
+    """
+
+    blobs: Mapping[str, Blob]
+    loss: tf.Tensor
+    param_updates: Mapping[int, tf.Tensor]
+    state: Mapping[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward pass of ``net``; call it while a graph is traced. Made by ``build_forward``."""
+
+    net: NetSpec
+
+    def __call__(
+        self,
+        params: tf.Tensor,
+        layer_state: Mapping[str, tf.Tensor],
+        seed: tf.Tensor,
+        feeds: Mapping[str, tf.Tensor],
+    ) -> ForwardResult:
+        """Run the net on the whole parameter vector, float32 (n_params,). See ``on_entries`` for the rest."""
+        return self.on_entries(self.entries(params), layer_state, seed, feeds)
+
+    def entries(self, params: tf.Tensor) -> list[tf.Tensor]:
+        """Cut the vector (n_params,) into the layout's blobs, in Caffe's shapes.
+
+        One ``tf.split``: a slice per blob costs a quarter more, and a gradient with respect to the pieces needs no
+        padding with zeros.
+        """
+        layout = self.net.params.entries
+        if not layout:
+            return []
+        pieces = tf.split(params, [entry.size for entry in layout])
+        return [tf.reshape(piece, entry.shape) for piece, entry in zip(pieces, layout, strict=True)]
+
+    def on_entries(
+        self,
+        entries: Sequence[tf.Tensor],
+        layer_state: Mapping[str, tf.Tensor],
+        seed: tf.Tensor,
+        feeds: Mapping[str, tf.Tensor],
+        tap: Tap | None = None,
+    ) -> ForwardResult:
+        """Run the net on its blobs.
+
+        Args:
+            entries: The layout's blobs in order, Caffe's shapes, float32; sharers read their owner's.
+            layer_state: "layer/name" -> tensor from the pass before (``initial_layer_state`` at the start).
+            seed: int32 (2,), different for every step, pass and worker; each layer derives its own from it.
+            feeds: Blob name -> tensor in Caffe's axis order, for every name in ``fed_blobs``.
+            tap: Called with every top when it is produced; consumers read what it returns.
+        """
+        entries = [
+            entry if spec.kind == "weight" and spec.lr_mult != 0 else tf.stop_gradient(entry)
+            for entry, spec in zip(entries, self.net.params.entries, strict=True)
+        ]
+        updates: dict[int, tf.Tensor] = {}
+        blobs: dict[str, Blob] = {}
+        state = dict(layer_state)
+        losses: list[tf.Tensor] = []
+        for position, layer in enumerate(self.net.layers):
+            if _is_fed(layer):
+                tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
+            else:
+                emission = self._emit(layer, blobs, entries, _seed_of_layer(seed, position), state)
+                tops = emission.tops
+                state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
+                for index, tensor in emission.param_updates.items():
+                    # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
+                    entries[self.net.params.uses[layer.name, index]] = tensor
+                    updates[self.net.params.uses[layer.name, index]] = tensor
+            blobs.update((top, tap(top, blob) if tap else blob) for top, blob in zip(layer.tops, tops, strict=True))
+            losses += _weighted(layer, [blobs[top] for top in layer.tops])
+        loss = tf.add_n(losses) if losses else tf.zeros((), tf.float32)
+        return ForwardResult(blobs, loss, updates, state)
+
+    def _emit(
+        self,
+        layer: LayerSpec,
+        blobs: Mapping[str, Blob],
+        entries: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        state: Mapping[str, tf.Tensor],
+    ) -> Emission:
+        emit = registered_emitters().get(layer.type)
+        if emit is None:
+            msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
+            raise NetError(msg, layer=layer.name)
+        uses = self.net.params.uses
+        request = EmitRequest(
+            layer=layer,
+            is_training=self.net.phase == "TRAIN",
+            bottoms=[
+                blobs[name] if flows else _without_gradient(blobs[name])
+                for name, flows in zip(layer.bottoms, _gradient_flows(layer), strict=True)
+            ],
+            params=[entries[uses[layer.name, index]] for index in range(len(layer.definition.blobs))],
+            seed=seed,
+            state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
+        )
+        return emit(request)
+
+
+def build_forward(net: NetSpec) -> Forward:
+    """Return the net's forward pass.
+
+    Raises:
+        NetError: A layer type that no emitter computes; said before anything is traced.
+    """
+    known = registered_emitters()
+    for layer in net.layers:
+        if layer.type not in known and not layer.definition.is_data:
+            msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
+            raise NetError(msg, layer=layer.name)
+    return Forward(net)
+
+
+def fed_blobs(net: NetSpec) -> dict[str, Shape]:
+    """Return blob name -> full shape for every top that must be fed.
+
+    These are the data layers' tops, but for types that have an emitter: DummyData fills its tops by itself.
+    """
+    return {
+        top: shape
+        for layer in net.layers
+        if _is_fed(layer)
+        for top, shape in zip(layer.tops, layer.definition.top_shapes, strict=True)
+    }
+
+
+def initial_layer_state(net: NetSpec) -> dict[str, npt.NDArray[np.float32]]:
+    """Return "layer/name" -> zeros: what layers that carry something over find at their first pass (Caffe's start)."""
+    return {
+        f"{layer.name}/{name}": np.zeros(shape, np.float32)
+        for layer in net.layers
+        for name, shape in layer.definition.state_shapes.items()
+    }
+
+
+def _is_fed(layer: LayerSpec) -> bool:
+    return layer.definition.is_data and layer.type not in registered_emitters()
+
+
+def _gradient_flows(layer: LayerSpec) -> tuple[bool, ...]:
+    kind = find_layer_type(layer.type, layer=layer.name)
+    return tuple(
+        flows and kind.differentiable_bottoms and position not in kind.label_bottoms
+        for position, flows in enumerate(layer.propagate_down)
+    )
+
+
+def _without_gradient(blob: Blob) -> Blob:
+    # Cut at the consumer: the same blob may take gradients from its other users.
+    return blob.like(tf.stop_gradient(blob.at_hand))
+
+
+def _seed_of_layer(seed: tf.Tensor, position: int) -> tf.Tensor:
+    offset = np.array([position * _LAYER_STRIDE % 2**32, 0], np.uint32).view(np.int32)
+    return seed + tf.constant(offset)
+
+
+def _weighted(layer: LayerSpec, tops: Sequence[Blob]) -> list[tf.Tensor]:
+    losses = []
+    for top, weight in zip(tops, layer.loss_weights, strict=True):
+        if weight == 0:
+            continue
+        total = tf.reduce_sum(top.at_hand)
+        losses.append(total if weight == 1 else weight * total)
+    return losses

@@ -1,0 +1,363 @@
+"""A net and a solver compiled into one pure function: n steps of Caffe's training in a single graph call.
+
+Between two calls everything is plain tensors in a ``TrainState``. Source of the order within a step: BVLC Caffe
+@9b89154, src/caffe/solver.cpp ``Step`` and src/caffe/solvers/sgd_solver.cpp ``ApplyUpdate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from caffe_import.lr_policies import learning_rate
+from caffe_import.net_spec import NetSpec
+from caffe_import.param_layout import ParamEntry, Vector
+from caffe_import.solver_spec import SolverSpec
+from caffe_import.tf_graph.builder import Forward, ForwardResult, build_forward, fed_blobs, initial_layer_state
+from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest, find_rule
+from caffe_import.tf_graph.threads import set_threads
+
+Array = npt.NDArray[Any]
+Tensors = list[tf.Tensor]
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """A worker's whole training state. Immutable; every run returns a new one.
+
+    Attributes:
+        params: float32 (n_params,), in the layout's order. A fresh numpy vector is as good as a tensor; TensorFlow
+            may read it in place, so do not write it afterwards.
+        history: float32 (n_slots, n_params), the solver's history.
+        layer_state: "layer/name" -> tensor that a layer carries to its next pass.
+        updates: Updates made so far by this worker (Adam's t is one more).
+    """
+
+    params: tf.Tensor | Vector
+    history: tf.Tensor | Vector
+    layer_state: Mapping[str, tf.Tensor | Array]
+    updates: int = 0
+
+    def params_view(self) -> Vector:
+        """Return ``params`` as a read-only numpy vector without a copy; it keeps the memory alive."""
+        return as_array(self.params)
+
+    def history_view(self) -> Vector:
+        """Return ``history`` as a read-only numpy array (n_slots, n_params) without a copy."""
+        return as_array(self.history)
+
+
+@dataclass(frozen=True)
+class StepOutputs:
+    """What the steps of one run reported.
+
+    Attributes:
+        losses: float32 (n_steps,): total weighted loss before each update, mean over the iter_size passes.
+        outputs: Output blob -> float32 (n_steps, ...): its content in the last pass of each step.
+        lr: float32 (n_steps,): the rates used, ``rate_scale`` included.
+        grad_norm: float32 (n_steps,): L2 norm of the summed gradient before clipping; None unless asked for or
+            the solver clips.
+    """
+
+    losses: Vector
+    outputs: Mapping[str, Array]
+    lr: Vector
+    grad_norm: Vector | None
+
+
+def as_array(tensor: tf.Tensor | Array) -> Array:
+    """Return a tensor's memory as a read-only numpy array; a numpy array comes back as a read-only view."""
+    array = np.asarray(tensor if isinstance(tensor, np.ndarray) else memoryview(tensor)).view()
+    array.flags.writeable = False
+    return array
+
+
+class TrainFunction:
+    """The compiled function. Made by ``compile_training``; safe to share between threads, states are not its own.
+
+    Attributes:
+        net: The TRAIN net.
+        solver: The solver it was compiled for.
+        rule: The solver's rule.
+        count_traces: How often TensorFlow traced it; stays 1.
+    """
+
+    def __init__(self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool) -> None:
+        """Fix the signature; tracing happens at the first run."""
+        self.net = net
+        self.solver = solver
+        self.rule = find_rule(solver)
+        self.count_traces = 0
+        self._graph = _StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm)
+        self._fed = fed_blobs(net)
+        self._function = tf.function(self._traced, input_signature=self._signature(), autograph=False)
+
+    def initial_state(self, params: Vector) -> TrainState:
+        """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
+        history = np.zeros((self.rule.n_slots, self.net.params.n_params), np.float32)
+        return TrainState(params, history, initial_layer_state(self.net), 0)
+
+    def run(
+        self,
+        state: TrainState,
+        *,
+        step: int,
+        n_steps: int,
+        rate_scale: float,
+        seed: int,
+        worker: int,
+        feeds: Mapping[str, Array],
+    ) -> tuple[TrainState, StepOutputs]:
+        """Make ``n_steps`` updates in one graph call.
+
+        Args:
+            state: Where to start. Not changed.
+            step: Clock of the first step; ``lr_policy`` and the random seeds see step, step + 1, ...
+            n_steps: How many updates.
+            rate_scale: Factor on every rate of this run; a caller that warms up gives a new number per call.
+            seed: The run's random seed.
+            worker: This worker's number; workers with one seed draw different numbers.
+            feeds: Blob name -> float32 [n_steps * iter_size, *blob shape], Caffe's axis order, one pass after
+                another, for every name in ``fed_blobs(net)``; other names are ignored.
+
+        Raises:
+            ValueError: A feed is missing or has the wrong shape.
+        """
+        rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
+        rates *= np.float32(rate_scale)
+        params, history, layer_state, losses, outputs, norms = self._function(
+            state.params,
+            state.history,
+            dict(state.layer_state),
+            rates,
+            np.int64(state.updates),
+            np.int64(step),
+            _key(seed, worker),
+            self._checked(feeds, n_steps * self.solver.iter_size),
+        )
+        after = TrainState(params, history, layer_state, state.updates + n_steps)
+        reported = {name: tensor.numpy() for name, tensor in outputs.items()}
+        return after, StepOutputs(
+            losses.numpy(), reported, rates, norms.numpy() if self._graph.with_grad_norm else None
+        )
+
+    def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> dict[str, Array]:
+        checked = {}
+        for name, shape in self._fed.items():
+            expected = (n_passes, *shape)
+            if name not in feeds:
+                msg = f'no feed for blob "{name}"; expected float32 {expected}'
+                raise ValueError(msg)
+            if tuple(feeds[name].shape) != expected:
+                msg = f'feed for blob "{name}" has shape {tuple(feeds[name].shape)}; expected {expected}'
+                raise ValueError(msg)
+            checked[name] = feeds[name]
+        return checked
+
+    def _signature(self) -> list[Any]:
+        n_params = self.net.params.n_params
+        return [
+            tf.TensorSpec((n_params,), tf.float32, "params"),
+            tf.TensorSpec((self.rule.n_slots, n_params), tf.float32, "history"),
+            {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()},
+            tf.TensorSpec((None,), tf.float32, "rates"),
+            tf.TensorSpec((), tf.int64, "updates"),
+            tf.TensorSpec((), tf.int64, "step"),
+            tf.TensorSpec((), tf.int32, "key"),
+            {name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
+        ]
+
+    def _traced(self, *arguments: Any) -> Any:
+        self.count_traces += 1
+        return self._graph.run(*arguments)
+
+
+def compile_training(
+    net: NetSpec, solver: SolverSpec, *, n_threads: int, with_grad_norm: bool = False
+) -> TrainFunction:
+    """Compile a TRAIN net and a solver.
+
+    Args:
+        net: Built for phase TRAIN.
+        solver: Type, rate policy, decay, clipping, iter_size.
+        n_threads: Cores for this process (see ``set_threads``).
+        with_grad_norm: Report the gradient's norm even if the solver does not clip; costs one pass over it.
+
+    Raises:
+        NetError: A layer type that cannot be computed.
+        CaffeImportError: A solver type or momentum that is not allowed.
+    """
+    set_threads(n_threads)
+    return TrainFunction(net, solver, with_grad_norm=with_grad_norm or solver.clip_gradients >= 0)
+
+
+def _key(seed: int, worker: int) -> np.int32:
+    # One odd factor per worker keeps the keys of a run's workers apart; see builder._seed_of_layer for the layers.
+    return np.int32((seed + worker * 0x9E3779B1 + 2**31) % 2**32 - 2**31)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Sums over the passes of one step, and what the last pass left behind."""
+
+    gradients: Tensors
+    loss: tf.Tensor
+    entries: Tensors
+    layer_state: dict[str, tf.Tensor]
+    outputs: dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class _StepGraph:
+    """The graph: the vector is split once per call, the loop carries blobs, and one concat makes the vector again.
+
+    The loop carries blobs and not the vector: each blob's rule then uses its own constants (lr_mult, decay_mult), and
+    no step pays for a split and a concat of all parameters.
+    """
+
+    net: NetSpec
+    solver: SolverSpec
+    rule: SolverRule
+    forward: Forward
+    with_grad_norm: bool
+
+    def run(
+        self,
+        params: tf.Tensor,
+        history: tf.Tensor,
+        layer_state: dict[str, tf.Tensor],
+        rates: tf.Tensor,
+        updates: tf.Tensor,
+        step: tf.Tensor,
+        key: tf.Tensor,
+        feeds: dict[str, tf.Tensor],
+    ) -> Any:
+        n_steps = tf.size(rates)
+        entries = self.forward.entries(params)
+        slots = [self.forward.entries(history[k]) for k in range(self.rule.n_slots)]
+        reports = [
+            tf.TensorArray(tf.float32, n_steps, element_shape=shape)
+            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
+        ]
+
+        def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
+            done = self._passes(entries, state, key, (step + tf.cast(i, tf.int64)), i, feeds)
+            gradients, norm = self._clipped(done.gradients)
+            entries, slots = self._update(done.entries, gradients, slots, rates[i], updates + tf.cast(i, tf.int64) + 1)
+            values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
+            reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
+            return i + 1, entries, slots, done.layer_state, reports
+
+        _, entries, slots, layer_state, reports = tf.while_loop(
+            lambda i, *_: i < n_steps,
+            body,
+            (tf.constant(0), entries, slots, layer_state, reports),
+            parallel_iterations=1,
+        )
+        losses, norms, *outputs = [report.stack() for report in reports]
+        return (
+            self._vector(entries),
+            tf.stack([self._vector(slot) for slot in slots]),
+            layer_state,
+            losses,
+            dict(zip(self.net.outputs, outputs, strict=True)),
+            norms,
+        )
+
+    def _vector(self, entries: Tensors) -> tf.Tensor:
+        if not entries:
+            return tf.zeros((0,), tf.float32)
+        return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
+
+    def _passes(
+        self, entries: Tensors, state: dict[str, tf.Tensor], key: tf.Tensor, step: tf.Tensor, i: tf.Tensor, feeds: Any
+    ) -> _Pass:
+        iter_size = self.solver.iter_size
+        if iter_size == 1:
+            return self._one_pass(entries, state, key, step, i, feeds)
+        first = self._one_pass(entries, state, key, step * iter_size, i * iter_size, feeds)
+
+        def body(k: tf.Tensor, gradients: Tensors, loss: tf.Tensor, entries: Tensors, state: Any, outputs: Any) -> Any:
+            one = self._one_pass(entries, state, key, step * iter_size + tf.cast(k, tf.int64), i * iter_size + k, feeds)
+            summed = [total + more for total, more in zip(gradients, one.gradients, strict=True)]
+            return k + 1, summed, loss + one.loss, one.entries, one.layer_state, one.outputs
+
+        _, gradients, loss, entries, state, outputs = tf.while_loop(
+            lambda k, *_: k < iter_size,
+            body,
+            (tf.constant(1), first.gradients, first.loss, first.entries, first.layer_state, first.outputs),
+            parallel_iterations=1,
+        )
+        return _Pass(gradients, loss / iter_size, entries, state, outputs)
+
+    def _one_pass(
+        self,
+        entries: Tensors,
+        state: dict[str, tf.Tensor],
+        key: tf.Tensor,
+        pass_: tf.Tensor,
+        row: tf.Tensor,
+        feeds: Any,
+    ) -> _Pass:
+        seed = tf.stack([key, tf.cast(pass_, tf.int32)])
+        result = self.forward.on_entries(entries, state, seed, {name: batch[row] for name, batch in feeds.items()})
+        after = [result.param_updates.get(position, entry) for position, entry in enumerate(entries)]
+        outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
+        return _Pass(self._gradients(result, entries), result.loss, after, dict(result.state), outputs)
+
+    def _gradients(self, result: ForwardResult, entries: Tensors) -> Tensors:
+        """Return one gradient per blob that the solver updates, in the order of ``_updated``."""
+        wanted = [entries[position] for position, _ in self._updated()]
+        if not wanted:
+            return []
+        gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # Embed's gradient comes as rows with indices.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _updated(self) -> Sequence[tuple[int, ParamEntry]]:
+        # Statistics take no decay and no update. Caffe runs them through its rule with rate 0: the same values, but
+        # with weight decay AdaGrad and Adam also fill history that nothing reads.
+        return [(k, entry) for k, entry in enumerate(self.net.params.entries) if entry.kind == "weight"]
+
+    def _clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
+        """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size."""
+        scale = tf.constant(1.0 / self.solver.iter_size)
+        norm = tf.zeros(())
+        if self.with_grad_norm and gradients:
+            norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
+        if self.solver.clip_gradients >= 0:
+            limit = tf.constant(self.solver.clip_gradients, tf.float32)
+            scale *= tf.where(norm > limit, limit / norm, 1.0)
+        elif self.solver.iter_size == 1:
+            return gradients, norm
+        return [scale * gradient for gradient in gradients], norm
+
+    def _update(
+        self, entries: Tensors, gradients: Tensors, slots: list[Tensors], rate: tf.Tensor, update: tf.Tensor
+    ) -> tuple[Tensors, list[Tensors]]:
+        entries, slots = list(entries), [list(slot) for slot in slots]
+        for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
+            done = self.rule.compute_update(
+                UpdateRequest(
+                    gradient=self._decayed(gradient, entries[k], entry),
+                    slots=tuple(slot[k] for slot in slots),
+                    rate=rate * entry.lr_mult,
+                    update=update,
+                    solver=self.solver,
+                )
+            )
+            entries[k] -= done.step
+            for slot, value in zip(slots, done.slots, strict=True):
+                slot[k] = value
+        return entries, slots
+
+    def _decayed(self, gradient: tf.Tensor, weights: tf.Tensor, entry: ParamEntry) -> tf.Tensor:
+        decay = self.solver.weight_decay * entry.decay_mult
+        if decay == 0:
+            return gradient
+        return gradient + decay * (weights if self.solver.regularization_type == "L2" else tf.sign(weights))
