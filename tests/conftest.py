@@ -1,0 +1,37 @@
+"""Marks every test with the kind of its folder, so that ``pytest -m unit`` needs nothing written by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+_AIRFLOW_HOME = pytest.StashKey[str]()
+_TESTS = Path(__file__).parent
+_KINDS = ("architecture", "unit", "parity", "integration", "e2e")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Airflow a home of its own before anything imports it: it writes there at import, ~/airflow by default."""
+    home = tempfile.mkdtemp(prefix="deepspark-tests-airflow-")
+    config.stash[_AIRFLOW_HOME] = home
+    os.environ.update(
+        AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_AIRFLOW_HOME], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_TESTS):
+            kind = item.path.relative_to(_TESTS).parts[0]
+            if kind in _KINDS:
+                item.add_marker(getattr(pytest.mark, kind))
+        else:
+            item.add_marker(pytest.mark.unit)  # a doctest in the packages

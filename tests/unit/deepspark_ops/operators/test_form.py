@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Param
+from airflow.sdk.exceptions import ParamValidationError
+from pydantic import Field
+
+from deepspark_ops.config import (
+    FORM,
+    CheckConfig,
+    EvaluateConfig,
+    IngestConfig,
+    PromoteConfig,
+    StageConfig,
+    TrainConfig,
+)
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.form import config_from_params, form_params, refuse_unknown
+
+pytestmark = pytest.mark.airflow
+
+SECTIONS = [
+    ("Train", CheckConfig),
+    ("Train", TrainConfig),
+    ("Ingest", IngestConfig),
+    ("Evaluate", EvaluateConfig),
+    ("Promote", PromoteConfig),
+]
+
+
+def params() -> dict[str, Param]:
+    """Fresh ones: resolving a Param changes it."""
+    return form_params(SECTIONS, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
+
+
+def values(**changes: Any) -> dict[str, Any]:
+    return {name: param.value for name, param in params().items()} | changes
+
+
+def test_every_form_field_of_every_model_is_there_once_with_its_description() -> None:
+    expected = {
+        name: field.description
+        for _, model in SECTIONS
+        for name, field in model.model_fields.items()
+        if (field.json_schema_extra or {}).get("form")  # type: ignore[union-attr]
+    }
+    assert {name: param.description for name, param in params().items()} == expected
+    assert {param.schema["section"] for param in params().values()} == {"Train", "Ingest", "Evaluate", "Promote"}
+
+
+@pytest.mark.parametrize("name", list(params()))
+def test_every_default_passes_airflows_own_check(name: str) -> None:
+    params()[name].resolve()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("n_workers", 0),
+        ("n_workers", "two"),
+        ("test_fraction", 1.0),
+        ("moving_rate", 0.0),
+        ("comm_period", "often"),
+        ("comm_period", 0),
+        ("rate_scale", 0),
+        ("rate_scale", "some"),
+        ("source_format", "tfrecord"),
+        ("encoded", "yes"),
+        ("split", "validation"),
+        ("model", "../x"),
+        ("solver", None),
+    ],
+)
+def test_airflow_refuses_a_wrong_value(name: str, wrong: Any) -> None:
+    with pytest.raises(ParamValidationError):
+        params()[name].resolve(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("comm_period", 5),
+        ("comm_period", "5"),
+        ("rate_scale", 1.5),
+        ("rate_scale", "none"),
+        ("moving_rate", None),
+        ("source", None),
+        ("overrides", None),
+        ("weights", "w.caffemodel"),
+    ],
+)
+def test_airflow_takes_every_form_of_a_right_value(name: str, right: Any) -> None:
+    assert params()[name].resolve(right) == right
+
+
+def test_configs_come_back_with_absolute_paths_and_without_empty_fields() -> None:
+    params = values(overrides=None, weights=" ", comm_period="5", n_workers=3)
+    config = config_from_params(TrainConfig, params, Path("/root"), run_dir=Path("/runs/1"), dataset=None)
+    assert config == TrainConfig(
+        solver=Path("/root/s.prototxt"), run_dir=Path("/runs/1"), comm_period=5, n_workers=3, overrides=""
+    )
+
+
+def test_form_and_model_agree_on_every_default() -> None:
+    config = config_from_params(IngestConfig, values(), Path("/root"), output=Path("/out"))
+    assert config == IngestConfig(source=Path("/root/list.txt"), output=Path("/out"))
+
+
+def test_wrong_value_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"^n_workers=0: "):
+        config_from_params(TrainConfig, values(n_workers=0), Path("/root"), run_dir=Path("/r"))
+    with pytest.raises(ConfigError, match=r"comm_period='1\.5': "):
+        config_from_params(TrainConfig, values(comm_period="1.5"), Path("/root"), run_dir=Path("/r"))
+
+
+def test_unknown_parameter_is_refused_with_the_near_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_unknown({"n_worker": 3, "zzz": 1}, ["n_workers", "solver"])
+    assert str(caught.value) == (
+        'conf has an unknown parameter "n_worker"; did you mean "n_workers"?\n'
+        'conf has an unknown parameter "zzz"\n'
+        "allowed: n_workers, solver"
+    )
+    refuse_unknown(None, ["solver"])
+    refuse_unknown({"solver": "x"}, ["solver"])
+
+
+class _Other(StageConfig):
+    n_workers: int = Field(5, description="Something else", json_schema_extra=FORM)
+
+
+class _Needs(StageConfig):
+    thing: str = Field(description="A thing", json_schema_extra=FORM)
+
+
+def test_form_refuses_what_would_surprise_its_reader() -> None:
+    with pytest.raises(ValueError, match="n_workers: _Other and an earlier section declare it differently"):
+        form_params([("A", TrainConfig), ("B", _Other)], {"solver": "x"})
+    with pytest.raises(ValueError, match="thing of _Needs has no default"):
+        form_params([("A", _Needs)], {})
+    with pytest.raises(ValueError, match="in no section of the form: nothing"):
+        form_params([("A", _Needs)], {"thing": "x", "nothing": 1})
+    assert isinstance(form_params([("A", _Needs)], {"thing": "x"})["thing"], Param)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.operators.run_plan import Places, ingest_digest, is_ingested, safe_run_id
+
+pytestmark = pytest.mark.airflow  # the package of operators is only there with Airflow
+
+
+def test_run_ids_become_folder_names_that_differ() -> None:
+    ids = [
+        "manual__2026-01-31T04:05:06.789+00:00",
+        "scheduled__2026-01-31T04:05:06+00:00",
+        "asset_triggered__2026-01-31T04:05:06.789+00:00_AbC123",
+        "x/../../etc",
+        "x-..-..-etc",
+        "a:b",
+        "a+b",
+        "..",
+    ]
+    names = [safe_run_id(run_id) for run_id in ids]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert not set(name) & set("/:+ ")
+        assert not name.startswith(".")
+
+
+def config(source: Path, **changes: object) -> IngestConfig:
+    return IngestConfig(source=source, output=Path("out"), **changes)  # type: ignore[arg-type]
+
+
+def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: Path) -> None:
+    source = tmp_path / "list.txt"
+    source.write_text("a.png 0\n")
+    first = ingest_digest(config(source))
+    assert ingest_digest(config(source, master="local[7]")) == first
+    assert ingest_digest(config(source, gray=True)) != first
+    os.utime(source, (1, 1))
+    assert ingest_digest(config(source)) != first
+    member = config(Path(f"{source}::inner/train.txt"))
+    before = ingest_digest(member)
+    source.write_text("b.png 0\nc.png 1\n")
+    assert ingest_digest(member) != before
+
+
+def test_digest_of_a_folder_follows_its_files(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "data.mdb").write_text("1")
+    first = ingest_digest(config(tmp_path / "db"))
+    (tmp_path / "db" / "more.mdb").write_text("1")
+    assert ingest_digest(config(tmp_path / "db")) != first
+
+
+def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEEPSPARK_HOME", raising=False)
+    dag_file = tmp_path / "dags" / "x.py"
+    assert Places.of_dag_file(str(dag_file)) == Places(tmp_path, tmp_path)
+    monkeypatch.setenv("DEEPSPARK_HOME", str(tmp_path / "home"))
+    places = Places.of_dag_file(str(dag_file))
+    assert places.root == tmp_path
+    assert places.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
+    folder = places.dataset_folder(config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))
+    assert folder.parent == tmp_path / "home" / "datasets"
+    assert folder.name.startswith("digits8x8-images-idx3-ubyte-")
+
+
+def test_a_dataset_counts_only_with_both_manifests(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "dataset.json").touch()
+    assert not is_ingested(tmp_path)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "dataset.json").touch()
+    assert is_ingested(tmp_path)
