@@ -1,0 +1,57 @@
+"""BatchNorm: normalise each channel. Source: BVLC Caffe, src/caffe/layers/batch_norm_layer.cpp.
+
+The affine part of other frameworks is a layer of its own: Scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+
+
+@dataclass(frozen=True)
+class BatchNormOptions:
+    """Resolved options.
+
+    Attributes:
+        use_global_stats: Normalise by the stored sums instead of the batch; default: in TEST.
+        moving_average_fraction: What the stored sums are multiplied by before a batch is added.
+        eps: Added to the variance.
+    """
+
+    use_global_stats: bool
+    moving_average_fraction: float
+    eps: float
+
+
+@layer_type("BatchNorm", bottoms=(1, 1), tops=(1, 1), in_place=True)
+def define_batch_norm(request: LayerRequest) -> LayerDefinition:
+    """Top: the bottom's shape. Blobs: sum of means (C), sum of variances (C), sum of weights (1), all ``statistic``.
+
+    A bottom with one axis counts as one channel.
+    """
+    param = request.message.batch_norm_param
+    shape = request.bottom_shapes[0]
+    if not shape:
+        finding = "bottom has no axes; expected (N, C, ...)"
+        raise request.refuse(finding)
+    for position, spec in enumerate(request.message.param):
+        if spec.HasField("lr_mult") and spec.lr_mult != 0:
+            finding = f"param {position} has lr_mult={spec.lr_mult:g}; the statistics are not learned: allowed: 0"
+            raise request.refuse(finding)
+    n_channels = 1 if len(shape) == 1 else shape[1]
+    use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else request.phase == "TEST"
+    notes: tuple[str, ...] = ()
+    if request.phase == "TEST" and not use_global_stats:
+        notes = ("use_global_stats: false in TEST: every test batch moves the stored statistics",)
+    return LayerDefinition(
+        top_shapes=request.bottom_shapes,
+        blobs=(
+            BlobSpec((n_channels,), kind="statistic"),
+            BlobSpec((n_channels,), kind="statistic"),
+            BlobSpec((1,), kind="statistic"),
+        ),
+        options=BatchNormOptions(use_global_stats, param.moving_average_fraction, param.eps),
+        notes=notes,
+    )

@@ -1,0 +1,31 @@
+"""Bias: add a learned blob, or a second bottom, repeated over the other axes.
+
+Source: BVLC Caffe, src/caffe/layers/bias_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.covered_axes import covered_axes, require_covered
+from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+
+
+@dataclass(frozen=True)
+class BiasOptions:
+    """``axis`` (canonical) is the first one of the bottom that the added values cover."""
+
+    axis: int
+
+
+@layer_type("Bias", bottoms=(1, 2), tops=(1, 1), in_place=True)
+def define_bias(request: LayerRequest) -> LayerDefinition:
+    """Top: the first bottom's shape."""
+    param = request.message.bias_param
+    if len(request.bottom_shapes) == 2:
+        axis = require_covered(request, param.axis, option="bias_param.axis")
+        return LayerDefinition(top_shapes=request.bottom_shapes[:1], options=BiasOptions(axis))
+    axis, shape = covered_axes(request, param.axis, param.num_axes, option="bias_param")
+    return LayerDefinition(
+        top_shapes=request.bottom_shapes[:1], blobs=(BlobSpec(shape, param.filler),), options=BiasOptions(axis)
+    )

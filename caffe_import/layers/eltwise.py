@@ -1,0 +1,49 @@
+"""Eltwise: sum, product or maximum of blobs of one shape. Source: BVLC Caffe, src/caffe/layers/eltwise_layer.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from caffe_import.axes import require_same_shape
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.proto import caffe_pb2
+
+Operation = Literal["PROD", "SUM", "MAX"]
+
+
+@dataclass(frozen=True)
+class EltwiseOptions:
+    """Resolved options.
+
+    Attributes:
+        operation: What is done to the values at one place.
+        coefficients: For SUM one factor per bottom, else empty.
+    """
+
+    operation: Operation
+    coefficients: tuple[float, ...]
+
+
+@layer_type("Eltwise", bottoms=(2, None), tops=(1, 1))
+def define_eltwise(request: LayerRequest) -> LayerDefinition:
+    """Top: the bottoms' common shape.
+
+    ``stable_prod_grad`` false makes Caffe compute a product's gradient as top / bottom, which is NaN where the
+    bottom is 0; ours is the product of the other bottoms either way.
+    """
+    param = request.message.eltwise_param
+    n_bottoms = len(request.bottom_shapes)
+    for position in range(1, n_bottoms):
+        require_same_shape(request, 0, position)
+    operation = cast(Operation, caffe_pb2.EltwiseParameter.EltwiseOp.Name(param.operation))
+    if param.coeff and operation == "PROD":
+        finding = "has coefficients with operation: PROD; they are allowed with SUM"
+        raise request.refuse(finding)
+    if len(param.coeff) not in (0, n_bottoms):
+        finding = f"has {len(param.coeff)} coefficients for {n_bottoms} bottoms; allowed: none, or one for each"
+        raise request.refuse(finding)
+    coefficients: tuple[float, ...] = ()
+    if operation == "SUM":
+        coefficients = tuple(param.coeff) or (1.0,) * n_bottoms
+    return LayerDefinition(top_shapes=request.bottom_shapes[:1], options=EltwiseOptions(operation, coefficients))

@@ -1,0 +1,33 @@
+"""EuclideanLoss. Source: BVLC Caffe, src/caffe/layers/euclidean_loss_layer.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from caffe_import.axes import shape_text
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.loss_options import require_same_batch
+
+
+@dataclass(frozen=True)
+class EuclideanLossOptions:
+    """``n_samples`` is N of the divisor 2N."""
+
+    n_samples: int
+
+
+@layer_type("EuclideanLoss", bottoms=(2, 2), tops=(1, 1))
+def define_euclidean_loss(request: LayerRequest) -> LayerDefinition:
+    """Top: the scalar sum of squared differences over 2N. Both bottoms take a gradient."""
+    require_same_batch(request)
+    first, second = request.bottom_shapes
+    if prod(first[1:]) != prod(second[1:]):
+        names = request.message.bottom
+        finding = (
+            f'bottoms "{names[0]}" {shape_text(first)} and "{names[1]}" {shape_text(second)} '
+            "must have the same number of values per sample"
+        )
+        raise request.refuse(finding)
+    options = EuclideanLossOptions(first[0] if first else 1)
+    return LayerDefinition(top_shapes=((),), options=options, default_loss_weight=1.0)
