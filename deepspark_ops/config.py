@@ -38,6 +38,9 @@ class CheckConfig(StageConfig):
         None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
     )
     dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
+    ingests_first: bool = Field(
+        False, description="The data will be ingested later: what depends on them is not checked now"
+    )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
 
 

@@ -1,0 +1,335 @@
+"""The ``deepspark`` command: every stage without Airflow.
+
+Options are made from the config models (``config.py``), which stay the only place that declares a default, a bound
+or a description; whatever is wrong with a value is said by the model, in the words the DAG uses. Stages are imported
+when they run, so ``--help`` loads neither TensorFlow nor Spark. Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import annotated_types
+import typer
+from pydantic.fields import FieldInfo
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.config import (
+    CheckConfig,
+    Config,
+    EvaluateConfig,
+    ExportConfig,
+    IngestConfig,
+    StageConfig,
+    TrainConfig,
+    parse_config,
+)
+from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.spark_submit import FAILED, USER_MISTAKE, LineHandler, StageFailed, require_java, run_job
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
+
+_MAIN_PANEL = "Options"
+_REST_PANEL = "Further options"
+_CLOCK = re.compile(r"\bclock=(\d+)")
+_STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+app = typer.Typer(
+    name="deepspark",
+    help="Train Caffe nets on Spark with asynchronous elastic averaging, then score and export them.\n\n"
+    "A run goes: check, ingest, train, evaluate, export.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def main() -> None:
+    """Entry point of the ``deepspark`` script."""
+    app()
+
+
+# -------------------------------------------------------------------------------------------------- options from models
+
+
+def stage_command(
+    model: type[Config], *, name: str, positional: str, flags: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the decorated function as a command whose options are the fields of ``model``.
+
+    Args:
+        model: Declares the options.
+        name: The command's name.
+        positional: Field that is given by position instead of by name.
+        flags: Further switches that are no part of the config, name -> help; passed on as keywords.
+    """
+    flags = dict(flags or {})
+
+    def register(run: Callable[..., None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:
+            switches = {flag: bool(values.pop(flag)) for flag in flags}
+            with told_to_user():
+                given = {field: value for field, value in values.items() if value is not None}
+                run(absolute_paths(parse_config(model, given)), **switches)
+
+        parameters = [
+            _argument(field, info) if field == positional else _option(field, info)
+            for field, info in sorted(model.model_fields.items(), key=lambda item: item[0] != positional)
+        ]
+        parameters += [
+            _keyword(flag, bool, typer.Option(False, f"--{flag}", help=text)) for flag, text in flags.items()
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__doc__ = run.__doc__
+        app.command(name)(command)
+        return run
+
+    return register
+
+
+def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
+    return _keyword(name, str, typer.Argument(metavar=name.upper(), help=_help(info), show_default=False))
+
+
+def _option(name: str, info: FieldInfo) -> inspect.Parameter:
+    """Return a click option as text: the model turns text into values, and says what is wrong with one."""
+    extra = info.json_schema_extra
+    is_main = (isinstance(extra, dict) and extra.get("form")) or Path in _members(info.annotation)
+    common: dict[str, Any] = {
+        "help": _help(info),
+        "rich_help_panel": _MAIN_PANEL if is_main else _REST_PANEL,
+        "show_default": False,
+    }
+    flag = f"--{name.replace('_', '-')}"
+    if info.annotation is bool:
+        negated = flag.replace("--", "--no-", 1)
+        return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
+    option = typer.Option(... if info.is_required() else None, flag, metavar=_metavar(info), **common)
+    return _keyword(name, str if info.is_required() else str | None, option)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _help(info: FieldInfo) -> str:
+    text = info.description or ""
+    if bounds := _bounds(info):
+        text += f" ({bounds})"
+    if not info.is_required() and info.default not in (None, ""):
+        shown = ("yes" if info.default else "no") if isinstance(info.default, bool) else info.default
+        text += f" [default: {shown}]"
+    return escape(text)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the members of a union, without None; of another annotation itself."""
+    if get_origin(annotation) is None or get_origin(annotation) is Literal:
+        return [] if annotation is NoneType else [annotation]
+    if hasattr(annotation, "__metadata__"):
+        return [annotation]
+    return [member for part in get_args(annotation) for member in _members(part)]
+
+
+def _metavar(info: FieldInfo) -> str:
+    words: list[str] = []
+    for member in _members(info.annotation):
+        plain = get_args(member)[0] if hasattr(member, "__metadata__") else member
+        if get_origin(plain) is Literal:
+            words += [str(word) for word in get_args(plain)]
+        else:
+            words.append({int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(plain, "TEXT"))
+    return "|".join(words)
+
+
+def _bounds(info: FieldInfo) -> str:
+    """Return a numeric field's bounds in words, e.g. ``1 to 10000`` or ``above 0``."""
+    marks = list(info.metadata)
+    for member in _members(info.annotation):
+        for mark in getattr(member, "__metadata__", ()):
+            marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
+    found: dict[str, Any] = {}
+    for mark in marks:
+        for kind in (annotated_types.Ge, annotated_types.Gt, annotated_types.Le, annotated_types.Lt):
+            if isinstance(mark, kind):
+                found[kind.__name__] = getattr(mark, kind.__name__.lower())
+    if "Ge" in found and "Le" in found:
+        return f"{found['Ge']} to {found['Le']}"
+    words = {"Ge": "at least", "Gt": "above", "Le": "at most", "Lt": "below"}
+    return ", ".join(f"{words[kind]} {bound}" for kind, bound in found.items())
+
+
+def absolute_paths(config: Config) -> Config:
+    """Return the config with every path made absolute: a run's config is read again from other folders."""
+    paths = {
+        name: Path.cwd() / value
+        for name, value in config
+        if isinstance(value, Path) and Path in _members(type(config).model_fields[name].annotation)
+    }
+    return config.model_copy(update=paths)
+
+
+# -------------------------------------------------------------------------------------------------- what the user sees
+
+
+@contextmanager
+def told_to_user() -> Iterator[None]:
+    """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
+
+    Raises:
+        typer.Exit: 2 for what must be corrected, 1 for a stage that may succeed another time, 130 after Ctrl-C.
+    """
+    try:
+        yield
+    except (DeepSparkError, CaffeImportError) as error:
+        _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
+        raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
+    except KeyboardInterrupt:
+        _stderr().print("interrupted", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _stderr() -> Console:
+    return Console(stderr=True)
+
+
+def _say(text: str) -> None:
+    Console().print(escape(text), highlight=False, soft_wrap=True)
+
+
+class StageDisplay:
+    """Shows a stage at work: lines, and on a terminal a bar under them. Used by one thread, in a ``with`` block."""
+
+    def __init__(self, title: str, *, total: int | None = None) -> None:
+        """Name the stage; ``total`` is what the bar counts to, None if that is not known beforehand."""
+        self._console = _stderr()
+        self._held: list[str] = []
+        self._progress: Progress | None = None
+        if self._console.is_terminal:
+            count = (MofNCompleteColumn(),) if total else ()
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                *count,
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._progress.add_task(title, total=total)
+
+    def __enter__(self) -> StageDisplay:
+        """Show the bar."""
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Take the bar away; show error lines that the raised message does not repeat."""
+        if self._progress:
+            self._progress.stop()
+        known = str(error).splitlines() if error else []
+        for line in self._held:
+            if line not in known:
+                self._print(logging.ERROR, line)
+
+    def advance_to(self, done: int, total: int) -> None:
+        """Move the bar."""
+        if self._progress:
+            self._progress.update(self._task, completed=done, total=total)
+
+    def line(self, level: int, text: str) -> None:
+        """Show one line of a job; a clock in it moves the bar. Error lines wait: the last are the job's message."""
+        if level >= logging.ERROR:
+            self._held.append(text)
+            return
+        for held in self._held:
+            self._print(logging.ERROR, held)
+        self._held.clear()
+        self._print(level, text)
+        if self._progress and (clock := _CLOCK.search(text)):
+            self._progress.update(self._task, completed=int(clock[1]))
+
+    def _print(self, level: int, text: str) -> None:
+        self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
+
+
+def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
+    on_line: LineHandler = display.line
+    with display:
+        run_job(module, config, on_line=on_line)
+
+
+# ------------------------------------------------------------------------------------------------------------- commands
+
+
+@stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
+def check(config: CheckConfig, *, json: bool) -> None:
+    """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
+    from deepspark_ops.preflight.inspect_solver import inspect_solver
+    from deepspark_ops.preflight.table import report_view
+
+    report = inspect_solver(config)
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=1) + "\n")
+    else:
+        Console().print(report_view(report), highlight=False)
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+
+
+@stage_command(IngestConfig, name="ingest", positional="source")
+def ingest(config: IngestConfig) -> None:
+    """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
+    require_java()
+    _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
+    _say(f"dataset={config.output}")
+
+
+@stage_command(TrainConfig, name="train", positional="solver")
+def train(config: TrainConfig) -> None:
+    """Train the solver's net with N Spark workers that exchange parameters with a center."""
+    from caffe_import.solver_spec import load_solver
+
+    max_iter = load_solver(config.solver, config.overrides).spec.max_iter
+    require_java()
+    _run_stage_process("deepspark_ops.train.spark_job", config, StageDisplay("train", total=max_iter))
+    _say(f"run={config.run_dir}")
+
+
+@stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
+def evaluate(config: EvaluateConfig) -> None:
+    """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
+    from deepspark_ops.evaluate.stage import run_evaluate
+
+    with StageDisplay("evaluate") as display:
+        result = run_evaluate(config, on_progress=display.advance_to)
+    _say(result.summary())
+
+
+@stage_command(ExportConfig, name="export", positional="run_dir")
+def export(config: ExportConfig) -> None:
+    """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
+    from deepspark_ops.export.bundle import write_bundle
+
+    with StageDisplay("export") as display:
+        manifest = write_bundle(config, on_step=lambda text: display.line(logging.INFO, text))
+    _say(manifest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Stage evaluate as a process: ``python -m deepspark_ops.evaluate CONFIG.json``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from deepspark_ops.config import EvaluateConfig, parse_config
+from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.spark_submit import read_config_file, stage_main
+
+_log = logging.getLogger(__name__)
+
+
+def main(config_path: Path) -> None:
+    """Evaluate and log the result."""
+    config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
+    _log.info("%s", run_evaluate(config).summary())
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

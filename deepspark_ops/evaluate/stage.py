@@ -1,0 +1,165 @@
+"""Stage evaluate: score a trained net on its data and write ``metrics.json`` and ``report.html``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from caffe_import.errors import NetError
+from deepspark_ops.config import EvaluateConfig
+from deepspark_ops.evaluate.curves import read_curves
+from deepspark_ops.evaluate.metrics import MetricsReport, ScoredOn, build_metrics
+from deepspark_ops.evaluate.report import Picture, percent, render_report
+from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
+from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
+from deepspark_ops.evaluate.scores import Scores, ScoreSum
+from deepspark_ops.evaluate.tf_predict import compile_probabilities
+from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
+from deepspark_ops.events import read_events
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.shards.manifest import sha256_of_file
+
+METRICS_NAME = "metrics.json"
+REPORT_NAME = "report.html"
+OnProgress = Callable[[int, int], None]
+"""Takes the number of samples done and of all."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A finished evaluation.
+
+    Attributes:
+        metrics: What was found.
+        metrics_path: Where it is written.
+        report_path: The page.
+    """
+
+    metrics: MetricsReport
+    metrics_path: Path
+    report_path: Path
+
+    def summary(self) -> str:
+        """Return the result in one line."""
+        metrics = self.metrics
+        top5 = "" if metrics.top5 is None else f" top5={metrics.top5:.4f}"
+        figures = f"top1={metrics.top1:.4f}{top5} loss={metrics.loss:.4f} samples={metrics.n_samples}"
+        return f"{figures} report={self.report_path}"
+
+
+def run_evaluate(config: EvaluateConfig, *, on_progress: OnProgress | None = None) -> Evaluation:
+    """Score a run's net and write the two files; both are replaced whole, metrics last.
+
+    Raises:
+        DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
+    """
+    output = config.output or RunPaths(config.run_dir).evaluation
+    with open_trained_net(
+        config.run_dir,
+        weights=config.weights,
+        dataset=config.dataset,
+        split=config.split,
+        batch_size=config.batch_size,
+    ) as trained:
+        blob = find_score_blob(trained.net)
+        scores, digest = _score(trained, blob, config.worst, on_progress or _no_progress)
+        metrics = build_metrics(
+            scores,
+            ScoredOn(
+                net=trained.net.name,
+                run=trained.run.root.name,
+                iteration=trained.weights.iteration,
+                weights=trained.weights.path.name,
+                weights_digest=f"sha256:{sha256_of_file(trained.weights.path)}",
+                dataset=trained.data_name,
+                dataset_digest=digest,
+                split=config.split,
+                score_blob=blob.name,
+            ),
+            trained.samples.class_names,
+        )
+        page = render_report(
+            metrics,
+            curves=read_curves(read_events(trained.run.events)),
+            pictures=_pictures(trained.samples, scores),
+            settings=_settings(trained),
+        )
+    evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
+    write_text_whole(evaluation.report_path, page)
+    write_text_whole(evaluation.metrics_path, metrics.to_json())
+    return evaluation
+
+
+def _score(trained: TrainedNet, blob: ScoreBlob, worst: int, on_progress: OnProgress) -> tuple[Scores, str]:
+    if blob.label is None:
+        msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
+        raise NetError(msg)
+    predict = compile_probabilities(trained.net, trained.params, blob, n_threads=len(os.sched_getaffinity(0)))
+    samples = trained.samples
+    total = ScoreSum(blob.n_classes, worst=worst, ignore_label=blob.ignore_label)
+    digest = SampleDigest()
+    began = time.monotonic()
+    for batch in samples.batches():
+        digest.add(batch)
+        total.add(predict(batch.feeds)[: batch.count], batch.stored[blob.label].reshape(batch.count))
+        on_progress(batch.start + batch.count, samples.n_samples)
+    seconds = time.monotonic() - began
+    scores = total.result()
+    _log.info(
+        "scored %s samples in %.1f s: top-1 %s, loss %.4f, %s mistakes",
+        f"{scores.n_samples:,}",
+        seconds,
+        percent(scores.top1),
+        scores.loss,
+        f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
+    )
+    return scores, digest.text()
+
+
+def _no_progress(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+def _pictures(samples: Samples, scores: Scores) -> Mapping[int, Picture]:
+    """Return the mistakes' pictures, if the samples are pictures."""
+    first_top = next(iter(samples.layers[0].tops))
+    found = {}
+    for mistake in scores.mistakes:
+        picture = to_picture(samples.read(mistake.index, 1).stored[first_top][0])
+        if picture is not None:
+            found[mistake.index] = picture
+    return found
+
+
+def to_picture(values: Column) -> Picture | None:
+    """Return one stored sample as a gray (H, W) or BGR (H, W, 3) picture; None if it is none.
+
+    Values that are not bytes are stretched to 0..255 between their own smallest and largest.
+
+    Args:
+        values: Shape (C, H, W), uint8 or float32.
+    """
+    if values.ndim != 3 or values.shape[0] not in (1, 3) or min(values.shape[1:]) < 2:
+        return None
+    if values.dtype != np.uint8:
+        low, high = float(values.min()), float(values.max())
+        values = np.rint((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
+    return np.ascontiguousarray(values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0))
+
+
+def _settings(trained: TrainedNet) -> dict[str, str]:
+    config, solver = trained.config, trained.solver
+    workers = "1 worker" if config.n_workers == 1 else f"{config.n_workers} workers, {config.strategy}"
+    return {
+        "Trained by": workers,
+        "Solver": f"{solver.type}, base_lr {solver.base_lr:g}, {solver.lr_policy}, max_iter {solver.max_iter}",
+        "Parameters": f"{trained.net.params.n_params:,}",
+    }

@@ -1,0 +1,218 @@
+"""A run's net in phase TEST with trained parameters: what evaluation scores and export ships."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from caffe_import.caffemodel import copy_weights, read_caffemodel
+from caffe_import.errors import WeightsError
+from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.param_layout import Vector
+from caffe_import.phases import filter_layers
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.samples import Samples, SplitName, bind_samples
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights file that is scored or exported.
+
+    Attributes:
+        path: The .caffemodel (or .caffemodel.h5).
+        iteration: Iteration of the snapshot; None for a file given by the user.
+    """
+
+    path: Path
+    iteration: int | None
+
+
+@dataclass(frozen=True)
+class TrainedNet:
+    """A net for phase TEST, its parameters, and the samples it can be run on.
+
+    Attributes:
+        run: The run's folder.
+        config: The run's own config.
+        solver: The solver as used.
+        message: The net's layers in phase TEST.
+        net: Built for batches of the asked size.
+        params: Parameter vector of ``net``, shape (n_params,), read only.
+        weights: Where they come from.
+        samples: The data.
+        data_name: What the data are called: the dataset's folder, or the first data layer's source.
+    """
+
+    run: RunPaths
+    config: TrainConfig
+    solver: SolverSpec
+    message: caffe_pb2.NetParameter
+    net: NetSpec
+    params: Vector
+    weights: Weights
+    samples: Samples
+    data_name: str
+
+
+@contextmanager
+def open_trained_net(
+    run_dir: Path, *, weights: Path | None, dataset: Path | None, split: SplitName, batch_size: int
+) -> Iterator[TrainedNet]:
+    """Load a run's net, its last snapshot (or ``weights``) and its data (or ``dataset``); close the data at the end.
+
+    Args:
+        run_dir: Folder of the run.
+        weights: A .caffemodel to use instead of the last snapshot.
+        dataset: Ingested dataset to use instead of the run's.
+        split: Part of the data.
+        batch_size: Samples per forward pass.
+
+    Raises:
+        ConfigError: There is no run, no snapshot, or no such file.
+        DataError: The data are missing or damaged.
+        CaffeImportError: Net, weights or sources that do not fit together.
+    """
+    run = RunPaths(run_dir)
+    config = read_run_config(run)
+    found = Weights(weights, None) if weights else last_snapshot(run)
+    if not found.path.is_file():
+        msg = f"weights={found.path}: no such file"
+        raise ConfigError(msg)
+    solver = load_solver(run.solver)
+    message = _test_net(solver)
+    dataset = dataset or config.dataset
+    fed = [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
+    if split == "train" and dataset is None:
+        _read_training_sources(fed, solver)
+    binding = DataBinding(dataset, Path.cwd())
+    sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
+    try:
+        for layer in fed:
+            set_batch_size(layer, batch_size)
+        net = build_net_spec(message, phase="TEST", sample_shapes=sample_shapes)
+        samples = bind_samples(binding, net, split)
+        name = str(dataset) if dataset else source_of(fed[0])
+        params = load_params(net, found.path)
+        yield TrainedNet(run, config, solver.spec, message, net, params, found, samples, name)
+    finally:
+        binding.close()
+
+
+def read_run_config(run: RunPaths) -> TrainConfig:
+    """Return the config that a run was trained with.
+
+    Raises:
+        ConfigError: No run there, or a damaged config.
+    """
+    try:
+        text = run.config.read_text(encoding="utf-8")
+    except OSError as error:
+        found = f"no {run.config.name} in it" if run.root.is_dir() else "no such folder"
+        msg = f'run_dir={run.root}: {found}; give the folder that "deepspark train" wrote (option --run-dir)'
+        raise ConfigError(msg) from error
+    try:
+        return TrainConfig.model_validate_json(text)
+    except ValueError as error:
+        msg = f"{run.config}: not the config of a training run: {error}"
+        raise ConfigError(msg) from error
+
+
+def last_snapshot(run: RunPaths) -> Weights:
+    """Return the weights of the run's last complete snapshot.
+
+    Raises:
+        ConfigError: The run has none.
+    """
+    iterations = run.snapshot_iterations()
+    if not iterations:
+        finding = "training has not reached one, or failed before it"
+        msg = f"run_dir={run.root}: no snapshot in {run.snapshots.name}/; {finding}"
+        raise ConfigError(msg)
+    pattern = re.compile(rf"_iter_{iterations[-1]}\.caffemodel(\.h5)?$")
+    for path in sorted(run.snapshots.iterdir()):
+        if pattern.search(path.name):
+            return Weights(path, iterations[-1])
+    msg = f"{run.snapshots}: the state of iteration {iterations[-1]} is there, its .caffemodel is missing"
+    raise DataError(msg)
+
+
+def load_params(net: NetSpec, weights: Path) -> Vector:
+    """Return the parameter vector of ``net`` filled by layer name; every layer with parameters must be in the file.
+
+    Raises:
+        WeightsError: The file is damaged, lacks a layer, or holds another shape.
+    """
+    blobs = read_caffemodel(weights)
+    vector = np.zeros(net.params.n_params, np.float32)
+    missing = sorted({layer for layer, _ in net.params.uses if not blobs.get(layer)})
+    if missing:
+        held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"
+        msg = (
+            f'{weights}: no weights for {_quoted(missing)} of net "{net.name}"; layers in the file: {held}; '
+            "is it the file of another net?"
+        )
+        raise WeightsError(msg)
+    copy_weights(net, vector, blobs, where=str(weights))
+    vector.flags.writeable = False
+    return vector
+
+
+def set_batch_size(layer: caffe_pb2.LayerParameter, batch_size: int) -> None:
+    """Write the batch size into a data layer's message, whatever its type."""
+    if layer.type == "Input":
+        for shape in layer.input_param.shape:
+            shape.dim[0] = batch_size
+        return
+    field = {"Data": "data", "ImageData": "image_data", "HDF5Data": "hdf5_data", "MemoryData": "memory_data"}
+    getattr(layer, f"{field[layer.type]}_param").batch_size = batch_size
+
+
+def source_of(layer: caffe_pb2.LayerParameter) -> str:
+    """Return the text of the layer's ``source``, empty for layers that have none."""
+    sources = {
+        "Data": layer.data_param.source,
+        "ImageData": layer.image_data_param.source,
+        "HDF5Data": layer.hdf5_data_param.source,
+    }
+    return sources.get(layer.type, "")
+
+
+def _test_net(solver: LoadedSolver) -> caffe_pb2.NetParameter:
+    """Return the layers of the first test net, or of the training net in phase TEST where a solver has no test net."""
+    if solver.test_nets:
+        net, state = solver.test_nets[0], solver.test_states[0]
+    else:
+        net, state = solver.train_net, solver.train_state
+    return filter_layers(net, phase="TEST", level=state.level, stages=tuple(state.stage))
+
+
+def _read_training_sources(layers: Sequence[caffe_pb2.LayerParameter], solver: LoadedSolver) -> None:
+    """Let the TEST net's data layers read what the training net's layers of the same tops read."""
+    state = solver.train_state
+    train = filter_layers(solver.train_net, phase="TRAIN", level=state.level, stages=tuple(state.stage))
+    by_tops = {tuple(layer.top): layer for layer in train.layer if layer.type in READS_FILES}
+    for layer in layers:
+        source = by_tops.get(tuple(layer.top))
+        if source is None:
+            tops = ", ".join(layer.top)
+            msg = f'split=train: no data layer of the training net has the tops of layer "{layer.name}" ({tops})'
+            raise ConfigError(msg)
+        layer.type = source.type
+        layer.data_param.CopyFrom(source.data_param)
+        layer.image_data_param.CopyFrom(source.image_data_param)
+        layer.hdf5_data_param.CopyFrom(source.hdf5_data_param)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ("layer " if len(names) == 1 else "layers ") + ", ".join(f'"{name}"' for name in names)
