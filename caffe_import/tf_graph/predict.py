@@ -1,0 +1,124 @@
+"""A net compiled for forward passes alone: evaluation, test nets, export checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from caffe_import.errors import NetError, did_you_mean
+from caffe_import.net_spec import NetSpec
+from caffe_import.param_layout import Vector
+from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
+from caffe_import.tf_graph.threads import set_threads
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """What one pass gave.
+
+    Attributes:
+        blobs: The blobs asked for, in Caffe's shapes.
+        loss: The weighted loss of the pass.
+        params: (n_params,), as given but for statistics that the pass moved (BatchNorm with batch statistics).
+        layer_state: For the next pass of the same sequence (LSTM, RNN).
+    """
+
+    blobs: dict[str, Array]
+    loss: float
+    params: tf.Tensor | Vector
+    layer_state: Mapping[str, tf.Tensor | Array]
+
+
+class ForwardFunction:
+    """The compiled pass. Made by ``compile_forward``; keeps nothing between calls and is safe to share.
+
+    Attributes:
+        net: The net.
+        outputs: Names of the blobs that a call returns.
+        count_traces: How often TensorFlow traced it; stays 1.
+    """
+
+    def __init__(self, net: NetSpec, outputs: Sequence[str]) -> None:
+        """Fix the signature; tracing happens at the first call."""
+        self.net = net
+        self.outputs = tuple(outputs)
+        self.count_traces = 0
+        self._forward = build_forward(net)
+        self._fed = fed_blobs(net)
+        signature = [
+            tf.TensorSpec((net.params.n_params,), tf.float32),
+            {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(net).items()},
+            tf.TensorSpec((2,), tf.int32),
+            {name: tf.TensorSpec(shape, tf.float32) for name, shape in self._fed.items()},
+        ]
+        self._function = tf.function(self._traced, input_signature=signature, autograph=False)
+
+    def __call__(self, params: tf.Tensor | Vector, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
+        """Return the output blobs of one pass that starts from empty layer state.
+
+        Args:
+            params: float32 (n_params,), a tensor or a numpy vector.
+            feeds: Blob name -> float32 in Caffe's shape, for every name in ``builder.fed_blobs``; others are ignored.
+            seed: For layers that draw numbers.
+
+        Raises:
+            ValueError: A feed is missing or has the wrong shape.
+        """
+        return self.run(params, feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
+
+    def run(
+        self,
+        params: tf.Tensor | Vector,
+        feeds: Mapping[str, Array],
+        *,
+        layer_state: Mapping[str, tf.Tensor | Array],
+        seed: int = 0,
+    ) -> ForwardPass:
+        """Run one pass and return everything it leaves behind; arguments as in ``__call__``."""
+        checked = {}
+        for name, shape in self._fed.items():
+            if name not in feeds or tuple(feeds[name].shape) != shape:
+                found = f"has shape {tuple(feeds[name].shape)}" if name in feeds else "is missing"
+                msg = f'feed for blob "{name}" {found}; expected float32 {shape}'
+                raise ValueError(msg)
+            checked[name] = feeds[name]
+        key = np.array([seed, 0], np.int32)
+        blobs, loss, after, state = self._function(params, dict(layer_state), key, checked)
+        return ForwardPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), after, state)
+
+    def _traced(self, params: tf.Tensor, layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
+        self.count_traces += 1
+        entries = self._forward.entries(params)
+        result = self._forward.on_entries(entries, layer_state, seed, feeds)
+        if result.param_updates:
+            after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
+            params = tf.concat([tf.reshape(entry, (-1,)) for entry in after], axis=0)
+        return {name: result.blobs[name].caffe for name in self.outputs}, result.loss, params, dict(result.state)
+
+
+def compile_forward(net: NetSpec, *, n_threads: int, outputs: Sequence[str] | None = None) -> ForwardFunction:
+    """Compile a net's forward pass.
+
+    Args:
+        net: Any phase.
+        n_threads: Cores for this process (see ``set_threads``).
+        outputs: Blobs to return; None for the net's outputs.
+
+    Raises:
+        NetError: A layer type that cannot be computed, or an output that the net does not have.
+    """
+    names = net.outputs if outputs is None else tuple(outputs)
+    for name in names:
+        if name not in net.blob_shapes:
+            known = ", ".join(net.blob_shapes)
+            msg = f'net "{net.name}" has no blob "{name}"; known: {known}{did_you_mean(name, net.blob_shapes)}'
+            raise NetError(msg)
+    set_threads(n_threads)
+    return ForwardFunction(net, names)
