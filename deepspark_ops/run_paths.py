@@ -1,14 +1,14 @@
-"""Every path of a run's folder and of a dataset's folder, and the one way to write a file: whole or not at all."""
+"""Every path of a run's folder and of a dataset's folder; files in them are written whole or not at all."""
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from caffe_import.whole_file import sync_file, sync_folder, write_text_whole, write_whole
+
+__all__ = ["DatasetPaths", "RunPaths", "sync_file", "sync_folder", "write_text_whole", "write_whole"]
 
 
 @dataclass(frozen=True)
@@ -90,43 +90,3 @@ class DatasetPaths:
         """The training split's mean image."""
         return self.root / "train" / "mean.binaryproto"
 
-
-@contextmanager
-def write_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success sync it and rename it into place, else remove it.
-
-    The folder is made if needed. A reader sees the old file or the new one, never a part.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        sync_file(temporary)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text_whole(path: Path, text: str) -> None:
-    """Write UTF-8 text by ``write_whole``."""
-    with write_whole(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(0o644)
-
-
-def sync_file(path: Path) -> None:
-    """Flush a file's bytes to the disk."""
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Flush a folder's entries to the disk, so that a rename in it survives a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

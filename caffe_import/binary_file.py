@@ -1,0 +1,92 @@
+"""Opens Caffe's binary files (protobuf or HDF5) and says in one way what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import TypeVar
+
+import h5py
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from caffe_import.errors import WeightsError
+
+_M = TypeVar("_M", bound=Message)
+
+MAX_BYTES = 2**31 - 1
+"""Protobuf reads no larger message."""
+
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would eat the memory
+
+
+def is_hdf5(path: Path, *, what: str) -> bool:
+    """Return whether the file begins as HDF5 does; ``what`` is the kind of file that the error asks for.
+
+    Raises:
+        WeightsError: The file cannot be opened.
+    """
+    with _explained(path, what), path.open("rb") as handle:
+        return handle.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
+
+
+def read_message(path: Path, message: _M, *, what: str) -> _M:
+    """Parse a binary protobuf file into ``message`` and return it.
+
+    Raises:
+        WeightsError: The file cannot be read, is empty, too large or damaged.
+    """
+    with _explained(path, what):
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            msg = f"{path}: {size:,} bytes; protobuf reads at most {MAX_BYTES:,}: use the HDF5 form"
+            raise WeightsError(msg)
+        content = path.read_bytes()
+    if not content:
+        msg = f"{path}: is empty; {what} was expected"
+        raise WeightsError(msg)
+    try:
+        message.ParseFromString(content)
+    except DecodeError as error:
+        msg = f"{path}: is damaged, cut off or not {what}: {error}"
+        raise WeightsError(msg) from error
+    return message
+
+
+@contextmanager
+def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
+    """Yield the HDF5 file, open for reading; errors of the library while it is open become WeightsError."""
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
+        msg = f"{path}: is damaged, cut off or not {what}: {error}"
+        raise WeightsError(msg) from error
+
+
+def float_dataset(item: object, *, where: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return a numeric dataset as float32 in its own shape.
+
+    Raises:
+        WeightsError: It is a group, not numeric, or claims more than the file can hold.
+    """
+    if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiu" or item.shape is None:
+        msg = f"{where}: a dataset of numbers was expected"
+        raise WeightsError(msg)
+    claimed = prod(item.shape) * item.dtype.itemsize
+    if claimed > _MAX_EXPANSION * item.id.get_storage_size():
+        msg = f"{where}: claims shape {item.shape}, stores {item.id.get_storage_size():,} bytes; the file is damaged"
+        raise WeightsError(msg)
+    return np.asarray(item[()], dtype=np.float32)
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        msg = f"{path}: cannot be read: {error.strerror or error}; {what} was expected"
+        raise WeightsError(msg) from error

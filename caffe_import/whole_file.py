@@ -1,0 +1,58 @@
+"""The one way to write a file: whole or not at all. A reader sees the old file or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def write_whole(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success sync it and rename it into place, else remove it.
+
+    The folder is made if needed. While it is written the file is readable by its owner alone; ``mode`` is what it
+    has in the end.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with write_whole(Path(folder) / "a.txt") as temporary:
+        ...         _ = temporary.write_text("done")
+        ...     (Path(folder) / "a.txt").read_text()
+        'done'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(mode)
+        sync_file(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write UTF-8 text by ``write_whole``."""
+    with write_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file's bytes to the disk."""
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's entries to the disk, so that a rename in it survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
