@@ -92,7 +92,12 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
         DataSourceError: OpenCV cannot read the bytes, or they hold more than eight bits a channel.
     """
     flag = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}[color]
-    image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flag) if compressed else None
+    try:
+        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flag) if compressed else None
+    except cv2.error as error:
+        # More than 2^30 pixels: OpenCV's guard against a header that lies.
+        msg = f"{where}: OpenCV refuses the image: {error}"
+        raise DataSourceError(msg) from error
     if image is None:
         msg = f"{where}: {len(compressed):,} bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
         raise DataSourceError(msg)

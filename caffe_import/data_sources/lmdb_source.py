@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ class LmdbSource:
         self._color = color
         self._with_labels = with_labels
         self._environment: lmdb.Environment | None = None
+        self._process = 0
         self._marks: list[bytes] = []
         self._n_samples = 0
 
@@ -110,14 +112,15 @@ class LmdbSource:
 
     def close(self) -> None:
         """Give the file back; the next read opens it again."""
-        if self._environment is not None:
-            self._environment = None
+        # A handle inherited over a fork is not this process' to give back.
+        if self._environment is not None and self._process == os.getpid():
             release_environment(self.folder)
+        self._environment = None
 
     def _opened(self) -> lmdb.Environment:
-        if self._environment is None:
+        if self._environment is None or self._process != os.getpid():
             environment = acquire_environment(self.folder)
-            self._environment = environment
+            self._environment, self._process = environment, os.getpid()
             self._n_samples = environment.stat()["entries"]
             if self._n_samples == 0:
                 self.close()
