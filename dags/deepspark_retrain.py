@@ -17,7 +17,7 @@ from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.train import TrainOperator
 
-PLACES = Places.of_dag_file(__file__)
+PLACES = Places.of_installation(__file__)
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 TIMETABLE = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
@@ -59,7 +59,7 @@ one is exported and promoted to `models/<model>/`. The first model goes into pro
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "places": PLACES},
     tags=["deepspark"],
 ) as dag:
-    check = CheckOperator(task_id="check", warm_start=True, dataset_asset=DATASET)
+    check = CheckOperator(task_id="check", retries=0, warm_start=True, dataset_asset=DATASET)
     ingest = IngestOperator(task_id="ingest")
     train = TrainOperator(task_id="train")
     evaluate = EvaluateOperator(task_id="evaluate")

@@ -15,7 +15,7 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.train import TrainOperator
 
-PLACES = Places.of_dag_file(__file__)
+PLACES = Places.of_installation(__file__)
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 
 # The example: LeNet on handwritten digits. Everything else has its default in the config models.
@@ -49,7 +49,7 @@ exports it.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "places": PLACES},
     tags=["deepspark"],
 ) as dag:
-    check = CheckOperator(task_id="check")
+    check = CheckOperator(task_id="check", retries=0)
     ingest = IngestOperator(task_id="ingest", alias=AssetAlias("deepspark_ingested"), asset=DATASET)
     train = TrainOperator(task_id="train")
     evaluate = EvaluateOperator(task_id="evaluate")

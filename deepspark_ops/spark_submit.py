@@ -315,7 +315,9 @@ def java_version(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def run_job(module: str, config: StageConfig, *, on_line: LineHandler, config_path: Path | None = None) -> None:
+def run_job(
+    module: str, config: StageConfig, *, on_line: LineHandler, config_path: Path | None = None, cwd: Path | None = None
+) -> None:
     """Run ``python -m MODULE CONFIG.json`` to its end; nothing of it outlives this process.
 
     Call it from the main thread (see ``popen_arguments``). Any exception, KeyboardInterrupt included, ends the child.
@@ -325,13 +327,15 @@ def run_job(module: str, config: StageConfig, *, on_line: LineHandler, config_pa
         config: Written as JSON for the child.
         on_line: Called with level and text of each line as it arrives.
         config_path: Where the JSON is kept; default: a temporary file.
+        cwd: Folder that relative paths inside Caffe's files are relative to; default: this process'.
 
     Raises:
         StageFailed: The stage ended with an error; the message is its own last one.
     """
     with _config_file(config, config_path) as path:
         command = [sys.executable, "-m", module, str(path)]
-        run_command(command, stage=stage_of(module), on_line=on_line, master=getattr(config, "master", "local[*]"))
+        master = getattr(config, "master", "local[*]")
+        run_command(command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd)
 
 
 def stage_of(module: str) -> str:
@@ -351,7 +355,9 @@ def _config_file(config: StageConfig, path: Path | None) -> Iterator[Path]:
         yield path
 
 
-def run_command(command: Sequence[str], *, stage: str, on_line: LineHandler, master: str = "local[*]") -> None:
+def run_command(
+    command: Sequence[str], *, stage: str, on_line: LineHandler, master: str = "local[*]", cwd: Path | None = None
+) -> None:
     """Run a stage's command, hand on its lines, and raise its own last message if it fails.
 
     Raises:
@@ -367,6 +373,7 @@ def run_command(command: Sequence[str], *, stage: str, on_line: LineHandler, mas
         text=True,
         errors="replace",
         env=env,
+        cwd=cwd,
         **popen_arguments(),
     )
     try:

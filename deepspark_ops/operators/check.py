@@ -47,7 +47,11 @@ class CheckOperator(BaseOperator):
             run = self._decide_paths(context, params)
             config = self._check_values(params, run)
             run_job(
-                "deepspark_ops.preflight", config, on_line=line_logger(self.log), config_path=run.config_path("check")
+                "deepspark_ops.preflight",
+                config,
+                on_line=line_logger(self.log),
+                config_path=run.config_path("check"),
+                cwd=self.places.root,
             )
         self.log.info("run folder: %s", run.run_dir)
         return run.to_xcom()
@@ -79,8 +83,9 @@ class CheckOperator(BaseOperator):
         root = self.places.root
         config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
         config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
-        dataset = run.dataset if run.dataset is not None and is_ingested(run.dataset) else None
-        return config_from_params(CheckConfig, params, root, dataset=dataset)
+        if run.dataset is not None and not is_ingested(run.dataset):
+            return config_from_params(CheckConfig, params, root, ingests_first=True)
+        return config_from_params(CheckConfig, params, root, dataset=run.dataset)
 
 
 def _require_source(source: Path) -> None:

@@ -29,9 +29,9 @@ class Places:
     home: Path
 
     @classmethod
-    def of_dag_file(cls, dag_file: str) -> Places:
-        """Return the places for a DAG file in ``<root>/dags``; ``DEEPSPARK_HOME`` moves what runs write."""
-        root = Path(dag_file).resolve().parents[1]
+    def of_installation(cls, file: str) -> Places:
+        """Return the places for a file in ``<root>/dags`` or ``plugins``; ``DEEPSPARK_HOME`` moves what runs write."""
+        root = Path(file).resolve().parents[1]
         return cls(root, Path(os.environ.get("DEEPSPARK_HOME", root)).resolve())
 
     def run_folder(self, dag_id: str, run_id: str) -> Path:

@@ -34,6 +34,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 class StageSubmitHook(SparkSubmitHook):
     """Submits a stage; its lines reach the task log with their own levels, and it ends with the task."""
 
+    cwd: Path | None = None
+    """Folder that relative paths inside Caffe's files are relative to."""
+
     @classmethod
     def get_connection(cls, conn_id: str) -> Connection:
         """Return the Spark connection, this machine's if there is none of that name."""
@@ -74,7 +77,7 @@ class StageSubmitHook(SparkSubmitHook):
             return driver
         self._job_log = JobLog(line_logger(self.log))
         try:
-            super().submit(application, **popen_arguments(), **popen)
+            super().submit(application, cwd=self.cwd, **popen_arguments(), **popen)
         except AirflowException as error:
             process: subprocess.Popen[str] | None = self._submit_sp
             if process is None or not process.returncode:
@@ -139,7 +142,7 @@ class SparkStageOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> StageSubmitHook:
         # The provider's method names every argument of its own hook; what we use of them is this.
-        return StageSubmitHook(
+        hook = StageSubmitHook(
             conf=self.conf,
             conn_id=self._conn_id,
             name=self.name,
@@ -153,3 +156,5 @@ class SparkStageOperator(SparkSubmitOperator):
             total_executor_cores=self._total_executor_cores,
             deploy_mode=self._deploy_mode,
         )
+        hook.cwd = self.places.root
+        return hook

@@ -58,9 +58,9 @@ def test_digest_of_a_folder_follows_its_files(tmp_path: Path) -> None:
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEEPSPARK_HOME", raising=False)
     dag_file = tmp_path / "dags" / "x.py"
-    assert Places.of_dag_file(str(dag_file)) == Places(tmp_path, tmp_path)
+    assert Places.of_installation(str(dag_file)) == Places(tmp_path, tmp_path)
     monkeypatch.setenv("DEEPSPARK_HOME", str(tmp_path / "home"))
-    places = Places.of_dag_file(str(dag_file))
+    places = Places.of_installation(str(dag_file))
     assert places.root == tmp_path
     assert places.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
     folder = places.dataset_folder(config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))

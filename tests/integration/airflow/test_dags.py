@@ -1,0 +1,87 @@
+"""The DAG files load, and their graphs, schedules and forms are what is written here."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
+
+from deepspark_ops.config import IngestConfig, TrainConfig
+from deepspark_ops.operators.form import config_from_params
+
+pytestmark = pytest.mark.airflow
+
+ROOT = Path(__file__).resolve().parents[3]
+GRAPHS: dict[str, dict[str, set[str]]] = {
+    "deepspark_train": {
+        "check": {"ingest"},
+        "ingest": {"train"},
+        "train": {"evaluate"},
+        "evaluate": {"export"},
+        "export": set(),
+    },
+    "deepspark_retrain": {
+        "check": {"ingest"},
+        "ingest": {"train"},
+        "train": {"evaluate", "evaluate_production"},
+        "evaluate": {"decide"},
+        "evaluate_production": {"decide"},
+        "decide": {"export"},
+        "export": {"promote"},
+        "promote": set(),
+    },
+}
+
+
+def load(dag_id: str) -> DAG:
+    dag: DAG = runpy.run_path(str(ROOT / "dags" / f"{dag_id}.py"))["dag"]
+    return dag
+
+
+def test_there_is_one_file_per_dag() -> None:
+    assert {path.stem for path in (ROOT / "dags").glob("*.py")} == set(GRAPHS)
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_graph_is_as_written(dag_id: str) -> None:
+    dag = load(dag_id)
+    assert dag.dag_id == dag_id
+    assert {task_id: set(task.downstream_task_ids) for task_id, task in dag.task_dict.items()} == GRAPHS[dag_id]
+    assert dag.catchup is False
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_every_param_has_a_default_that_is_valid_and_a_description(dag_id: str) -> None:
+    dag = load(dag_id)
+    dag.params.validate()
+    for name in dag.params:
+        assert dag.params.get_param(name).description, name
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_defaults_run_the_digits_example_from_files_that_exist(dag_id: str) -> None:
+    params: dict[str, Any] = load(dag_id).params.dump()
+    train = config_from_params(TrainConfig, params, ROOT, run_dir=Path("r"))
+    ingest = config_from_params(IngestConfig, params, ROOT, output=Path("o"))
+    assert train.solver.is_file()
+    assert ingest.source.is_file()
+    assert (ingest.resize_height, ingest.resize_width, ingest.max_pixel) == (28, 28, 16)
+
+
+def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -> None:
+    dag = load("deepspark_retrain")
+    assert isinstance(dag.schedule, AssetOrTimeSchedule)
+    dataset = load("deepspark_train").task_dict["ingest"]
+    assert isinstance(dataset._asset, Asset)
+    assert [asset.uri for asset in dag.schedule.asset_condition.objects] == [dataset._asset.uri]
+    assert dag.max_active_runs == 1
+    outlets = {task_id: task.outlets for task_id, task in dag.task_dict.items() if task.outlets}
+    assert list(outlets) == ["promote"]
+
+
+def test_only_stages_that_another_try_can_help_are_tried_again() -> None:
+    retries = {task_id: task.retries for task_id, task in load("deepspark_train").task_dict.items()}
+    assert retries == {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2}
