@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import ProtocolError
-from deepspark_ops.exchange.grants import GrantAnswer, GrantLedger
-from deepspark_ops.exchange.leases import EpochReport, Lease, LeaseBook
+from deepspark_ops.exchange.grants import GrantLedger, answer_to_json
+from deepspark_ops.exchange.leases import LeaseBook
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.run_paths import write_whole
 
@@ -30,6 +31,7 @@ class RunBooks:
         self.grants = GrantLedger(settings.schedule, settings.grant_timeout_s)
         self.leases = {name: LeaseBook(name, order) for name, order in settings.datasets.items()}
         self.sessions: dict[int, str] = {}
+        self.answers: dict[int, tuple[int, Any]] = {}
         self.snapshots: list[int] = []
         self.lease_notes: list[str] = []
         for name, state in settings.lease_state.items():
@@ -39,12 +41,14 @@ class RunBooks:
     def join(self, worker: int, session: str, now: float) -> None:
         """A new process takes the place of ``worker``."""
         self.sessions[worker] = session
+        self.answers.pop(worker, None)
         self.grants.join(worker, now)
         self._release(worker)
 
     def leave(self, worker: int) -> None:
         """A worker is done."""
         self.sessions.pop(worker, None)
+        self.answers.pop(worker, None)
         self.grants.leave(worker)
         self._release(worker)
 
@@ -53,25 +57,50 @@ class RunBooks:
         self.grants.lose(worker)
         self._release(worker)
 
-    def request(self, worker: int, want: int, now: float) -> GrantAnswer:
-        """See ``GrantLedger.request``."""
-        return self.grants.request(worker, want, now)
+    def once(self, worker: int, request: int, call: str, args: list[Any]) -> tuple[Any, bool]:
+        """Make one of the calls below for a worker, or give the answer again if this very request was made before.
+
+        A worker whose connection broke repeats its open request; the server may have been killed between writing it
+        down and answering.
+
+        Args:
+            worker: Who asks.
+            request: Number of the request, rising by one within a session.
+            call: ``request_grant``, ``acknowledge``, ``lease`` or ``return_lease``.
+            args: Further arguments of the call.
+
+        Returns:
+            The answer as plain JSON values, and whether it is new.
+        """
+        last, answer = self.answers.get(worker, (0, None))
+        if request == last:
+            return answer, False
+        method: Callable[..., Any] = getattr(self, call)
+        answer = method(worker, *args)
+        self.answers[worker] = (request, answer)
+        return answer, True
+
+    def request_grant(self, worker: int, want: int, now: float) -> dict[str, Any]:
+        """See ``GrantLedger.request``; the answer as JSON."""
+        return answer_to_json(self.grants.request(worker, want, now))
 
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
         """See ``GrantLedger.acknowledge``."""
         return self.grants.acknowledge(worker, grant_id, now)
 
-    def lease(self, worker: int, dataset: str) -> Lease:
-        """See ``LeaseBook.lease``.
+    def lease(self, worker: int, dataset: str) -> dict[str, Any] | None:
+        """See ``LeaseBook.lease``; None when every step of the run is done.
 
         Raises:
             ProtocolError: No such dataset.
         """
-        return self._book(dataset).lease(worker)
+        book = self._book(dataset)
+        return asdict(book.lease(worker)) if self.grants.acknowledged < self.grants.schedule.max_iter else None
 
-    def return_lease(self, worker: int, dataset: str, lease_id: int, consumed: int | None) -> EpochReport | None:
-        """See ``LeaseBook.complete``."""
-        return self._book(dataset).complete(worker, lease_id, consumed)
+    def return_lease(self, worker: int, dataset: str, lease_id: int, consumed: int | None) -> dict[str, Any] | None:
+        """See ``LeaseBook.complete``; the report of the epoch that this ended, if any."""
+        report = self._book(dataset).complete(worker, lease_id, consumed)
+        return None if report is None else asdict(report)
 
     def state_received(self, worker: int, iteration: int) -> None:
         """See ``GrantLedger.state_received``."""
@@ -92,6 +121,7 @@ class RunBooks:
             "grants": self.grants.to_state(),
             "leases": {name: book.to_state() for name, book in self.leases.items()},
             "sessions": [[worker, session] for worker, session in self.sessions.items()],
+            "answers": [[worker, request, answer] for worker, (request, answer) in self.answers.items()],
             "snapshots": self.snapshots,
         }
 
@@ -101,6 +131,7 @@ class RunBooks:
         for name, book in self.leases.items():
             book.restore(state["leases"][name])
         self.sessions = dict(state["sessions"])
+        self.answers = {worker: (request, answer) for worker, request, answer in state["answers"]}
         self.snapshots = list(state["snapshots"])
 
     def _book(self, dataset: str) -> LeaseBook:

@@ -267,7 +267,7 @@ def meet_in_memory(
     terms: Terms,
     local: Vector,
     new_local: Vector,
-    memory: tuple[Vector, ...],
+    start: Vector,
     push: Vector,
     *,
     measure_distance: bool,
@@ -281,7 +281,7 @@ def meet_in_memory(
         terms: Numbers of this exchange.
         local: The worker's parameters, (n_params,), read only.
         new_local: Receives the new parameters, (n_params,).
-        memory: The worker's own vectors, each (n_params,).
+        start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
         push: Scratch of at least one chunk.
         measure_distance: Return the L2 norm of local - center.
 
@@ -293,15 +293,15 @@ def meet_in_memory(
     measure = measure_distance and strategy.pulls
     square = 0.0
     for position in order:
-        start, stop = chunks.ranges[position]
-        part, own, pushed = vector[start:stop], local[start:stop], push[: stop - start]
+        span = slice(*chunks.ranges[position])
+        part, own, pushed = vector[span], local[span], push[: span.stop - span.start]
         if measure:
             np.subtract(own, part, out=pushed)
             square += float(np.dot(pushed, pushed))
-        worker_chunk(own, part, new_local[start:stop], pushed, tuple(m[start:stop] for m in memory), terms)
+        worker_chunk(own, part, new_local[span], pushed, start[span], terms)
         if chunks.held is not None:
-            chunks.hold_statistics(position, own, new_local[start:stop], pushed)
-        server_chunk(part, tuple(e[start:stop] for e in extras), pushed, terms)
+            chunks.hold_statistics(position, own, new_local[span], pushed)
+        server_chunk(part, tuple(extra[span] for extra in extras), pushed, terms)
     return square**0.5 if measure else None
 
 

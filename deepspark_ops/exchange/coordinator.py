@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from deepspark_ops.events import Event, append_event, make_event, parse_event
 from deepspark_ops.exchange import center as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
 from deepspark_ops.exchange.center import Center
-from deepspark_ops.exchange.grants import GrantAnswer
-from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import Welcome
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import Vector
@@ -31,6 +28,7 @@ from deepspark_ops.run_paths import write_text_whole
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
+TIMED_CALLS = ("request_grant", "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 CENTER_FILE = "center.f32"
 COMPLETE_FILE = "complete.json"
@@ -76,7 +74,7 @@ class Coordinator:
 
     def join(self, worker: int, session: str, transport: str) -> Welcome:
         """Let a new process take the place of ``worker``."""
-        self._check_worker(worker)
+        self.check_worker(worker)
         settings = self.settings
         with self._lock:
             self._record("join", worker, session, self._clock())
@@ -93,7 +91,7 @@ class Coordinator:
         Raises:
             ProtocolError: The session is not the worker's present one.
         """
-        self._check_worker(worker)
+        self.check_worker(worker)
         with self._lock:
             current = self._books.sessions.get(worker)
         if current != session:
@@ -101,36 +99,27 @@ class Coordinator:
             msg = f"worker {worker}: session {session[:8]} is not known; {found}"
             raise ProtocolError(msg)
 
-    def request_grant(self, worker: int, want: int) -> GrantAnswer:
-        """See ``WorkerLink.request_grant``."""
+    def answer(self, worker: int, request: int, call: str, *args: Any) -> Any:
+        """Make a control call for a worker, once for each request number; returns plain JSON values.
+
+        Args:
+            worker: Who asks.
+            request: Number of the request, rising by one within a session; the same number gets the same answer.
+            call: ``request_grant`` (want), ``acknowledge`` (grant id; snapshots that become due have copied the
+                center when this returns), ``lease`` (dataset), ``return_lease`` (dataset, lease id, consumed).
+            args: Of the call.
+        """
         self.expire()
+        now = self._clock()
+        timed = (*args, now) if call in TIMED_CALLS else args
         with self._lock:
-            answer: GrantAnswer = self._record("request", worker, want, self._clock())
-        return answer
-
-    def acknowledge(self, worker: int, grant_id: int) -> bool:
-        """See ``WorkerLink.acknowledge``; snapshots that become due have copied the center when this returns."""
-        with self._lock:
-            taken: bool = self._record("acknowledge", worker, grant_id, self._clock())
-        self._finish_snapshots()
-        return taken
-
-    def lease(self, worker: int, dataset: str) -> Lease | None:
-        """See ``WorkerLink.lease``."""
-        with self._lock:
-            if self._books.grants.acknowledged >= self.settings.schedule.max_iter:
-                return None
-            lease: Lease = self._record("lease", worker, dataset)
-            self._books.grants.seen(worker, self._clock())
-        return lease
-
-    def return_lease(self, worker: int, dataset: str, lease_id: int, consumed: int | None) -> None:
-        """See ``WorkerLink.return_lease``; the last piece of an epoch writes an ``epoch`` event."""
-        with self._lock:
-            report = self._record("return_lease", worker, dataset, lease_id, consumed)
+            answer, is_new = self._record("once", worker, request, call, list(timed))
+            self._books.grants.seen(worker, now)
             clock = self._books.grants.clock
-        if report is not None:
-            self._emit(make_event("epoch", clock=clock, **asdict(report)))
+        if call == "return_lease" and is_new and answer is not None:
+            self._emit(make_event("epoch", clock=clock, **answer))
+        self._finish_snapshots()
+        return answer
 
     def heartbeat(self, worker: int) -> None:
         """A worker lives."""
@@ -250,7 +239,12 @@ class Coordinator:
         with self._lock:
             self._record(call, *args)
 
-    def _check_worker(self, worker: int) -> None:
+    def check_worker(self, worker: int) -> None:
+        """Refuse a worker id that this run does not have.
+
+        Raises:
+            ProtocolError: Names the ids it has.
+        """
         if not 0 <= worker < self.settings.n_workers:
             msg = f"worker {worker}: this run has n_workers={self.settings.n_workers}, ids 0 to n_workers-1"
             raise ProtocolError(msg)

@@ -112,6 +112,20 @@ class Finished:
 GrantAnswer = Grant | Wait | Finished
 
 
+def answer_to_json(answer: GrantAnswer) -> dict[str, Any]:
+    """Return an answer as plain JSON values."""
+    if isinstance(answer, Grant):
+        return {"grant": asdict(answer)}
+    return {"wait_s": answer.seconds} if isinstance(answer, Wait) else {"finished": True}
+
+
+def answer_from_json(plain: Mapping[str, Any]) -> GrantAnswer:
+    """Inverse of ``answer_to_json``."""
+    if "grant" in plain:
+        return Grant(**plain["grant"])
+    return Wait(plain["wait_s"]) if "wait_s" in plain else Finished()
+
+
 @dataclass
 class _Open:
     """A grant that is out, or that expired and was not given to anybody else yet."""

@@ -133,7 +133,7 @@ class WorkerLink(Protocol):
         """Return a grant: its steps are done and exchanged. False if it had expired and another worker has it."""
 
     def pull(self) -> Vector:
-        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; it is the caller's."""
+        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; for the caller to read."""
 
     def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
         """Meet the center.
@@ -144,8 +144,9 @@ class WorkerLink(Protocol):
             measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so ask when it is logged.
 
         Returns:
-            The worker's new parameters, a vector of the caller's own, aligned to 64 bytes, and the report. Its
-            memory is used again by a later exchange once nothing refers to it any more.
+            The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the
+            caller to keep and read, not to write; its memory is used again by a later exchange once nothing refers to
+            it any more.
         """
 
     def lease(self, dataset: str = "train") -> Lease | None:

@@ -7,6 +7,7 @@ must agree with bit for bit.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
 from deepspark_ops.exchange.coordinator import Coordinator
-from deepspark_ops.exchange.grants import Grant, GrantAnswer
+from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -64,9 +65,11 @@ class LocalLink:
         self._chunks = Chunks(settings.n_params, settings.chunk, self._strategy, settings.statistics)
         self._push = aligned_vector(min(settings.chunk, settings.n_params))
         self._vectors = VectorPool(settings.n_params)
-        self._memory: tuple[Vector, ...] | None = None
+        self._start: Vector | None = None
         self._session = secrets.token_hex(8)
         self._worker = -1
+        self._requests = 0
+        self._lock = threading.Lock()
 
     def join(self, worker: int) -> Welcome:
         """See ``WorkerLink``."""
@@ -76,11 +79,11 @@ class LocalLink:
 
     def request_grant(self, want: int) -> GrantAnswer:
         """See ``WorkerLink``."""
-        return self._coordinator.request_grant(self._member(), want)
+        return answer_from_json(self._ask("request_grant", want))
 
     def acknowledge(self, grant: Grant) -> bool:
         """See ``WorkerLink``."""
-        return self._coordinator.acknowledge(self._member(), grant.id)
+        return bool(self._ask("acknowledge", grant.id))
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
@@ -88,14 +91,14 @@ class LocalLink:
         center.pulled(self._member())
         vector = self._vectors.take()
         np.copyto(vector, center.vector)
-        self._memory = tuple(vector.copy() for _ in range(self._strategy.worker_vectors))
+        self._start = vector if self._strategy.keeps_start else None
         return vector
 
     def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
         started = time.perf_counter()
         worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
-        if self._memory is None:
+        if self._strategy.keeps_start and self._start is None:
             self.pull()
         ticket = center.begin(worker)
         terms = Terms(settings.n_workers, settings.alpha(), ticket.staleness)
@@ -108,13 +111,15 @@ class LocalLink:
             terms,
             local,
             new_local,
-            self._memory or (),
+            local if self._start is None else self._start,
             self._push,
             measure_distance=measure_distance,
         )
         if self._chunks.held is not None:
             positions = settings.statistics.positions
             new_local[positions] = self._coordinator.meet_statistics(local[positions])
+        if self._strategy.keeps_start:
+            self._start = new_local
         overlaps = center.end(worker, ticket)
         n_bytes = local.nbytes
         down = n_bytes if self._strategy.pulls else 0
@@ -125,11 +130,12 @@ class LocalLink:
 
     def lease(self, dataset: str = "train") -> Lease | None:
         """See ``WorkerLink``."""
-        return self._coordinator.lease(self._member(), dataset)
+        plain = self._ask("lease", dataset)
+        return None if plain is None else Lease(**plain)
 
     def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
         """See ``WorkerLink``."""
-        self._coordinator.return_lease(self._member(), lease.dataset, lease.id, consumed)
+        self._ask("return_lease", lease.dataset, lease.id, consumed)
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
@@ -156,6 +162,11 @@ class LocalLink:
         """See ``WorkerLink``."""
         if self._worker >= 0:
             self._coordinator.lose(self._worker, self._session, "connection closed")
+
+    def _ask(self, call: str, *args: Any) -> Any:
+        with self._lock:
+            self._requests += 1
+            return self._coordinator.answer(self._member(), self._requests, call, *args)
 
     def _member(self) -> int:
         if self._worker < 0:

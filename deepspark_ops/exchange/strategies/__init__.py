@@ -62,7 +62,7 @@ class Strategy:
         pulls: Whether ``worker_chunk`` reads the center.
         requires: Conditions on the rest of the run.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
-        worker_vectors: Vectors of n_params floats that a worker's link keeps from exchange to exchange.
+        keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
         history: What the solver's history does at an exchange: it is kept, or starts again from zero.
         invariant: ``sum_kept``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding.
         has_moving_rate: Whether alpha means something.
@@ -76,7 +76,7 @@ class Strategy:
     pulls: ClassVar[bool] = True
     requires: ClassVar[Requires] = Requires()
     server_vectors: ClassVar[int] = 0
-    worker_vectors: ClassVar[int] = 0
+    keeps_start: ClassVar[bool] = False
     history: ClassVar[Literal["kept", "restarted"]] = "kept"
     invariant: ClassVar[Literal["sum_kept", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
@@ -87,7 +87,7 @@ class Strategy:
         center: Vector,
         new_local: Vector,
         push: Vector,
-        memory: tuple[Vector, ...],
+        start: Vector,
         terms: Terms,
     ) -> None:
         """Compute a worker's side of one chunk.
@@ -98,7 +98,7 @@ class Strategy:
                 meanwhile: read it once.
             new_local: Receives the worker's new parameters.
             push: Receives what ``server_chunk`` gets.
-            memory: This chunk of the worker's own vectors, ``worker_vectors`` of them, may be written.
+            start: What the worker began with: its chunk after the last exchange or pull, if ``keeps_start``; read only.
             terms: Numbers of this exchange.
         """
         raise NotImplementedError

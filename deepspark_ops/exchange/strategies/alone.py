@@ -25,7 +25,7 @@ class Alone(Strategy):
         center: Vector,
         new_local: Vector,
         push: Vector,
-        memory: tuple[Vector, ...],
+        start: Vector,
         terms: Terms,
     ) -> None:
         """Push and keep ``local`` as it is."""

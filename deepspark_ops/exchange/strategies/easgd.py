@@ -38,7 +38,7 @@ class Easgd(Strategy):
         center: Vector,
         new_local: Vector,
         push: Vector,
-        memory: tuple[Vector, ...],
+        start: Vector,
         terms: Terms,
     ) -> None:
         """Write ``push = alpha (local - center)`` and ``new_local = local - push``."""

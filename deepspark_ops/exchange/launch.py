@@ -1,0 +1,280 @@
+"""The driver's side: start the exchange server, keep it alive over the same center, leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from types import TracebackType
+
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.exchange.center import Center, remove_stale_centers
+from deepspark_ops.exchange.client import ExchangeAddress, ServerConnection
+from deepspark_ops.exchange.link import ExchangeStatus
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.wire import SECRET_BYTES
+from deepspark_ops.param_vector import Vector
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 5.0
+LISTEN_BACKLOG = 1_024
+QUICK_DEATH_S = 1.0
+MAX_QUICK_DEATHS = 3
+"""A server that dies this often within a second of its start will not live; a killed one is started again."""
+POLL_S = 0.2
+
+
+def start_exchange(
+    settings: ExchangeSettings, initial: Vector, *, listen_address: str = "127.0.0.1", listen_port: int = 0
+) -> RunningExchange:
+    """Start the server of a run; a context manager that stops it.
+
+    Args:
+        settings: The run. ``settings.work`` must not hold the journal of another run.
+        initial: The center at the start, shape (n_params,), float32; copied.
+        listen_address: Where to listen; workers on other hosts need an address that they can reach.
+        listen_port: 0: chosen by the system.
+
+    Raises:
+        ConfigError: Address or port cannot be used, or there is no room for the center.
+        ExchangeUnavailable: The server does not start.
+    """
+    if initial.shape != (settings.n_params,):
+        msg = f"initial center has shape {initial.shape}; settings say n_params={settings.n_params}"
+        raise ConfigError(msg)
+    for path in remove_stale_centers():
+        logger.info("removed %s, which no process holds any more", path)
+    listener = _listen(listen_address, listen_port)
+    try:
+        center = Center.create(
+            initial,
+            server_vectors=settings.running_strategy().server_vectors,
+            n_workers=settings.n_workers,
+            run_id=settings.run_id,
+            work=settings.work,
+        )
+    except ConfigError:
+        listener.close()
+        raise
+    running = RunningExchange(settings, center, listener)
+    try:
+        running.start()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+class RunningExchange:
+    """A server process under watch. Thread-safe: one thread may poll while another stops.
+
+    Attributes:
+        settings: The run.
+        address: For ``client.connect``; holds the secret.
+        center: The center, mapped in this process too.
+    """
+
+    def __init__(self, settings: ExchangeSettings, center: Center, listener: socket.socket) -> None:
+        """Take over center and listening socket; ``start`` makes the process."""
+        self.settings = settings
+        self.center = center
+        host, port = listener.getsockname()[:2]
+        self.address = ExchangeAddress(
+            host,
+            port,
+            settings.run_id,
+            secrets.token_bytes(SECRET_BYTES),
+            settings.transport,
+            settings.exchange_timeout_s,
+        )
+        self._listener = listener
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection = ServerConnection(self.address, "driver")
+        self._poll_lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._restarts = 0
+        self._given_up: str | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present server."""
+        assert self._process is not None, "start comes first"
+        return self._process.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often the server was started again."""
+        return self._restarts
+
+    def start(self) -> None:
+        """Start the server and wait until it serves.
+
+        Raises:
+            ExchangeUnavailable: It does not.
+        """
+        self._process = self._spawn()
+        self._watcher = threading.Thread(target=self._watch, name="exchange watcher", daemon=True)
+        self._watcher.start()
+
+    def poll(self) -> ExchangeStatus:
+        """Return the run's state; waits for a server that is being started again.
+
+        Raises:
+            ExchangeUnavailable: No answer within ``exchange_timeout_s``, or the server keeps dying.
+        """
+        if self._given_up is not None:
+            raise ExchangeUnavailable(self._given_up)
+        with self._poll_lock:
+            return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
+
+    def wait(self, timeout_s: float) -> ExchangeStatus:
+        """Return the state once the run is finished or has failed.
+
+        Raises:
+            ExchangeUnavailable: Neither happened within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not ((status := self.poll()).finished or status.failure):
+            if time.monotonic() > deadline:
+                msg = (
+                    f"waited {timeout_s:g} s for the end of training: {status.acknowledged} of"
+                    f" {self.settings.schedule.max_iter} steps are done, live workers: {list(status.live_workers)}"
+                )
+                raise ExchangeUnavailable(msg)
+            time.sleep(POLL_S)
+        return status
+
+    def stop(self) -> None:
+        """End the server; no process, no shared memory and no listening port stay. May be called again."""
+        self._stopping.set()
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(START_TIMEOUT_S)
+        with self._poll_lock:
+            self._connection.close()
+        self._listener.close()
+        self.center.unlink()
+        self.center.close()
+
+    def __enter__(self) -> RunningExchange:
+        """Return itself; it runs already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        assert self.center.path is not None, "the driver's center is a file"
+        descriptor = self._listener.fileno()
+        plain = {
+            "settings": self.settings.to_json(),
+            "secret": self.address.secret.hex(),
+            "center_path": str(self.center.path),
+            "center_token": self.center.token.hex(),
+            "listener_fd": descriptor,
+            "driver_pid": os.getpid(),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deepspark_ops.exchange.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(plain).encode() + b"\n")
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
+            line = process.stdout.readline() if ready else b""
+        except BrokenPipeError:
+            line = b""
+        if line.strip() != b"ready":
+            _end(process)
+            state = f"it ended with code {process.returncode}" if line == b"" else f"it said {line[:80]!r}"
+            msg = f"the exchange server did not get ready within {START_TIMEOUT_S:g} s: {state}; its log is above"
+            raise ExchangeUnavailable(msg)
+        return process
+
+    def _watch(self) -> None:
+        """Start the server again when it dies, over the same center and the same socket."""
+        quick_deaths = 0
+        while (process := self._process) is not None:
+            born = time.monotonic()
+            code = process.wait()
+            if self._stopping.is_set():
+                return
+            quick_deaths = quick_deaths + 1 if time.monotonic() - born < QUICK_DEATH_S else 0
+            if quick_deaths >= MAX_QUICK_DEATHS:
+                self._given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
+                logger.error("%s", self._given_up)
+                return
+            logger.warning("the exchange server ended with code %d; starting it again over the same center", code)
+            _close_pipes(process)
+            try:
+                fresh = self._spawn()
+            except ExchangeUnavailable as error:
+                self._given_up = str(error)
+                logger.error("%s", error)  # noqa: TRY400  # the message says it all; poll raises it
+                return
+            self._restarts += 1
+            if self._stopping.is_set():
+                _end(fresh)
+                return
+            self._process = fresh
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        msg = (
+            f"listen_address={host}, listen_port={port}: {error.strerror}; another process may hold the port:"
+            " use listen_port=0 (chosen by the system) or another one, and an address of this host"
+        )
+        raise ConfigError(msg) from error
+    return listener
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server by closing its standard input; kill it if it does not."""
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+    except BrokenPipeError:
+        logger.debug("the exchange server was gone before it was told to stop")
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _close_pipes(process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None and not pipe.closed:
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                logger.debug("unsent settings of a dead exchange server are dropped")

@@ -1,0 +1,393 @@
+"""Frames between workers, driver and server: a checked binary header, then raw numbers or UTF-8 JSON. Never pickle.
+
+    header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, steps, sequence,
+             offset, count; the payload has exactly ``count`` elements of ``dtype``
+    numbers  chunks of vectors, as they lie in memory
+    JSON     control calls, their answers, errors
+
+Before the first frame both sides prove that they know the run's secret (``greet_client``, ``greet_server``):
+HMAC-SHA256 over fresh nonces of both, so that nothing recorded can be replayed. Closed means closed, a short read is an
+error, an announced length is checked before a byte of it is read, and every wait has an end whose error names what it
+waited for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
+
+MAGIC = b"DSPX"
+VERSION = 1
+HEADER = struct.Struct("<4sBBBxQiIQQQ")
+MAX_JSON_BYTES = 1 << 20
+STATE_PIECE_BYTES = 1 << 20
+NONCE_BYTES = 32
+SECRET_BYTES = 32
+HANDSHAKE_TIMEOUT_S = 5.0
+REFUSAL_S = 0.5
+
+_HELLO = struct.Struct("<4sB3xQ32s")
+_PROOF = struct.Struct("<32s32s")
+_VERDICT = struct.Struct("<B32s")
+_TIMEVAL = struct.Struct("@ll")
+
+# Operations.
+CALL, ANSWER, ERROR, PULL, CHUNK, PUSH, BEGIN, END, STATISTICS, STATE = range(1, 11)
+OPERATIONS = range(CALL, STATE + 1)
+# Element types; the size is what one element of ``count`` takes.
+BYTES, FLOAT32 = range(2)
+ITEM_BYTES = {BYTES: 1, FLOAT32: 4}
+
+ROOM = "room to send"
+Payload = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame's header.
+
+    Attributes:
+        operation: One of this module's operations.
+        dtype: Element type of the payload.
+        worker: Worker id; ``events.DRIVER`` for the driver.
+        steps: Place of a pushed chunk in the worker's order; else 0.
+        sequence: Number of the exchange or of the call.
+        offset: First element of a chunk in the vector.
+        count: Elements of the payload; for ``PULL`` elements wanted, with no payload.
+    """
+
+    operation: int
+    dtype: int = BYTES
+    worker: int = 0
+    steps: int = 0
+    sequence: int = 0
+    offset: int = 0
+    count: int = 0
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes that follow the header."""
+        return 0 if self.operation == PULL else self.count * ITEM_BYTES[self.dtype]
+
+    def pack(self, run_id: int) -> bytes:
+        """Return the header's bytes."""
+        return HEADER.pack(
+            MAGIC,
+            VERSION,
+            self.operation,
+            self.dtype,
+            run_id,
+            self.worker,
+            self.steps,
+            self.sequence,
+            self.offset,
+            self.count,
+        )
+
+
+def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_bytes: int, peer: str) -> Frame:
+    """Check a header and return it.
+
+    Raises:
+        ProtocolError: Not our magic, version or run, unknown operation or dtype, or more than ``limit_bytes``.
+    """
+    magic, version, operation, dtype, their_run, worker, steps, sequence, offset, count = HEADER.unpack(header)
+    if magic != MAGIC or version != VERSION:
+        msg = f"{peer}: not a frame of protocol version {VERSION}: begins with {bytes(header[:5])!r}"
+        raise ProtocolError(msg)
+    if their_run != run_id:
+        msg = f"{peer}: frame of run {their_run:016x} on a connection of run {run_id:016x}"
+        raise ProtocolError(msg)
+    if operation not in OPERATIONS or dtype not in ITEM_BYTES:
+        msg = f"{peer}: operation={operation}, dtype={dtype}: unknown in protocol version {VERSION}"
+        raise ProtocolError(msg)
+    frame = Frame(operation, dtype, worker, steps, sequence, offset, count)
+    if frame.payload_bytes > limit_bytes:
+        msg = f"{peer}: frame of {frame.payload_bytes:,} bytes announced, at most {limit_bytes:,} are allowed here"
+        raise ProtocolError(msg)
+    return frame
+
+
+class Connection:
+    """One authenticated connection. One thread at a time.
+
+    The socket is blocking, with the kernel's own timeouts, so that a chunk is one system call; ``MSG_DONTWAIT`` is
+    used where both directions move at once.
+    """
+
+    def __init__(self, sock: socket.socket, *, run_id: int, limit_bytes: int, timeout_s: float, peer: str) -> None:
+        """Take over a connected socket.
+
+        Args:
+            sock: Connected; closed by ``close``.
+            run_id: In every frame.
+            limit_bytes: Longest payload of numbers that is accepted.
+            timeout_s: Longest silence in the middle of a frame, and longest wait for room to send.
+            peer: How errors call the other side.
+        """
+        self.sock = sock
+        self.run_id = run_id
+        self.peer = peer
+        self.timeout_s = timeout_s
+        self.limit_bytes = limit_bytes
+        self._header = bytearray(HEADER.size)
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(sock)
+        limit = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def send(self, frame: Frame, payload: Payload = b"") -> None:
+        """Send one frame.
+
+        Raises:
+            ExchangeUnavailable: The other side takes nothing for ``timeout_s``, or is gone.
+        """
+        parts = [memoryview(frame.pack(self.run_id)), memoryview(payload).cast("B")]
+        self.send_all([part for part in parts if part.nbytes])
+
+    def send_all(self, parts: list[memoryview]) -> None:
+        """Send byte views one after another; empties the list."""
+        while parts:
+            try:
+                sent = self.sock.sendmsg(parts)
+            except BlockingIOError as error:
+                raise self.silent(ROOM) from error
+            except OSError as error:
+                raise self.gone(error) from error
+            drop_sent(parts, sent)
+
+    def send_json(self, operation: int, value: Any, *, worker: int = 0, sequence: int = 0) -> None:
+        """Send one frame of JSON."""
+        text = json.dumps(value).encode()
+        if len(text) > MAX_JSON_BYTES:
+            msg = f"{self.peer}: message of {len(text):,} bytes; at most {MAX_JSON_BYTES:,}"
+            raise ProtocolError(msg)
+        self.send(Frame(operation, BYTES, worker=worker, sequence=sequence, count=len(text)), text)
+
+    def wait_frame(self) -> Frame | None:
+        """Wait without end for the next header; None if the other side closed at a frame's border.
+
+        Raises:
+            ExchangeUnavailable: The connection broke.
+            ProtocolError: Not a frame.
+        """
+        while True:
+            try:
+                return self.receive_frame()
+            except _NothingYet:
+                continue
+
+    def receive_frame(self) -> Frame | None:
+        """Wait ``timeout_s`` for the next header; None if the other side closed at a frame's border.
+
+        Raises:
+            ExchangeUnavailable: Nothing came (subclass), or the connection broke.
+            ProtocolError: Not a frame.
+        """
+        view = memoryview(self._header)
+        try:
+            got = self.sock.recv_into(view, HEADER.size, socket.MSG_WAITALL)
+        except BlockingIOError as error:
+            msg = f"no answer from {self.peer} within {self.timeout_s:g} s: waited for a frame"
+            raise _NothingYet(msg) from error
+        except OSError as error:
+            raise self.gone(error) from error
+        if got == 0:
+            return None
+        if got < HEADER.size:
+            self.receive_into(view[got:], "the rest of a header")
+        return self.check_header(self._header)
+
+    def check_header(self, header: bytearray | memoryview) -> Frame:
+        """Check 48 received bytes; see ``unpack_frame``."""
+        limit = max(self.limit_bytes, MAX_JSON_BYTES)
+        return unpack_frame(header, run_id=self.run_id, limit_bytes=limit, peer=self.peer)
+
+    def receive_into(self, view: memoryview, what: str = "the rest of a frame") -> None:
+        """Fill ``view`` (bytes) from the connection.
+
+        Raises:
+            ExchangeUnavailable: Closed or silent before it is full; the message names ``what``.
+        """
+        while view.nbytes:
+            try:
+                got = self.sock.recv_into(view, view.nbytes, socket.MSG_WAITALL)
+            except BlockingIOError as error:
+                raise self.silent(what) from error
+            except OSError as error:
+                raise self.gone(error) from error
+            if got == 0:
+                msg = f"{self.peer} closed the connection; {view.nbytes:,} bytes of {what} are missing"
+                raise ExchangeUnavailable(msg)
+            view = view[got:]
+
+    def receive_json(self, frame: Frame) -> Any:
+        """Read a frame's payload as JSON.
+
+        Raises:
+            ProtocolError: Too long or not JSON.
+        """
+        if frame.dtype != BYTES or frame.count > MAX_JSON_BYTES:
+            msg = f"{self.peer}: {frame.count:,} elements of dtype {frame.dtype}; at most {MAX_JSON_BYTES:,} bytes JSON"
+            raise ProtocolError(msg)
+        text = bytearray(frame.count)
+        self.receive_into(memoryview(text))
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            msg = f"{self.peer}: not JSON: {bytes(text[:60])!r}"
+            raise ProtocolError(msg) from error
+
+    def refuse(self, error: Exception) -> None:
+        """Tell the other side why this connection ends, as an ``ERROR`` frame.
+
+        What the other side has sent meanwhile is read for a moment: closing with unread data would reset the
+        connection, and the reason would be lost.
+        """
+        self.send_json(ERROR, {"kind": type(error).__name__, "message": str(error)})
+        deadline = time.monotonic() + REFUSAL_S
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+            self.sock.settimeout(REFUSAL_S)
+            while time.monotonic() < deadline and self.sock.recv(1 << 16):
+                pass
+        except OSError as broken:
+            raise self.gone(broken) from broken
+
+    def close(self) -> None:
+        """Close; a thread that waits on this connection wakes with an error."""
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Already gone: closing it is all that is left to do.
+            pass
+        self.sock.close()
+
+    def silent(self, what: str) -> ExchangeUnavailable:
+        """Return the error for a wait that was in vain."""
+        return ExchangeUnavailable(f"{self.peer} was silent for {self.timeout_s:g} s: waited for {what}")
+
+    def gone(self, error: OSError) -> ExchangeUnavailable:
+        """Return the error for a broken connection."""
+        return ExchangeUnavailable(f"connection to {self.peer} broke: {error.strerror or error}")
+
+
+class _NothingYet(ExchangeUnavailable):
+    """No frame has begun within the timeout."""
+
+
+def drop_sent(parts: list[memoryview], sent: int) -> None:
+    """Remove the first ``sent`` bytes from a list of byte views, in place."""
+    while parts and sent >= parts[0].nbytes:
+        sent -= parts.pop(0).nbytes
+    if sent:
+        parts[0] = parts[0][sent:]
+
+
+def float_bytes(vector: np.ndarray[Any, np.dtype[np.float32]]) -> memoryview:
+    """Return the bytes of a contiguous float32 array as a view, little-endian."""
+    return memoryview(vector.view(np.uint8).data)
+
+
+def greet_client(sock: socket.socket, *, secret: bytes, run_id: int, peer: str) -> None:
+    """Server's side of the handshake.
+
+    Raises:
+        ProtocolError: The client does not know the secret.
+        ExchangeUnavailable: It closed or was silent.
+    """
+    deadline = time.monotonic() + HANDSHAKE_TIMEOUT_S
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    _send_in_time(sock, _HELLO.pack(MAGIC, VERSION, run_id, nonce), deadline, peer)
+    their_nonce, proof = _PROOF.unpack(_receive_in_time(sock, _PROOF.size, deadline, peer))
+    if not hmac.compare_digest(proof, _proof(secret, b"worker", run_id, nonce, their_nonce)):
+        _send_in_time(sock, _VERDICT.pack(0, bytes(32)), deadline, peer)
+        msg = f"{peer}: could not prove that it knows the run's secret; refused"
+        raise ProtocolError(msg)
+    answer = _proof(secret, b"server", run_id, nonce, their_nonce)
+    _send_in_time(sock, _VERDICT.pack(1, answer), deadline, peer)
+
+
+def greet_server(sock: socket.socket, *, secret: bytes, run_id: int, peer: str, timeout_s: float) -> None:
+    """Client's side of the handshake.
+
+    Raises:
+        ProtocolError: Not our server, another run's, or it refuses or does not know the secret.
+        ExchangeUnavailable: It closed or was silent.
+    """
+    deadline = time.monotonic() + timeout_s
+    magic, version, their_run, nonce = _HELLO.unpack(_receive_in_time(sock, _HELLO.size, deadline, peer))
+    if magic != MAGIC or version != VERSION:
+        msg = f"{peer} does not speak protocol version {VERSION}: it begins with {magic!r}, version {version}"
+        raise ProtocolError(msg)
+    if their_run != run_id:
+        msg = f"{peer} serves run {their_run:016x}, not {run_id:016x}; is the address of an older run still in use?"
+        raise ProtocolError(msg)
+    own_nonce = secrets.token_bytes(NONCE_BYTES)
+    proof = _proof(secret, b"worker", run_id, nonce, own_nonce)
+    _send_in_time(sock, _PROOF.pack(own_nonce, proof), deadline, peer)
+    accepted, answer = _VERDICT.unpack(_receive_in_time(sock, _VERDICT.size, deadline, peer))
+    if not accepted:
+        msg = f"{peer} refused this process: its secret is not the run's"
+        raise ProtocolError(msg)
+    if not hmac.compare_digest(answer, _proof(secret, b"server", run_id, nonce, own_nonce)):
+        msg = f"{peer} could not prove that it knows the run's secret; not our server"
+        raise ProtocolError(msg)
+
+
+def _proof(secret: bytes, role: bytes, run_id: int, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    message = b"deepspark " + role + struct.pack("<Q", run_id) + server_nonce + client_nonce
+    return hmac.digest(secret, message, "sha256")
+
+
+def _send_in_time(sock: socket.socket, data: bytes, deadline: float, peer: str) -> None:
+    _limit(sock, deadline, peer)
+    try:
+        sock.sendall(data)
+    except OSError as error:
+        msg = f"{peer}: handshake broke: {error.strerror or error}"
+        raise ExchangeUnavailable(msg) from error
+
+
+def _receive_in_time(sock: socket.socket, size: int, deadline: float, peer: str) -> bytes:
+    data = b""
+    while len(data) < size:
+        _limit(sock, deadline, peer)
+        try:
+            part = sock.recv(size - len(data))
+        except OSError as error:
+            msg = f"{peer}: handshake broke: {error.strerror or error}"
+            raise ExchangeUnavailable(msg) from error
+        if not part:
+            msg = f"{peer} closed the connection during the handshake"
+            raise ExchangeUnavailable(msg)
+        data += part
+    return data
+
+
+def _limit(sock: socket.socket, deadline: float, peer: str) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        msg = f"{peer} was too slow: waited for its part of the handshake"
+        raise ExchangeUnavailable(msg)
+    sock.settimeout(left)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel notice a host that vanished without a word, within about a minute."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
