@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+from caffe_import.errors import NetError
 from caffe_import.layer_registry import (
     BlobSpec,
     LayerDefinition,
@@ -126,8 +127,12 @@ def build_net_spec(
         NetError: Unknown layer types or bottoms, wrong counts, shapes that do not fit, sharing that does not fit.
     """
     filtered = filter_layers(net, phase=phase, level=level, stages=stages)
-    kept = {id_ for layer in filtered.layer for id_ in layer.top}
+    kept = {blob for layer in filtered.layer for blob in layer.top}
     absent = {blob: layer.name for layer in net.layer for blob in layer.top if blob not in kept}
+    if len(filtered.layer) == 0:
+        why = "its include/exclude rules leave none" if len(net.layer) else "it holds no `layer` at all"
+        msg = f'net "{net.name}" has no layers in phase {phase}: {why}'
+        raise NetError(msg)
     wired = insert_splits(filtered, absent=absent)
     builder = _NetBuilder(wired, phase, sample_shapes)
     for message in wired.layer:

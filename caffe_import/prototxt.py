@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from caffe_import.errors import PrototxtError, did_you_mean
+from caffe_import.errors import NetError, PrototxtError, did_you_mean
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt_scan import (
     Block,
@@ -30,7 +30,7 @@ from caffe_import.upgrade import upgrade_net, upgrade_solver
 
 _M = TypeVar("_M", bound=Message)
 
-MAX_TEXT_BYTES = 32 * 1024 * 1024
+MAX_TEXT_BYTES = 8 * 1024 * 1024
 """Longest prototxt read as text. The largest published nets are below 1 MiB; the text parser is slow Python."""
 
 MAX_BINARY_BYTES = 2**31 - 1
@@ -38,7 +38,8 @@ MAX_BINARY_BYTES = 2**31 - 1
 
 _EXCERPT_WIDTH = 100
 _ALLOWED_WIDTH = 110
-_INTEGER_RANGES = {
+_WORD_WIDTH = 60
+_VALUE_RULES = {
     FieldDescriptor.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
     FieldDescriptor.TYPE_INT64: "a whole number",
     FieldDescriptor.TYPE_UINT32: "a whole number from 0 to 4294967295",
@@ -56,7 +57,7 @@ def read_net(path: Path) -> caffe_pb2.NetParameter:
         PrototxtError: The file is missing, unreadable, empty, too long, or does not parse.
         NetError: It parses but its legacy form cannot be upgraded.
     """
-    return upgrade_net(_read(Path(path), caffe_pb2.NetParameter(), "net"))
+    return _upgraded_net(_read(Path(path), caffe_pb2.NetParameter(), "net"), str(path))
 
 
 def read_solver(path: Path) -> caffe_pb2.SolverParameter:
@@ -70,12 +71,49 @@ def read_solver(path: Path) -> caffe_pb2.SolverParameter:
 
 def parse_net(text: str, *, path: str = "<text>") -> caffe_pb2.NetParameter:
     """Parse a net's text; ``path`` is what errors call it. Raises as ``read_net``."""
-    return upgrade_net(_parse_text(text, caffe_pb2.NetParameter(), path=path, root="net"))
+    return _upgraded_net(_parse_text(text, caffe_pb2.NetParameter(), path=path, root="net"), path)
 
 
 def parse_solver(text: str, *, path: str = "<text>") -> caffe_pb2.SolverParameter:
     """Parse a solver's text; ``path`` is what errors call it. Raises as ``read_solver``."""
     return upgrade_solver(_parse_text(text, caffe_pb2.SolverParameter(), path=path, root="solver"), path=path)
+
+
+def _upgraded_net(net: caffe_pb2.NetParameter, path: str) -> caffe_pb2.NetParameter:
+    try:
+        return upgrade_net(net)
+    except NetError as error:
+        msg = f"{path}: {error}"
+        raise NetError(msg, layer=error.layer) from error
+
+
+def solver_field_error(
+    finding: str, field_name: str, sources: Sequence[tuple[str, str]], *, path: str, allowed: Sequence[str] = ()
+) -> PrototxtError:
+    """Return the error for a solver's field whose value is refused, with the place where it is written.
+
+    Args:
+        finding: What was found and what is allowed.
+        field_name: The field.
+        sources: (name of the text, text): the one to look in first comes first.
+        path: Names the solver where no source has the field.
+        allowed: For the error's attribute.
+    """
+    for name, text in sources:
+        places = [
+            place
+            for place in scan_prototxt(text).places
+            if place.block.parent is None and place.field_name == field_name and place.role == "value"
+        ]
+        if places:
+            return _Report(name, text).error(places[-1].start, finding, width=len(places[-1].text), listed=allowed)
+    return PrototxtError(f"{path}: {finding}", path=path, allowed=allowed)
+
+
+def read_text(path: Path) -> str:
+    """Return a prototxt's text for showing places in it; empty for a binary one. Raises as ``read_net``."""
+    content = _read_bytes(path, "prototxt")
+    return "" if _looks_binary(content) else _decode(content, path=str(path))
 
 
 def merge_solver(solver: caffe_pb2.SolverParameter, overrides: str) -> caffe_pb2.SolverParameter:
@@ -192,8 +230,7 @@ def _parse_text(text: str, message: _M, *, path: str, root: str) -> _M:
         raise _explain(error, text, _descriptor(message), path=path, root=root) from error
     missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]  # stubs lack it
     if missing:
-        msg = f"{path}: required but not given: {', '.join(missing)}"
-        raise PrototxtError(msg, path=path, allowed=missing)
+        raise _missing_field(missing[0], text, path=path, root=root)
     return message
 
 
@@ -215,16 +252,24 @@ class _Report:
     text: str
 
     def error(
-        self, offset: int, finding: str, *, width: int = 1, allowed: Sequence[str] = (), found: str = ""
+        self,
+        offset: int,
+        finding: str,
+        *,
+        width: int = 1,
+        allowed: Sequence[str] = (),
+        found: str = "",
+        remedy: str = "",
+        listed: Sequence[str] = (),
     ) -> PrototxtError:
+        """Return the error; ``allowed`` is shown, ``listed`` (already in the finding) only kept as an attribute."""
         line, column = line_and_column(self.text, offset)
         parts = [f"{self.path}:{line}:{column}: {finding}", *self._excerpt(line, column, width)]
         if allowed:
             parts.append(f"  allowed: {_shorten(allowed)}")
-        near = did_you_mean(found, allowed) if found else ""
-        if near:
-            parts.append(f"  {near.removeprefix('; ')}")
-        return PrototxtError("\n".join(parts), path=self.path, line=line, column=column, allowed=allowed)
+        near = did_you_mean(found, allowed) if len(found) <= _WORD_WIDTH else ""
+        parts += [f"  {hint}" for hint in (near.removeprefix("; "), remedy) if hint]
+        return PrototxtError("\n".join(parts), path=self.path, line=line, column=column, allowed=[*allowed, *listed])
 
     def _excerpt(self, line: int, column: int, width: int) -> list[str]:
         written = self.text.split("\n", line)[line - 1].rstrip("\r").replace("\t", " ")
@@ -245,33 +290,40 @@ def _shorten(allowed: Sequence[str]) -> str:
     return shown
 
 
+def _word(text: str) -> str:
+    return text if len(text) <= _WORD_WIDTH else f"{text[:_WORD_WIDTH]}..."
+
+
 def _explain(error: text_format.ParseError, text: str, root_type: Descriptor, *, path: str, root: str) -> PrototxtError:
     report = _Report(path, text)
     scan = scan_prototxt(text)
     offset = offset_of(text, error.GetLine() or 1, error.GetColumn() or 1)
+    reason = _plain_reason(error)
+    unclosed = scan.unclosed()
+    if unclosed is not None and reason in ('expected "}"', 'expected ">"'):
+        finding = f'"{unclosed.name}"{_where(unclosed.parent, root)} is never closed: "}}" is missing'
+        return report.error(unclosed.start, finding, width=len(unclosed.name))
     place = scan.at(offset)
     if place is not None:
-        descriptor = _message_of(place.block, root_type)
-        explained = _explain_place(place, descriptor, report, root) if descriptor is not None else None
+        explained = _explain_place(place, root_type, report, root, reason)
         if explained is not None:
             return explained
-        repeated = re.search(r'should not have multiple "(\w+)" fields', str(error))
-        if repeated:
-            finding = f'"{repeated[1]}" {_where(place.block, root, "in")} is given twice; it can be given once'
-            return report.error(offset, finding, width=len(place.text))
-    unclosed = scan.unclosed()
-    if unclosed is not None and offset >= len(text.rstrip()) - 1:
-        finding = f'"{unclosed.name}" {_where(unclosed.parent, root, "in")} is never closed: "}}" is missing'
-        return report.error(unclosed.start, finding.replace("  ", " "), width=len(unclosed.name))
-    return report.error(offset, _plain_reason(error, text, offset), width=len(place.text) if place else 1)
+    mark = re.match(r"\w+|\S", text[offset : offset + _WORD_WIDTH])
+    found = _word(place.text) if place else mark[0] if mark else "the end of the text"
+    finding = f"{reason}, found {found}"
+    if found in ("}", ">") and reason == "expected a field name":
+        finding = f'a "{found}" too many, or one too few before it'
+    return report.error(offset, finding, width=len(place.text) if place else 1)
 
 
-def _plain_reason(error: text_format.ParseError, text: str, offset: int) -> str:
-    """Return protobuf's own words without its position, and what stands at the place."""
-    reason = re.sub(r"^\d+:\d+ : ", "", str(error)).removesuffix(".")
-    reason = re.sub(r"^'.*': ", "", reason, flags=re.DOTALL)
-    found = re.match(r"\w+|\S", text[offset : offset + 40])
-    return f"{reason[:200]}; found {found[0]!r}" if found else f"{reason[:200]}; found the end of the text"
+def _plain_reason(error: text_format.ParseError) -> str:
+    """Return protobuf's own words without its position and its quote of the text, in our way of writing."""
+    reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
+    if reason.startswith("Expected identifier"):
+        return "expected a field name"
+    if "unicodeescape" in reason:
+        return "broken backslash escape in this text"
+    return _word(re.sub(r"^Expected\b", "expected", reason))
 
 
 def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
@@ -283,17 +335,43 @@ def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
     return descriptor
 
 
-def _explain_place(place: Place, descriptor: Descriptor, report: _Report, root: str) -> PrototxtError | None:
+def _explain_place(
+    place: Place, root_type: Descriptor, report: _Report, root: str, reason: str
+) -> PrototxtError | None:
+    descriptor = _message_of(place.block, root_type)
+    if descriptor is None or not place.field_name:
+        return None
     declared = descriptor.fields_by_name.get(place.field_name)
+    width = len(place.text)
     if declared is None:
+        finding = f'unknown field "{_word(place.field_name)}"{_where(place.block, root)}'
         allowed = sorted(descriptor.fields_by_name)
-        finding = f'unknown field "{place.field_name}" {_where(place.block, root, "in")}'
-        return report.error(place.start, finding, width=len(place.text), allowed=allowed, found=place.field_name)
+        remedy = _other_root(place, root) or _missing_brace(place, root_type)
+        return report.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)
+    if "should not have multiple" in reason:
+        finding = f'"{place.field_name}"{_where(place.block, root)} is given twice; it can be given once'
+        return report.error(place.start, finding, width=width)
     if place.role != "value" or _value_fits(declared, place.text):
         return None
     allowed = _allowed_values(declared)
-    finding = f"{_field_path(place, root)} is {place.text}"
-    return report.error(place.start, finding, width=len(place.text), allowed=allowed, found=place.text)
+    finding = f"{_field_path(place, root)} is {_word(place.text)}"
+    return report.error(place.start, finding, width=width, allowed=allowed, found=place.text)
+
+
+def _other_root(place: Place, root: str) -> str:
+    """Return a hint if the text is a solver where a net was expected, or the other way round."""
+    others = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
+    if place.block.parent is not None or place.field_name not in others[root].fields_by_name:
+        return ""
+    other = "solver" if root == "net" else "net"
+    return f"this looks like a {other}'s prototxt; a {root}'s was expected"
+
+
+def _missing_brace(place: Place, root_type: Descriptor) -> str:
+    """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
+    if place.block.parent is None or place.field_name not in ("layer", "layers"):
+        return ""
+    return 'a "}" is missing before it' if place.field_name in root_type.fields_by_name else ""
 
 
 def _value_fits(declared: FieldDescriptor, text: str) -> bool:
@@ -309,24 +387,37 @@ def _value_fits(declared: FieldDescriptor, text: str) -> bool:
 def _allowed_values(declared: FieldDescriptor) -> list[str]:
     if declared.enum_type is not None:
         return [value.name for value in declared.enum_type.values]
-    return [_INTEGER_RANGES.get(declared.type, "another value")]
+    return [_VALUE_RULES[declared.type]]
 
 
 def _layer_name(layer: Block) -> str:
     return f'layer "{layer.label}"' if layer.label else f"{layer.name} number {layer.position}"
 
 
-def _where(block: Block | None, root: str, word: str) -> str:
-    """Return ``in convolution_param of layer "conv2"``, ``in layer "conv2"`` or ``in the net``."""
+def _where(block: Block | None, root: str) -> str:
+    """Return `` in convolution_param of layer "conv2"``, `` in layer "conv2"`` or `` in the net``."""
     if block is None or block.parent is None:
-        return f"{word} the {root}"
+        return f" in the {root}"
     layer, path = layer_of(block)
     if layer is None:
-        return f"{word} {'.'.join(path)} of the {root}"
-    return f"{word} {'.'.join(path)} of {_layer_name(layer)}" if path else f"{word} {_layer_name(layer)}"
+        return f" in {'.'.join(path)} of the {root}"
+    return f" in {'.'.join(path)} of {_layer_name(layer)}" if path else f" in {_layer_name(layer)}"
 
 
 def _field_path(place: Place, root: str) -> str:
     layer, path = layer_of(place.block)
     owner = _layer_name(layer) if layer is not None else f"the {root}"
     return f"{'.'.join((*path, place.field_name))} of {owner}"
+
+
+def _missing_field(missing: str, text: str, *, path: str, root: str) -> PrototxtError:
+    """Word a required field that is not given; ``missing`` is protobuf's path: ``layer[0].clip_param.max``."""
+    *outer, name = missing.split(".")
+    wanted = [(step.partition("[")[0], int(step.partition("[")[2].rstrip("]") or 0) + 1) for step in outer]
+    block = next(
+        (b for b in scan_prototxt(text).blocks if [(step.name, step.position) for step in b.path()] == wanted), None
+    )
+    if block is None:
+        return PrototxtError(f"{path}: {missing} is required but not given", path=path, allowed=[name])
+    finding = f'"{name}"{_where(block, root)} is required but not given'
+    return _Report(path, text).error(block.start, finding, width=len(block.name), listed=[name])

@@ -94,10 +94,6 @@ class Scan:
                 return place
         return None
 
-    def block_at(self, offset: int) -> Block:
-        """Return the innermost block around ``offset``."""
-        return max((b for b in self.blocks if b.start <= offset <= b.stop), key=lambda b: len(b.path()))
-
     def unclosed(self) -> Block | None:
         """Return the innermost block that is never closed, None if all are."""
         return next((b for b in reversed(self.blocks) if not b.closed and b.parent is not None), None)
@@ -132,7 +128,9 @@ def layer_of(block: Block) -> tuple[Block | None, tuple[str, ...]]:
     path = block.path()
     for index, candidate in enumerate(path):
         if candidate.name in _LAYER_FIELDS:
-            return candidate, tuple(b.name for b in path[index + 1 :])
+            inner = [b.name for b in path[index + 1 :]]
+            is_v0 = candidate.name == "layers" and inner[:1] == ["layer"]
+            return candidate, tuple(inner[1:] if is_v0 else inner)
     return None, block.field_path()
 
 
@@ -173,10 +171,10 @@ class _Scanner:
 
     def _label(self, label: str) -> None:
         block = self._block
-        block.label = label
+        block.label = block.label or label
         # V0 files write the layer's name one level down: layers { layer { name: "x" } }
         if block.name == "layer" and block.parent is not None and block.parent.name == "layers":
-            block.parent.label = label
+            block.parent.label = block.label
 
     def _mark(self, token: str, start: int) -> None:
         if token == ":":

@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 
 from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import merge_solver, read_net, read_solver
+from caffe_import.prototxt import merge_solver, read_net, read_solver, read_text, solver_field_error
 from caffe_import.upgrade import upgrade_net
 
 SnapshotFormat = Literal["BINARYPROTO", "HDF5"]
@@ -121,7 +121,9 @@ def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
     if overrides.strip():
         message = merge_solver(message, overrides)
     message = _with_snapshot_prefix(message, path)
-    spec = solver_spec(message, path=str(path))
+    spec = solver_spec(
+        message, path=str(path), sources=[("<solver overrides>", overrides), (str(path), read_text(path))]
+    )
     finder = _NetFinder(message, path)
     train_net, net_path = finder.train_net()
     test_nets = finder.test_nets(train_net if message.HasField("net") else None)
@@ -163,13 +165,20 @@ def _state(
     return state
 
 
-def solver_spec(message: caffe_pb2.SolverParameter, *, path: str = "<solver>") -> SolverSpec:
-    """Return the checked spec of an upgraded message; ``path`` is what errors call it.
+def solver_spec(
+    message: caffe_pb2.SolverParameter, *, path: str = "<solver>", sources: Sequence[tuple[str, str]] = ()
+) -> SolverSpec:
+    """Return the checked spec of an upgraded message.
+
+    Args:
+        message: The solver.
+        path: What errors call it.
+        sources: (name, text) of what it was read from, the last word first; errors then show the line.
 
     Raises:
         PrototxtError: A field is missing, out of range, or does not go with the solver's type or policy.
     """
-    check = _Checker(message, path)
+    check = _Checker(message, path, sources)
     check.choice("type", SOLVER_TYPES)
     check.required("base_lr", "max_iter", "lr_policy")
     check.choice("lr_policy", tuple(POLICY_FIELDS))
@@ -230,26 +239,27 @@ _CLAIMS: Final[Mapping[str, _Claim]] = {
 
 
 class _Checker:
-    def __init__(self, message: caffe_pb2.SolverParameter, path: str) -> None:
+    def __init__(self, message: caffe_pb2.SolverParameter, path: str, sources: Sequence[tuple[str, str]]) -> None:
         self._message = message
         self._path = path
+        self._sources = sources
 
-    def refuse(self, finding: str, allowed: Sequence[str] = ()) -> PrototxtError:
-        return PrototxtError(f"{self._path}: {finding}", path=self._path, allowed=allowed)
+    def refuse(self, finding: str, name: str, allowed: Sequence[str] = ()) -> PrototxtError:
+        return solver_field_error(finding, name, self._sources, path=self._path, allowed=allowed)
 
     def choice(self, name: str, allowed: Sequence[str]) -> None:
         found = getattr(self._message, name)
         if found not in allowed:
             finding = f'{name} is "{found}"; allowed: {", ".join(allowed)}{did_you_mean(found, allowed)}'
-            raise self.refuse(finding, allowed)
+            raise self.refuse(finding, name, allowed)
 
-    def required(self, *names: str, because: str = "") -> None:
+    def required(self, *names: str, because: str = "", blamed: str = "") -> None:
         for name in names:
             is_repeated = caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name[name].is_repeated
             is_given = len(getattr(self._message, name)) > 0 if is_repeated else self._message.HasField(name)
             if not is_given:
                 finding = f"{name} is not given{because}"
-                raise self.refuse(finding)
+                raise self.refuse(finding, blamed or name)
 
     def claim(self, name: str, claim: _Claim, because: str = "") -> None:
         holds, allowed = claim
@@ -257,20 +267,20 @@ class _Checker:
         for item in [value] if isinstance(value, int | float) else value:
             if not holds(item):
                 finding = f"{name}={item:g}; allowed: {allowed}{because}"
-                raise self.refuse(finding, [allowed])
+                raise self.refuse(finding, name, [allowed])
 
     def numbers(self) -> None:
         for descriptor, value in self._message.ListFields():
             if isinstance(value, float) and not isfinite(value):
                 finding = f"{descriptor.name}={value}; allowed: a finite number"
-                raise self.refuse(finding)
+                raise self.refuse(finding, descriptor.name)
         for name, claim in _CLAIMS.items():
             self.claim(name, claim)
 
     def policy(self) -> None:
         policy = self._message.lr_policy
         because = f'; lr_policy "{policy}" needs it'
-        self.required(*POLICY_FIELDS[policy], because=because)
+        self.required(*POLICY_FIELDS[policy], because=because, blamed="lr_policy")
         if "stepsize" in POLICY_FIELDS[policy]:
             self.claim("stepsize", _AT_LEAST_ONE, because)
         if "gamma" in POLICY_FIELDS[policy]:
@@ -283,7 +293,7 @@ class _Checker:
         message = self._message
         if message.type in ("AdaGrad", "RMSProp") and message.momentum != 0:
             finding = f"momentum={message.momentum:g}; {message.type} knows none, allowed: 0"
-            raise self.refuse(finding)
+            raise self.refuse(finding, "momentum")
         if message.type == "RMSProp":
             self.claim("rms_decay", _FRACTION)
         if message.type == "Adam":
