@@ -327,8 +327,8 @@ def export(config: ExportConfig) -> None:
     from deepspark_ops.export.bundle import write_bundle
 
     with StageDisplay("export") as display:
-        manifest = write_bundle(config, on_step=lambda text: display.line(logging.INFO, text))
-    _say(manifest)
+        bundle = write_bundle(config, on_step=lambda text: display.line(logging.INFO, text))
+    _say(bundle.summary())
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def load_params(net: NetSpec, weights: Path) -> Vector:
     """
     blobs = read_caffemodel(weights)
     vector = np.zeros(net.params.n_params, np.float32)
-    missing = sorted({layer for layer, _ in net.params.uses if not blobs.get(layer)})
+    missing = sorted({entry.layer for entry in net.params.entries if not blobs.get(entry.layer)})
     if missing:
         held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"
         msg = (

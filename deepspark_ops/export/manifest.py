@@ -111,7 +111,7 @@ class BundleManifest(_Frozen):
         format_version: Version of this form.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
-        input: What the model takes.
+        inputs: What the model takes, one entry per argument.
         output: What it returns.
         origin: What it came from.
         check: How it was checked.
@@ -121,7 +121,7 @@ class BundleManifest(_Frozen):
     format_version: Literal[1]
     created: str
     net: str
-    input: InputContract
+    inputs: tuple[InputContract, ...]
     output: OutputContract
     origin: Origin
     check: Check

@@ -1,0 +1,25 @@
+"""Stage export as a process: ``python -m deepspark_ops.export CONFIG.json``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from deepspark_ops.config import ExportConfig, parse_config
+from deepspark_ops.export.bundle import write_bundle
+from deepspark_ops.spark_submit import read_config_file, stage_main
+
+_log = logging.getLogger(__name__)
+
+
+def main(config_path: Path) -> None:
+    """Export and log the steps and the result."""
+    config = parse_config(ExportConfig, json.loads(read_config_file(config_path)))
+    bundle = write_bundle(config, on_step=_log.info)
+    _log.info("%s", bundle.summary())
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

@@ -1,0 +1,110 @@
+"""What an exported model takes: the samples as they are stored, in the order that everybody else uses.
+
+Caffe's images are (N, C, H, W) with blue first; the world outside has (N, H, W, C) with red first. The exported model
+takes the latter and turns it around itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.layer_registry import Shape
+from caffe_import.transform import TransformOptions
+from deepspark_ops.evaluate.samples import Samples
+from deepspark_ops.export.manifest import InputContract
+
+_CHANNELS = {1: "gray", 3: "RGB"}
+
+
+@dataclass(frozen=True)
+class ServedInput:
+    """One input of the exported model.
+
+    Attributes:
+        blob: The net's blob that it becomes.
+        name: The argument's name: ``images``, or the blob's where the input is no image or one of several.
+        shape: Of the argument, without the batch axis; -1 where any size goes (pixels around the crop).
+        dtype: As stored.
+        is_image: (N, H, W, C), red first; else Caffe's own order.
+        transform: What the net does to it; None for nothing.
+    """
+
+    blob: str
+    name: str
+    shape: Shape
+    dtype: Literal["uint8", "float32"]
+    is_image: bool
+    transform: TransformOptions | None
+
+    def from_stored(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return stored samples (N, C, H, W), BGR, as this input wants them; a fresh array."""
+        values = stored.astype(self.dtype)
+        if not self.is_image:
+            return values
+        if values.shape[1] == 3:
+            values = values[:, ::-1]
+        return np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+
+    def contract(self) -> InputContract:
+        """Return what the manifest says about it."""
+        channels = _CHANNELS.get(self.shape[-1], f"{self.shape[-1]} as in the training data") if self.is_image else ""
+        return InputContract(
+            name=self.name,
+            shape=(-1, *self.shape),
+            axes="N, H, W, C"
+            if self.is_image
+            else ", ".join(["N", *(f"axis {k + 1}" for k in range(len(self.shape)))]),
+            dtype=self.dtype,
+            channels=channels,
+            preprocessing=tuple(self._steps()),
+        )
+
+    def _steps(self) -> list[str]:
+        steps = ["channels to BGR"] if self.is_image and self.shape[-1] == 3 else []
+        options = self.transform
+        if options is None:
+            return steps
+        if options.crop_size:
+            steps.append(f"cut out the central {options.crop_size} x {options.crop_size} pixels")
+        if options.mean is not None:
+            steps.append("subtract the mean image (mean.binaryproto)")
+        elif options.mean_values:
+            steps.append(f"subtract {', '.join(f'{value:g}' for value in options.mean_values)} per channel (BGR)")
+        if options.scale != 1.0:
+            steps.append(f"multiply by {options.scale:.9g}")
+        return steps
+
+
+def find_served_inputs(samples: Samples, blobs: list[str]) -> tuple[ServedInput, ...]:
+    """Return the inputs for the data blobs that the deploy net reads, in their order."""
+    first = samples.read(0, 1)
+    found: list[ServedInput] = []
+    for layer in samples.layers:
+        for position, top in enumerate(layer.tops):
+            if top not in blobs:
+                continue
+            stored = first.stored[top]
+            transform = layer.transform if layer.columns[position] == 0 else None
+            is_image = stored.ndim == 4 and (transform is not None or stored.shape[1] in _CHANNELS)
+            found.append(
+                ServedInput(
+                    blob=top,
+                    name="images" if is_image and len(blobs) == 1 else top,
+                    shape=_shape(stored.shape[1:], transform) if is_image else stored.shape[1:],
+                    dtype="uint8" if stored.dtype == np.uint8 else "float32",
+                    is_image=is_image,
+                    transform=transform,
+                )
+            )
+    return tuple(sorted(found, key=lambda served: blobs.index(served.blob)))
+
+
+def _shape(stored: Shape, transform: TransformOptions | None) -> Shape:
+    """Return (H, W, C); where only the centre is used and no mean image fixes the size, any size goes."""
+    channels, height, width = stored
+    is_free = transform is not None and transform.crop_size > 0 and transform.mean is None
+    return (-1, -1, channels) if is_free else (height, width, channels)

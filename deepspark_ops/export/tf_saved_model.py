@@ -1,0 +1,149 @@
+"""The SavedModel: raw samples in, class probabilities out, preprocessing inside. The one file here with TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from caffe_import.net_spec import NetSpec
+from caffe_import.param_layout import Vector
+from caffe_import.tf_graph.builder import build_forward, initial_layer_state
+from deepspark_ops.export.any_batch import net_of_any_batch
+from deepspark_ops.export.served_input import ServedInput
+
+SIGNATURE = "serving_default"
+SCORES = "scores"
+CLASSES = "classes"
+BuildNet = Callable[[int], NetSpec]
+Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
+
+_NO_SEED = (0, 0)
+
+
+class _Model(tf.Module):  # type: ignore[misc]
+    """Holds the parameters as one variable, so that they lie beside the graph and not inside it (2 GiB bound)."""
+
+    def __init__(self, build: BuildNet, params: Vector, inputs: Sequence[ServedInput], probability: str) -> None:
+        super().__init__()
+        self.params = tf.Variable(params, trainable=False, name="params")
+        self._build = build
+        self._inputs = tuple(inputs)
+        self._probability = probability
+        signature = [
+            tf.TensorSpec(
+                [None, *(None if extent < 0 else extent for extent in served.shape)], served.dtype, served.name
+            )
+            for served in inputs
+        ]
+        self.serve = tf.function(self._serve, input_signature=signature, autograph=False)
+
+    def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+        feeds = {
+            served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
+        }
+        scores = self._scores(feeds)
+        return {SCORES: scores, CLASSES: tf.argmax(scores, axis=1)}
+
+    def _scores(self, feeds: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Return probabilities (N, n_classes): in one go where the net takes any batch, else sample by sample."""
+        net = net_of_any_batch(self._build)
+        if net is not None and _traces(net, feeds, self.params, self._probability):
+            return _run(net, feeds, self.params, self._probability)
+        single = self._build(1)
+        spec = tf.TensorSpec(single.blob_shapes[self._probability][1:2], tf.float32)
+
+        def one(sample: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            batch = {blob: values[tf.newaxis] for blob, values in sample.items()}
+            return _run(single, batch, self.params, self._probability)[0]
+
+        return tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
+
+
+def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probability: str) -> tf.Tensor:
+    state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
+    result = build_forward(net)(tf.convert_to_tensor(params), state, tf.constant(_NO_SEED, tf.int32), feeds)
+    scores = result.blobs[probability].caffe
+    return tf.reshape(scores, (-1, net.blob_shapes[probability][1]))
+
+
+def _traces(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probability: str) -> bool:
+    """Try the net in a graph that is thrown away: a layer may compute with a batch size that is not known yet."""
+    with tf.Graph().as_default():
+        placeholders = {blob: tf.compat.v1.placeholder(feed.dtype, feed.shape) for blob, feed in feeds.items()}
+        try:
+            _run(net, placeholders, tf.compat.v1.placeholder(tf.float32, params.shape), probability)
+        except (ValueError, TypeError):
+            return False
+    return True
+
+
+def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
+    """Return samples as the net takes them: float32, Caffe's axis order, (centre of x - mean) * scale.
+
+    The tensor form of ``caffe_import.transform.transform_batch`` in phase TEST.
+
+    Args:
+        values: (N, H, W, C) red first for an image, else Caffe's order; dtype as ``served`` says.
+        served: What to do.
+    """
+    values = tf.cast(values, tf.float32)
+    if not served.is_image:
+        return values
+    if served.shape[-1] == 3:
+        values = values[..., ::-1]
+    options = served.transform
+    if options is not None:
+        mean = None if options.mean is None else tf.constant(options.mean.transpose(1, 2, 0))
+        if options.crop_size:
+            values = _centre(values, options.crop_size, tf.shape(values)[1:3])
+            mean = None if mean is None else _centre(mean[tf.newaxis], options.crop_size, tf.shape(mean)[:2])[0]
+        if mean is not None:
+            values -= mean
+        elif options.mean_values:
+            values -= tf.constant(np.asarray(options.mean_values, np.float32))
+        values *= tf.constant(options.scale, tf.float32)
+    return tf.transpose(values, (0, 3, 1, 2))
+
+
+def _centre(images: tf.Tensor, size: int, extent: tf.Tensor) -> tf.Tensor:
+    """Cut the central square out of (N, H, W, C); offsets are rounded down, as Caffe's."""
+    row, column = (extent[0] - size) // 2, (extent[1] - size) // 2
+    cut = images[:, row : row + size, column : column + size, :]
+    return tf.ensure_shape(cut, (images.shape[0], size, size, images.shape[3]))
+
+
+def write_saved_model(
+    folder: Path, build: BuildNet, params: Vector, inputs: Sequence[ServedInput], probability: str
+) -> None:
+    """Write a SavedModel with the signature ``serving_default``.
+
+    Args:
+        folder: Made here.
+        build: Returns the deploy net for a batch size.
+        params: Its parameter vector, shape (n_params,).
+        inputs: What it takes.
+        probability: Blob of the class probabilities.
+
+    Raises:
+        NetError: A layer type that cannot be computed.
+    """
+    model = _Model(build, params, inputs, probability)
+    tf.saved_model.save(model, str(folder), signatures={SIGNATURE: model.serve})
+
+
+def load_saved_model(folder: Path) -> Serve:
+    """Return the function that a SavedModel serves: argument name -> array in, output name -> array out."""
+    model = tf.saved_model.load(str(folder))
+    signature = model.signatures[SIGNATURE]
+
+    def serve(arguments: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        tensors = {name: tf.constant(value) for name, value in arguments.items()}
+        # The model owns the variable that the signature reads: keep it as long as the function.
+        return {name: value.numpy() for name, value in (model, signature)[1](**tensors).items()}
+
+    return serve

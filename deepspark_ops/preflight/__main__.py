@@ -1,0 +1,34 @@
+"""Stage check as a process: ``python -m deepspark_ops.preflight CONFIG.json``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from deepspark_ops.config import CheckConfig, parse_config
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.preflight.table import report_lines
+from deepspark_ops.spark_submit import read_config_file, stage_main
+
+_log = logging.getLogger(__name__)
+
+
+def main(config_path: Path) -> None:
+    """Inspect the solver and log the report.
+
+    Raises:
+        ConfigError: The report has errors; one per line.
+        CaffeImportError: The solver or a net's file cannot be read.
+    """
+    report = inspect_solver(parse_config(CheckConfig, json.loads(read_config_file(config_path))))
+    for line in report_lines(report):
+        _log.info("%s", line)
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

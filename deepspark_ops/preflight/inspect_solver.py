@@ -1,0 +1,318 @@
+"""Reads a solver, its nets and what they read, without TensorFlow, and reports what it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import tempfile
+from collections.abc import Sequence
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+from typing import Final, Literal
+
+from caffe_import.caffemodel import read_caffemodel
+from caffe_import.errors import CaffeImportError, DataSourceError, NetError
+from caffe_import.layer_registry import Phase, find_layer_type
+from caffe_import.lr_policies import learning_rate
+from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
+from caffe_import.phases import filter_layers
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
+from caffe_import.wiring import insert_splits
+from deepspark_ops.config import CheckConfig
+from deepspark_ops.errors import DataError, DeepSparkError
+from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.preflight.report import (
+    DataReport,
+    LayerReport,
+    NetReport,
+    PreflightReport,
+    Problem,
+    RatePoint,
+    WorkReport,
+)
+from deepspark_ops.train.batches import FedLayer
+from deepspark_ops.train.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.sources import SourceResolver
+
+REPORT_VERSION: Final = 1
+RUNTIME_BYTES = 450 * 2**20
+"""A worker process with TensorFlow loaded and next to no net."""
+BATCH_RING_BYTES = 64 * 2**20
+HISTORY_VECTORS = {"AdaDelta": 2, "Adam": 2}
+"""Vectors of solver history where it is more than one."""
+MAX_RATE_POINTS = 12
+
+
+def inspect_solver(config: CheckConfig) -> PreflightReport:
+    """Return the report on a solver, its nets, their data and the weights to start from.
+
+    Raises:
+        CaffeImportError: The solver or a net's file cannot be read. Whatever is found after that is a problem in
+            the report.
+    """
+    solver = load_solver(config.solver, config.overrides)
+    with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
+        inspection = _Inspection(config, solver, Path(scratch))
+        inspection.run()
+    problems = sorted(inspection.problems, key=lambda problem: problem.severity != "error")
+    return PreflightReport(
+        format_version=REPORT_VERSION,
+        solver=str(config.solver),
+        nets=tuple(inspection.nets),
+        work=inspection.work,
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+class _Inspection:
+    """Collects the nets and problems of one solver. Used once."""
+
+    def __init__(self, config: CheckConfig, solver: LoadedSolver, scratch: Path) -> None:
+        self._config = config
+        self._solver = solver
+        self._sources = SourceResolver(config.dataset, config.solver, scratch)
+        self._binding = DataBinding(config.dataset, Path.cwd())
+        self.problems: list[Problem] = []
+        self.nets: list[NetReport] = []
+        self.work: WorkReport | None = None
+
+    def run(self) -> None:
+        try:
+            self._inspect_nets()
+        finally:
+            self._binding.close()
+
+    def _inspect_nets(self) -> None:
+        solver = self._solver
+        train = self._inspect_net("train", "TRAIN", solver.train_net, solver.train_state)
+        if train is not None:
+            report = self.nets[-1]
+            self._check_training(train)
+            self.work = _work(solver.spec, report, train, self._config.n_workers)
+            self._check_memory(self.work)
+        for index, (net, state) in enumerate(zip(solver.test_nets, solver.test_states, strict=True)):
+            title = "test" if len(solver.test_nets) == 1 else f"test {index}"
+            if self._inspect_net(title, "TEST", net, state) is not None:
+                self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
+
+    def _note(self, severity: Literal["error", "warning"], finding: str) -> None:
+        self.problems.append(Problem(severity=severity, finding=finding))
+
+    def _inspect_net(
+        self, title: str, phase: Phase, unfiltered: caffe_pb2.NetParameter, state: caffe_pb2.NetState
+    ) -> NetSpec | None:
+        """Report one net and return it; None, with the problem noted, if it cannot be built."""
+        try:
+            layers = filter_layers(unfiltered, phase=phase, level=state.level, stages=tuple(state.stage))
+            for message in layers.layer:
+                find_layer_type(message.type, layer=message.name)
+            insert_splits(layers)
+            if self._config.ingests_first and any(_is_fed(message) for message in layers.layer):
+                self._note("warning", f"{title} net: shapes are not checked, its data are ingested later")
+                return None
+            net, fed = self._build(layers, phase)
+        except (CaffeImportError, DeepSparkError) as error:
+            self._note("error", f"{title} net: {error}{self._remedy(error)}")
+            return None
+        self.nets.append(_net_report(title, net, fed))
+        for note in net.notes:
+            self._note("warning", f"{title} net: {note}")
+        for layer in net.layers:
+            if not _has_emitter(layer):
+                self._note(
+                    "error", f'{title} net: layer "{layer.name}": type {layer.type} can be read but not computed'
+                )
+        self._check_labels(net, fed)
+        return net
+
+    def _remedy(self, error: Exception) -> str:
+        if self._config.dataset is None and isinstance(error, DataError | DataSourceError):
+            return '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
+        return ""
+
+    def _build(self, layers: caffe_pb2.NetParameter, phase: Phase) -> tuple[NetSpec, Sequence[FedLayer]]:
+        resolved = self._sources.resolve(layers)
+        self._sources.write_lists()
+        net = build_net_spec(resolved, phase=phase, sample_shapes=partial(self._binding.sample_shapes, phase))
+        return net, self._binding.fed_layers(net)
+
+    def _check_labels(self, net: NetSpec, fed: Sequence[FedLayer]) -> None:
+        """Compare the dataset's classes with the length of the net's score vector."""
+        manifest = fed[0].samples.dataset.manifest if fed else None
+        if manifest is None or not any(layer.type in ("SoftmaxWithLoss", "Accuracy") for layer in net.layers):
+            return
+        try:
+            scores = find_score_blob(net)
+        except NetError:
+            return  # scores per pixel, or labels that the net computes: nothing to compare
+        if manifest.n_classes > scores.n_classes:
+            self._note(
+                "error",
+                f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.name!r}, the dataset has labels "
+                f"0 to {manifest.n_classes - 1}; set num_output of the last layer to {manifest.n_classes}",
+            )
+
+    def _check_training(self, net: NetSpec) -> None:
+        if not any(weight for layer in net.layers for weight in layer.loss_weights):
+            self._note("error", "train net: no layer has a loss, so there is nothing to train; add a loss layer")
+        if not net.params.n_params:
+            self._note("error", "train net: no layer has parameters, so there is nothing to train")
+        spec = self._solver.spec
+        if spec.max_iter < 1:
+            self._note("error", f"solver: max_iter={spec.max_iter}: must be at least 1")
+        if not spec.snapshot and not spec.snapshot_after_train:
+            self._note("error", "solver: snapshot is 0 and snapshot_after_train false, so no weights would be kept")
+        if self._config.weights is not None:
+            self._check_weights(net, self._config.weights)
+
+    def _check_weights(self, net: NetSpec, path: Path) -> None:
+        """Say which layers a weights file fills; none at all is an error."""
+        try:
+            blobs = read_caffemodel(path)
+        except CaffeImportError as error:
+            self._note("error", str(error))
+            return
+        owners = dict.fromkeys(entry.layer for entry in net.params.entries)
+        fresh = [layer for layer in owners if not blobs.get(layer)]
+        if len(fresh) == len(owners):
+            held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"
+            self._note("error", f"{path}: no layer of net {net.name!r} is in it; layers in the file: {held}")
+        elif fresh:
+            names = ", ".join(f'"{name}"' for name in fresh)
+            self._note("warning", f"{path} has no weights for {names}: these layers start fresh")
+
+    def _check_test_iter(self, report: NetReport, test_iter: int) -> None:
+        if not report.data or report.batch_size is None:
+            return
+        scored, there = test_iter * report.batch_size, report.data[0].n_samples
+        if scored != there:
+            how = "the rest is scored by later tests" if scored < there else "some are scored twice"
+            self._note(
+                "warning",
+                f"{report.title} net: test_iter {test_iter} x batch_size {report.batch_size} = {scored:,} samples of "
+                f"{there:,}; {how}",
+            )
+
+    def _check_memory(self, work: WorkReport) -> None:
+        needed = work.worker_bytes * work.n_workers + work.center_bytes
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > there:
+            self._note(
+                "warning",
+                f"{work.n_workers} workers need about {needed / 2**30:.1f} GiB, this machine has {there / 2**30:.1f}; "
+                "take fewer workers, a smaller batch_size, or more machines",
+            )
+
+
+def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
+    return layer.type in READS_FILES or layer.type in FED_BY_COLUMN
+
+
+def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer]) -> NetReport:
+    owned: dict[str, int] = {}
+    for entry in net.params.entries:
+        owned[entry.layer] = owned.get(entry.layer, 0) + entry.size
+    layers = tuple(_layer_report(layer, owned.get(layer.name, 0)) for layer in net.layers if layer.type != "Split")
+    first = next(iter(net.inputs.values()), None)
+    return NetReport(
+        title=title,
+        phase=net.phase,
+        name=net.name,
+        batch_size=first[0] if first else None,
+        layers=layers,
+        data=tuple(
+            DataReport(
+                layer=layer.name,
+                source=str(Path(layer.samples.dataset.shards[0].name).parent)
+                if layer.samples.dataset.manifest
+                else layer.samples.dataset.shards[0].name,
+                n_samples=layer.samples.n_samples,
+                sample_shapes=layer.samples.dataset.sample_shapes,
+            )
+            for layer in fed
+        ),
+        n_params=net.params.n_params,
+        flops=sum(layer.flops for layer in layers),
+        activation_bytes=sum(layer.activation_bytes for layer in layers),
+    )
+
+
+def _layer_report(layer: LayerSpec, n_params: int) -> LayerReport:
+    definition = layer.definition
+    new_blobs = [
+        shape for top, shape in zip(layer.tops, definition.top_shapes, strict=True) if top not in layer.bottoms
+    ]
+    return LayerReport(
+        name=layer.name,
+        type=layer.type,
+        bottoms=tuple(layer.message.bottom),
+        tops=tuple(layer.tops),
+        top_shapes=definition.top_shapes,
+        n_params=n_params,
+        flops=definition.flops,
+        activation_bytes=4 * sum(prod(shape) for shape in new_blobs),
+        notes=definition.notes,
+    )
+
+
+def _work(spec: SolverSpec, train: NetReport, net: NetSpec, n_workers: int) -> WorkReport:
+    batch_size = train.batch_size or 1
+    n_samples = spec.max_iter * batch_size * spec.iter_size
+    there = train.data[0].n_samples if train.data else None
+    return WorkReport(
+        solver_type=spec.type,
+        max_iter=spec.max_iter,
+        iter_size=spec.iter_size,
+        batch_size=batch_size,
+        n_workers=n_workers,
+        effective_batch=batch_size * spec.iter_size * n_workers,
+        n_samples=n_samples,
+        epochs=n_samples / there if there else None,
+        learning_rates=tuple(
+            RatePoint(clock=clock, learning_rate=learning_rate(spec, clock)) for clock in _rate_clocks(spec)
+        ),
+        worker_bytes=worker_bytes(net.params.n_params, train.activation_bytes, HISTORY_VECTORS.get(spec.type, 1)),
+        center_bytes=4 * net.params.n_params,
+    )
+
+
+def worker_bytes(n_params: int, activation_bytes: int, history_vectors: int) -> int:
+    """Estimate the peak memory of one worker.
+
+    While a step runs, parameters and history exist before and after it, with one gradient between; an exchange makes
+    one fresh vector. Activations are kept for the backward pass, and their gradients are about as large.
+    """
+    vectors = 2 * (1 + history_vectors) + 2
+    return RUNTIME_BYTES + BATCH_RING_BYTES + vectors * 4 * n_params + 2 * activation_bytes
+
+
+def _rate_clocks(spec: SolverSpec) -> list[int]:
+    """Return the clocks to show: the start, every change of a stepwise policy or each quarter, the last minibatch."""
+    last = max(0, spec.max_iter - 1)
+    if spec.lr_policy == "multistep":
+        inner = list(spec.stepvalue)
+    elif spec.lr_policy == "step" and spec.stepsize > 0:
+        inner = list(range(spec.stepsize, last + 1, spec.stepsize))
+    elif spec.lr_policy == "fixed":
+        inner = []
+    else:
+        inner = [spec.max_iter * quarter // 4 for quarter in (1, 2, 3)]
+    clocks = sorted({0, last, *(clock for clock in inner if clock <= last)})
+    return clocks if len(clocks) <= MAX_RATE_POINTS else [*clocks[: MAX_RATE_POINTS - 1], last]
+
+
+@cache
+def _emitter_modules() -> frozenset[str]:
+    """Return the names of the modules in ``caffe_import.tf_graph`` without importing any: they need TensorFlow."""
+    found = importlib.util.find_spec("caffe_import.tf_graph")
+    places = found.submodule_search_locations if found else None
+    return frozenset(module.name for module in pkgutil.iter_modules(places))
+
+
+def _has_emitter(layer: LayerSpec) -> bool:
+    """Whether a module computes the layer: layers/<type>.py and tf_graph/<type>.py carry the same name."""
+    module = find_layer_type(layer.type, layer=layer.name).define.__module__
+    return layer.definition.is_data or module.rsplit(".", 1)[-1] in _emitter_modules()

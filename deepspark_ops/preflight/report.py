@@ -1,0 +1,151 @@
+"""The report of stage check: plain values, so that it can be printed, compared and written as JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Problem(_Frozen):
+    """Something that is wrong or may surprise.
+
+    Attributes:
+        severity: ``error``: training cannot work; ``warning``: it can, but look at it.
+        finding: Where and what; the whole message.
+    """
+
+    severity: Literal["error", "warning"]
+    finding: str
+
+
+class LayerReport(_Frozen):
+    """One layer of a net.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        bottoms: Blobs read.
+        tops: Blobs written.
+        top_shapes: Their shapes in Caffe's order, batch axis included.
+        n_params: Parameters it owns; shared ones count at their owner.
+        flops: Floating-point operations of one forward pass over the batch (a multiply-add is two).
+        activation_bytes: Bytes of its tops; 0 where it works in place.
+        notes: Traps of this layer.
+    """
+
+    name: str
+    type: str
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    top_shapes: tuple[tuple[int, ...], ...]
+    n_params: int
+    flops: int
+    activation_bytes: int
+    notes: tuple[str, ...]
+
+
+class DataReport(_Frozen):
+    """What a data layer reads.
+
+    Attributes:
+        layer: The layer's name.
+        source: Its source, or the dataset's folder.
+        n_samples: Samples there.
+        sample_shapes: Shape of one sample per top, as stored.
+    """
+
+    layer: str
+    source: str
+    n_samples: int
+    sample_shapes: tuple[tuple[int, ...], ...]
+
+
+class NetReport(_Frozen):
+    """One net of the solver.
+
+    Attributes:
+        title: ``train``, ``test`` or ``test 1``.
+        phase: TRAIN or TEST.
+        name: The net's own name.
+        batch_size: Samples of one pass; None if the net has no data layer.
+        layers: In order of execution, without the automatic Split layers.
+        data: What its data layers read.
+        n_params: Length of the parameter vector.
+        flops: Of one forward pass over the batch.
+        activation_bytes: Bytes of all blobs of one pass.
+    """
+
+    title: str
+    phase: Literal["TRAIN", "TEST"]
+    name: str
+    batch_size: int | None
+    layers: tuple[LayerReport, ...]
+    data: tuple[DataReport, ...]
+    n_params: int
+    flops: int
+    activation_bytes: int
+
+
+class RatePoint(_Frozen):
+    """The learning rate at one minibatch of the clock, without rate_scale."""
+
+    clock: int
+    learning_rate: float
+
+
+class WorkReport(_Frozen):
+    """What the training amounts to.
+
+    Attributes:
+        solver_type: SGD, Adam, ...
+        max_iter: Minibatches of the clock, over all workers.
+        iter_size: Passes of one minibatch.
+        batch_size: Samples of one pass.
+        n_workers: Workers.
+        effective_batch: batch_size x iter_size x n_workers: samples in work at the same time.
+        n_samples: Samples that the whole run computes.
+        epochs: Times that it sees the training set; None if its size is not known.
+        learning_rates: At the start, at every change of a stepwise policy, and at the end.
+        worker_bytes: Estimated memory of one worker process.
+        center_bytes: Bytes of the center.
+    """
+
+    solver_type: str
+    max_iter: int
+    iter_size: int
+    batch_size: int
+    n_workers: int
+    effective_batch: int
+    n_samples: int
+    epochs: float | None
+    learning_rates: tuple[RatePoint, ...]
+    worker_bytes: int
+    center_bytes: int
+
+
+class PreflightReport(_Frozen):
+    """The whole report.
+
+    Attributes:
+        format_version: Version of this form.
+        solver: The solver's path.
+        nets: Those that could be built.
+        work: None where the training net could not be built.
+        problems: Errors first.
+    """
+
+    format_version: Literal[1]
+    solver: str
+    nets: tuple[NetReport, ...]
+    work: WorkReport | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Findings that make training impossible."""
+        return tuple(problem.finding for problem in self.problems if problem.severity == "error")

@@ -1,0 +1,108 @@
+"""The report of stage check as tables, for a terminal and for a task log."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport, WorkReport
+
+_LOG_WIDTH = 150
+
+
+def report_view(report: PreflightReport) -> RenderableType:
+    """Return everything of a report but its errors, which the caller says last."""
+    parts: list[RenderableType] = []
+    for net in report.nets:
+        parts += [_title(net), _net_table(net), _layer_notes(net)]
+    if report.work is not None:
+        parts.append(_work_table(report.work))
+    parts += [
+        Text.from_markup(f"[yellow]note:[/yellow] {escape(problem.finding)}")
+        for problem in report.problems
+        if problem.severity == "warning"
+    ]
+    return Group(*parts)
+
+
+def report_lines(report: PreflightReport) -> list[str]:
+    """Return the same as plain lines for a log."""
+    console = Console(width=_LOG_WIDTH, no_color=True, force_terminal=False, force_jupyter=False)
+    with console.capture() as capture:
+        console.print(report_view(report), highlight=False)
+    return [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+
+
+def _title(net: NetReport) -> Text:
+    text = Text.from_markup(f"\n[bold]{escape(net.name or 'net')}[/bold], {net.title} net")
+    for data in net.data:
+        shapes = ", ".join(_shape(shape) or "scalar" for shape in data.sample_shapes)
+        text.append(f"\n  {data.layer} reads {data.source}: {data.n_samples:,} samples of {shapes}", style="dim")
+    return text
+
+
+def _net_table(net: NetReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    table.add_column("layer", footer="total", overflow="fold")
+    table.add_column("type")
+    table.add_column("top shapes", overflow="fold")
+    table.add_column("parameters", justify="right", footer=f"{net.n_params:,}")
+    table.add_column("MFLOP", justify="right", footer=_mega(net.flops))
+    table.add_column("MiB", justify="right", footer=_mebi(net.activation_bytes))
+    for layer in net.layers:
+        table.add_row(
+            escape(layer.name),
+            layer.type,
+            _tops(layer),
+            f"{layer.n_params:,}" if layer.n_params else "",
+            _mega(layer.flops) if layer.flops else "",
+            _mebi(layer.activation_bytes) if layer.activation_bytes else "in place",
+        )
+    return table
+
+
+def _layer_notes(net: NetReport) -> Group:
+    return Group(
+        *(
+            Text.from_markup(f"  [yellow]{escape(layer.name)}[/yellow]: {escape(note)}")
+            for layer in net.layers
+            for note in layer.notes
+        )
+    )
+
+
+def _work_table(work: WorkReport) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, title="Training", title_justify="left")
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    rates = ", ".join(f"{point.learning_rate:.6g} at {point.clock:,}" for point in work.learning_rates)
+    epochs = f", {work.epochs:.1f} epochs" if work.epochs is not None else ""
+    passes = f" x iter_size {work.iter_size}" if work.iter_size > 1 else ""
+    table.add_row("solver", f"{work.solver_type}, {work.max_iter:,} minibatches over all workers")
+    table.add_row("minibatch", f"batch_size {work.batch_size}{passes}; {work.n_samples:,} samples in all{epochs}")
+    table.add_row("effective batch", f"{work.effective_batch:,} samples in work at once by {work.n_workers} workers")
+    table.add_row("learning rate", f"{rates} (before rate_scale)")
+    memory = f"about {work.worker_bytes / 2**30:.1f} GiB each worker, center {_mebi(work.center_bytes)} MiB"
+    table.add_row("memory", memory)
+    return table
+
+
+def _tops(layer: LayerReport) -> str:
+    return ", ".join(
+        escape(f"{top} {_shape(shape) or 'scalar'}") for top, shape in zip(layer.tops, layer.top_shapes, strict=True)
+    )
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(str(extent) for extent in shape)
+
+
+def _mega(flops: int) -> str:
+    return f"{flops / 1e6:,.1f}"
+
+
+def _mebi(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.2f}"
