@@ -1,0 +1,144 @@
+"""The ``Model`` of the worker loop over the compiled net; the only file of this stage that knows TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.errors import NetError
+from caffe_import.fillers import initial_vector
+from caffe_import.net_spec import NetSpec
+from caffe_import.param_layout import ParamLayout, Vector
+from caffe_import.tf_graph.builder import initial_layer_state
+from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
+from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.run_setup import Run
+from deepspark_ops.train.worker_loop import Feeds, StepReport
+from deepspark_ops.train.worker_state import WorkerState
+
+
+class TfModel:
+    """One worker's compiled training net, test nets and training state. Used by one thread."""
+
+    def __init__(self, run: Run, *, worker: int, center: Vector, state: WorkerState | None) -> None:
+        """Compile the nets; tracing happens at the first call of each.
+
+        Args:
+            run: Nets, solver, seed and threads.
+            worker: Workers with one seed draw different numbers.
+            center: Parameters to begin with, shape (n_params,); given away by the caller.
+            state: The worker's own state from a snapshot; None to begin with an empty history.
+
+        Raises:
+            NetError: A layer type that cannot be computed.
+            ConfigError: The state is of another net or solver.
+        """
+        n_threads = run.config.threads_per_worker
+        self._seed, self._worker = run.random_seed, worker
+        self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
+        self._state = self._train.initial_state(center)
+        if state is not None:
+            self._state = _restored(self._state, state)
+        self._tests = [
+            _TestNet(net, run.train_net.params, compile_forward(net, n_threads=n_threads), self._seed)
+            for net in run.test_nets
+        ]
+
+    @property
+    def updates(self) -> int:
+        """Updates this worker has made, earlier lives of the run included."""
+        return self._state.updates
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``."""
+        self._state, outputs = self._train.run(
+            self._state,
+            step=step,
+            n_steps=n_steps,
+            rate_scale=rate_scale,
+            seed=self._seed,
+            worker=self._worker,
+            feeds=feeds,
+        )
+        return StepReport(outputs.losses, outputs.lr, outputs.outputs)
+
+    def local(self) -> Vector:
+        """See ``Model``."""
+        return self._state.params_view()
+
+    def replace_local(self, local: Vector) -> None:
+        """See ``Model``."""
+        self._state = replace(self._state, params=local)
+
+    def state(self) -> WorkerState:
+        """See ``Model``."""
+        layer_state = {name: as_array(value) for name, value in self._state.layer_state.items()}
+        return WorkerState(self._state.history_view(), layer_state, self._state.updates)
+
+    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See ``Model``."""
+        return self._tests[net].run(params, feeds)
+
+
+def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
+    expected = np.shape(fresh.history)
+    if state.history.shape != expected:
+        msg = (
+            f"saved solver history has shape {state.history.shape} (slots, parameters), this solver and net need"
+            f" {expected}; go on with the solver type that the state was saved with"
+        )
+        raise ConfigError(msg)
+    known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
+    return TrainState(fresh.params, state.history, known, state.updates)
+
+
+class _TestNet:
+    """A test net that takes its parameters from the training net's vector, by layer name.
+
+    Layers that the training net does not have keep what their fillers gave them.
+    Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
+    """
+
+    def __init__(self, net: NetSpec, trained: ParamLayout, forward: ForwardFunction, seed: int) -> None:
+        self._forward = forward
+        self._is_same = net.params.entries == trained.entries
+        self._copies = [] if self._is_same else _shared_pieces(net, trained)
+        self._params = None if self._is_same else initial_vector(net, seed)
+        self._layer_state: Mapping[str, Any] = initial_layer_state(net)
+        self._seed = seed
+
+    def run(self, trained: Vector, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
+        params = trained
+        if self._params is not None:
+            params = self._params
+            for target, source in self._copies:
+                params[target] = trained[source]
+        done = self._forward.run(params, feeds, layer_state=self._layer_state, seed=self._seed)
+        self._layer_state = done.layer_state
+        return done.blobs
+
+
+def _shared_pieces(net: NetSpec, trained: ParamLayout) -> list[tuple[slice, slice]]:
+    """Return (place in the test net's vector, place in the training net's) of every blob that both have.
+
+    Raises:
+        NetError: A layer of the same name has another shape.
+    """
+    pieces: dict[tuple[int, int], tuple[slice, slice]] = {}
+    for layer, index in net.params.uses:
+        if (layer, index) not in trained.uses:
+            continue
+        target, source = net.params.entry(layer, index), trained.entry(layer, index)
+        if target.shape != source.shape:
+            msg = (
+                f'layer "{layer}": blob {index} has shape {target.shape} in the test net and {source.shape} in the'
+                " training net; layers of one name share their weights"
+            )
+            raise NetError(msg, layer=layer)
+        pieces[target.offset, source.offset] = (slice(target.offset, target.stop), slice(source.offset, source.stop))
+    return list(pieces.values())

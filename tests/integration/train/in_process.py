@@ -1,0 +1,55 @@
+"""A whole run in this process: everything but Spark and sockets."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.events import Event, read_events
+from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.train.run_setup import PreparedRun, prepare_run
+from deepspark_ops.train.snapshot import SnapshotWriter
+from deepspark_ops.train.start import Start, exchange_settings, plan_start
+from deepspark_ops.train.worker_process import WorkerOutcome, WorkerTask, run_worker
+
+CAFFE = Path(__file__).parents[2] / "fixtures" / "caffe"
+
+
+@dataclass(frozen=True)
+class Finished:
+    prepared: PreparedRun
+    start: Start
+    center: np.ndarray
+    outcomes: list[WorkerOutcome]
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_events(self.prepared.run.paths.events) if event.kind == kind]
+
+
+def run_in_process(config: TrainConfig) -> Finished:
+    prepared = prepare_run(config)
+    start = plan_start(prepared.run)
+    run = prepared.run
+    exchange = LocalExchange(exchange_settings(prepared, start), start.center)
+    outcomes: dict[int, WorkerOutcome] = {}
+
+    def work(worker: int) -> None:
+        task = WorkerTask(run.paths.root, worker, 0, start.state, start.origin)
+        outcomes[worker] = run_worker(task, exchange.link())
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(config.n_workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer = SnapshotWriter(run.paths, run.prefix, run.train_net, run.solver, start.origin, run.random_seed)
+    for iteration in exchange.poll().snapshots:
+        assert writer.is_pending(iteration)
+        writer.assemble(iteration)
+    center = exchange.center.snapshot()
+    exchange.close()
+    return Finished(prepared, start, center, [outcomes[i] for i in sorted(outcomes)])

@@ -1,0 +1,131 @@
+"""One worker through the whole loop is Caffe's own run: order of data, display, tests, rates, snapshots, resume.
+
+The numbers are recorded outputs of BVLC Caffe 1.0 (tests/fixtures/caffe/README.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caffe_import.caffemodel import read_caffemodel
+from caffe_import.solverstate import read_solverstate
+from deepspark_ops.config import TrainConfig
+from tests.integration.train.in_process import CAFFE, Finished, run_in_process
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(autouse=True)
+def _as_caffe_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAFFE)  # Caffe's paths are relative to the working directory
+
+
+def train(case: str, run_dir: Path, overrides: str = "", **options: object) -> Finished:
+    folder = Path("solvers") / case
+    weights = {} if "resume" in options else {"weights": folder / "init.caffemodel"}
+    config = TrainConfig(
+        solver=folder / "solver.prototxt",
+        overrides=f"display: 1 {overrides}",
+        run_dir=run_dir,
+        n_workers=1,
+        **weights,
+        **options,
+    )
+    finished = run_in_process(config)
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"], finished.outcomes
+    return finished
+
+
+def recorded(case: str) -> dict[str, np.ndarray]:
+    with np.load(CAFFE / "solvers" / case / "trajectory.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def assert_params(finished: Finished, expected: dict[str, np.ndarray], head: str, rtol: float) -> None:
+    views = finished.prepared.run.train_net.params.views(finished.center)
+    for entry in finished.prepared.run.train_net.params.entries:
+        found = views[entry.name]
+        np.testing.assert_allclose(found, expected[f"{head}/{entry.layer}/{entry.index}"], rtol=rtol, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("case", "rtol"),
+    [
+        ("sgd_mlp", 1e-4),
+        ("sgd_conv", 1e-3),  # ties of MAX pooling and the kink of ReLU
+        ("sgd_iter_size3", 1e-4),
+        ("sgd_batchnorm", 1e-4),
+        ("nesterov_mlp", 1e-4),
+        ("adagrad_mlp", 1e-4),
+        ("rmsprop_mlp", 1e-4),
+        ("adadelta_mlp", 1e-4),
+        ("adam_mlp", 1e-4),
+    ],
+)
+@pytest.mark.parametrize("comm_period", [1, 7])
+def test_one_worker_repeats_caffes_run(case: str, rtol: float, comm_period: int, tmp_path: Path) -> None:
+    expected = recorded(case)
+    finished = train(case, tmp_path / "run", comm_period=comm_period)
+    losses = finished.events("loss")
+    assert [event.clock for event in losses] == list(range(20))
+    np.testing.assert_allclose([event.data["loss"] for event in losses], expected["loss"], rtol=rtol, atol=2e-6)
+    np.testing.assert_allclose([event.data["learning_rate"] for event in losses], expected["lr"], rtol=1e-6)
+    assert_params(finished, expected, "iter_0020", rtol)
+
+
+def test_tests_come_at_caffes_places_with_caffes_numbers(tmp_path: Path) -> None:
+    expected = recorded("sgd_testnet")["test"]
+    finished = train("sgd_testnet", tmp_path / "run", "test_interval: 5 test_initialization: true")
+    tests = finished.events("evaluation")
+    assert [event.clock for event in tests] == [0, 5, 10, 15, 20]
+    # The rows of the recording are tests at 0, 5, 10 and 20; the data go on from test to test, so ours at 15 moves
+    # the last one's position and only the first three compare.
+    for event, (clock, accuracy, loss) in zip(tests[:3], expected[:3], strict=True):
+        assert event.clock == clock
+        assert event.data["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+        assert event.data["loss"] == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["snap_sgd", "snap_adam"])
+def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_path: Path) -> None:
+    expected = recorded(case)
+    ours = train(case, tmp_path / "a", "max_iter: 10")
+    snapshots = tmp_path / "a" / "snapshots"
+    assert sorted(path.name for path in snapshots.iterdir()) == [
+        "snap_iter_10.caffemodel",
+        "snap_iter_10.solverstate",
+        "snap_iter_10.state.h5",
+    ]
+    caffe_blobs = read_caffemodel(Path("solvers") / case / "snap_iter_10.caffemodel")
+    our_blobs = read_caffemodel(snapshots / "snap_iter_10.caffemodel")
+    assert list(our_blobs) == list(caffe_blobs)
+    for layer, blobs in caffe_blobs.items():
+        for ours_, caffes in zip(our_blobs[layer], blobs, strict=True):
+            np.testing.assert_allclose(ours_, caffes, rtol=1e-4, atol=1e-6)
+    caffe_state = read_solverstate(Path("solvers") / case / "snap_iter_10.solverstate")
+    our_state = read_solverstate(snapshots / "snap_iter_10.solverstate")
+    assert (our_state.iteration, our_state.current_step) == (10, caffe_state.current_step)
+    for ours_, caffes in zip(our_state.history, caffe_state.history, strict=True):
+        np.testing.assert_allclose(ours_, caffes, rtol=1e-3, atol=1e-6)
+    assert ours.prepared.run.solver.max_iter == 10
+
+    # A retry with more iterations goes on where the run stood, data position included: Caffe's run without a stop.
+    continued = run_in_process(
+        TrainConfig(
+            solver=Path("solvers") / case / "solver.prototxt",
+            overrides="display: 1",
+            run_dir=tmp_path / "a",
+            weights=Path("solvers") / case / "init.caffemodel",
+            n_workers=1,
+        )
+    )
+    assert continued.start.clock == 10
+    assert_params(continued, expected, "continued/iter_0020", 1e-4)
+
+    # Caffe's own state: its data begin at the first row again.
+    resumed = train(case, tmp_path / "b", resume=Path("solvers") / case / "snap_iter_10.solverstate")
+    assert [event.clock for event in resumed.events("loss")] == list(range(10, 20))
+    assert_params(resumed, expected, "resumed/iter_0020", 1e-4)
