@@ -321,6 +321,8 @@ def _plain_reason(error: text_format.ParseError) -> str:
     reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
     if reason.startswith("Expected identifier"):
         return "expected a field name"
+    if "ending quote" in reason:
+        return "a text without its ending quote"
     if "unicodeescape" in reason:
         return "broken backslash escape in this text"
     return _word(re.sub(r"^Expected\b", "expected", reason))
