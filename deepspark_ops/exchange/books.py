@@ -12,8 +12,8 @@ from typing import Any
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.grants import GrantLedger, answer_to_json
 from deepspark_ops.exchange.leases import LeaseBook
+from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.run_paths import write_whole
 
 COMPACT_BYTES = 4 << 20
 """A journal longer than this is replaced by the state it amounts to."""
@@ -195,7 +195,7 @@ class Journal:
         os.close(self._handle)
 
     def _compact(self, books: RunBooks) -> None:
-        with write_whole(self._path) as temporary:
+        with write_scratch(self._path) as temporary:
             temporary.write_text(json.dumps(["restore", [books.to_state()]]) + "\n", encoding="utf-8")
         os.close(self._handle)
         self._handle = self._open()

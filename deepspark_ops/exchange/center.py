@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.exchange.buffers import aligned_vector
+from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies import Strategy, Terms
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
-from deepspark_ops.run_paths import write_whole
 
 SHARED_MEMORY = Path("/dev/shm")
 FILE_PREFIX = "deepspark-"
@@ -186,7 +186,7 @@ class Center:
 
     def write_snapshot(self, path: Path) -> None:
         """Write the center as raw little-endian float32 to ``path``, whole or not at all."""
-        with write_whole(path) as temporary:
+        with write_scratch(path) as temporary:
             self.vector.tofile(temporary)
 
     def begin(self, worker: int) -> Ticket:

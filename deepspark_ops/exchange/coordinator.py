@@ -21,9 +21,9 @@ from deepspark_ops.exchange import center as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import Vector
-from deepspark_ops.run_paths import write_text_whole
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class Coordinator:
         path = self.state_path(worker, iteration)
         if path is None:
             return
-        write_text_whole(path.with_suffix(".json"), json.dumps(meta))
+        _write_json(path.with_suffix(".json"), meta)
         with self._lock:
             self._record("state_received", worker, iteration)
         self._finish_snapshots()
@@ -300,7 +300,7 @@ class Coordinator:
         with self._lock:
             leases = {name: book.to_state(_consumed(workers, name)) for name, book in self._books.leases.items()}
         found = {"iteration": iteration, "workers": workers, "leases": leases}
-        write_text_whole(folder / COMPLETE_FILE, json.dumps(found))
+        _write_json(folder / COMPLETE_FILE, found)
 
     def _resume(self) -> None:
         """After a restart: nobody was silent while there was no server; finish what was begun."""
@@ -309,6 +309,11 @@ class Coordinator:
             for worker in self._books.grants.live_workers:
                 self._books.grants.seen(worker, now)
         self._finish_snapshots()
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    with write_scratch(path) as temporary:
+        temporary.write_text(json.dumps(value), encoding="utf-8")
 
 
 def _consumed(workers: Mapping[int, Mapping[str, Any]], dataset: str) -> dict[int, int]:

@@ -28,7 +28,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 LISTEN_BACKLOG = 1_024
 QUICK_DEATH_S = 1.0
-MAX_QUICK_DEATHS = 3
+MAX_QUICK_DEATHS = 10
 """A server that dies this often within a second of its start will not live; a killed one is started again."""
 POLL_S = 0.2
 

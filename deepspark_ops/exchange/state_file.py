@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ProtocolError
-from deepspark_ops.run_paths import write_whole
+from deepspark_ops.exchange.scratch_file import write_scratch
 
 MAX_NAME_BYTES = 512
 PLAIN_KINDS = "biuf"
@@ -32,7 +32,7 @@ class StateFileWriter:
         self._missing_bytes = 0
 
     def __enter__(self) -> StateFileWriter:
-        temporary = self._stack.enter_context(write_whole(self._path))
+        temporary = self._stack.enter_context(write_scratch(self._path))
         self._zip = self._stack.enter_context(zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED))
         self._member: Any = None
         return self

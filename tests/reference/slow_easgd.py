@@ -1,0 +1,64 @@
+"""Elastic averaging element by element, written from the paper (Zhang et al. 2015, Algorithm 1), not from our code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def slow_elastic_exchange(
+    local: Sequence[float], center: Sequence[float], alpha: float
+) -> tuple[list[np.float32], list[np.float32]]:
+    """Return (new local, new center); every intermediate is rounded to float32, as the stored numbers are."""
+    new_local, new_center = [], []
+    rate = np.float32(alpha)
+    for x, c in zip(local, center, strict=True):
+        difference = np.float32(np.float32(x) - np.float32(c))
+        pull = np.float32(rate * difference)
+        new_local.append(np.float32(np.float32(x) - pull))
+        new_center.append(np.float32(np.float32(c) + pull))
+    return new_local, new_center
+
+
+def slow_run(
+    initial: Sequence[float], steps: Sequence[tuple[int, Sequence[float]]], n_workers: int, alpha: float
+) -> tuple[list[list[np.float32]], list[np.float32]]:
+    """Play exchanges in a fixed order.
+
+    Args:
+        initial: Center at the start, and every worker's parameters.
+        steps: (worker, what it adds to its parameters before it exchanges).
+        n_workers: With 1 the center copies the worker.
+        alpha: Moving rate.
+
+    Returns:
+        (every worker's parameters, center).
+    """
+    center = [np.float32(x) for x in initial]
+    locals_ = [list(center) for _ in range(n_workers)]
+    for worker, update in steps:
+        moved = [np.float32(x + np.float32(u)) for x, u in zip(locals_[worker], update, strict=True)]
+        if n_workers == 1:
+            locals_[worker], center = moved, list(moved)
+        else:
+            locals_[worker], center = slow_elastic_exchange(moved, center, alpha)
+    return locals_, center
+
+
+def slow_statistics(
+    center: tuple[float, float, float], local: tuple[float, float, float], n_workers: int
+) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Average one channel's (mean sum, variance sum, factor) of a worker with the center's; returns both, new."""
+    if local[2] == 0:
+        return center, local
+    if center[2] == 0:
+        return local, local
+    mean_c, var_c = center[0] / center[2], center[1] / center[2]
+    mean_l, var_l = local[0] / local[2], local[1] / local[2]
+    square_c, square_l = var_c + mean_c**2, var_l + mean_l**2
+    mean = mean_c + (mean_l - mean_c) / n_workers
+    square = square_c + (square_l - square_c) / n_workers
+    var = max(0.0, square - mean**2)
+    answer = (mean * local[2], var * local[2], local[2])
+    return answer, answer

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import check_moving_rate, find_strategy, strategy_names
+
+
+def test_unknown_name_lists_known_ones_and_the_nearest() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_strategy("easgt")
+    assert str(caught.value) == (
+        f'strategy "easgt" is unknown; known: {", ".join(strategy_names())}; did you mean "easgd"?'
+    )
+
+
+def test_alias_is_the_same_object() -> None:
+    assert find_strategy("eamsgd") is find_strategy("easgd")
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_strategies_are_frozen_and_say_where_they_come_from(name: str) -> None:
+    strategy = find_strategy(name)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        strategy.anything = 1  # type: ignore[attr-defined]
+    assert strategy.source
+    assert strategy.__doc__ is not None
+    assert 0.0 < strategy.progress_per_step(4) <= 1.0
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_one_worker_is_plain_sgd(name: str) -> None:
+    alone = find_strategy(name).for_workers(1)
+    assert alone.name == "alone"
+    assert alone.progress_per_step(1) == 1.0
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
+def test_moving_rate_outside_its_range_is_refused(rate: float) -> None:
+    with pytest.raises(ConfigError, match=r"must be in \(0, 1\]; above 0.5 the exchange overshoots"):
+        check_moving_rate(find_strategy("easgd"), rate, 2)
+
+
+def test_moving_rate_error_reads_as_the_style_guide_says() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_moving_rate(find_strategy("easgd"), 1.5, 2)
+    assert str(caught.value) == "moving_rate=1.5: must be in (0, 1]; above 0.5 the exchange overshoots"
+
+
+@pytest.mark.parametrize(
+    ("rate", "n_workers", "n_warnings"), [(0.5, 2, 0), (0.6, 1, 0), (0.6, 2, 2), (0.3, 4, 1), (1.0, 3, 2)]
+)
+def test_large_moving_rates_are_used_with_a_warning(rate: float, n_workers: int, n_warnings: int) -> None:
+    used, warnings = check_moving_rate(find_strategy("easgd"), rate, n_workers)
+    assert used == rate
+    assert len(warnings) == n_warnings
+
+
+@pytest.mark.parametrize(("n_workers", "expected"), [(1, 0.45), (2, 0.45), (4, 0.225), (9, 0.1)])
+def test_default_moving_rate(n_workers: int, expected: float) -> None:
+    rate, warnings = check_moving_rate(find_strategy("easgd"), None, n_workers)
+    assert np.isclose(rate, expected)
+    assert warnings == []
