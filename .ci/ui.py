@@ -22,11 +22,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
     try:
         with Services(port, say) as services:
-            print(
-                f"\nAirflow is up.\n  address   http://{HOST}:{port}\n  user      {USER}\n  password  {Api(port).password}\n"
-                "\nCtrl-C ends it.",
-                flush=True,
-            )
+            print("\nAirflow is up.", flush=True)
+            print(f"  address   http://{HOST}:{port}\n  user      {USER}\n  password  {Api(port).password}")
+            print("\nCtrl-C ends it.", flush=True)
             while True:
                 services.check()
                 time.sleep(1)

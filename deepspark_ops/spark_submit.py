@@ -55,7 +55,9 @@ _NOISE = re.compile(
     r"WARNING: Using incubator modules: jdk\.incubator\.vector"
     r"|.*WARN NativeCodeLoader: Unable to load native-hadoop library"
     r"|Using Spark's default log4j profile"
-    r"|Setting default log level to "
+    r"|Setting (?:default|Spark) log level to "
+    r"|.*INFO SparkContext: "  # its banner, before it reads spark.log.level
+    r"|.*WARN SparkConf: Note that spark\.local\.dir will be overridden"
     r"|To adjust logging level use "
     r"|.*oneDNN custom operations are on"
     r"|.*This TensorFlow binary is optimized to use available CPU instructions"

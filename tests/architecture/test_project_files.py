@@ -1,0 +1,71 @@
+"""The top level is the agreed one, every dependency has its reason, and the lock files hold what is asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+TOP_LEVEL = {
+    ".ci", ".gitignore", "CHANGELOG.md", "Makefile", "README.md", "benchmarks", "caffe_import", "dags", "deepspark_ops",
+    "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "tests",
+}  # fmt: skip
+
+
+def tracked_files() -> list[str]:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout: what is tracked is unknown")
+    return done.stdout.splitlines()
+
+
+def test_top_level_is_the_agreed_one() -> None:
+    assert {name.split("/")[0] for name in tracked_files()} <= TOP_LEVEL
+
+
+def test_no_file_is_large_or_half_merged() -> None:
+    for name in tracked_files():
+        path = ROOT / name
+        if not path.is_file():
+            continue
+        assert path.stat().st_size < 2_000_000, name
+        assert not re.search(rb"^(<<<<<<< |>>>>>>> )", path.read_bytes(), re.MULTILINE), name
+
+
+def dependencies() -> list[str]:
+    project = tomllib.loads(PYPROJECT)["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+
+
+@pytest.mark.parametrize("dependency", dependencies())
+def test_every_dependency_has_its_reason(dependency: str) -> None:
+    (line,) = [line for line in PYPROJECT.splitlines() if line.strip().startswith(f'"{dependency}"')]
+    assert re.search(r'", # \w.{8,}', line), line
+
+
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-dev.txt"])
+def test_lock_holds_every_dependency_in_the_range_asked_for(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    pins: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE):
+        pins.setdefault(canonicalize_name(name), set()).add(version)
+    project = tomllib.loads(PYPROJECT)["project"]
+    wanted = project["dependencies"] if lock == "requirements.txt" else dependencies()
+    for requirement in map(Requirement, wanted):
+        found = pins.get(canonicalize_name(requirement.name), set())
+        assert found, f"{requirement.name} is not in {lock}; run: make lock"
+        assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: {found}"
+    assert text.count("--hash=sha256:") > len(pins)
+
+
+def test_spark_and_its_client_are_one_version() -> None:
+    # They ship the same files; two versions would overwrite each other's.
+    pins = dict(re.findall(r"^(pyspark(?:-client)?)==([\d.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    assert pins["pyspark"] == pins["pyspark-client"]

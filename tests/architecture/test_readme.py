@@ -1,0 +1,74 @@
+"""README.md says what is there: targets, commands, files, layers."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("examples/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):.*## ", MAKEFILE, re.MULTILINE))
+
+
+def test_table_of_layers_is_the_registrys() -> None:
+    script = load_script("readme_layers")
+    assert script.updated(README) == README, "run: make format"
+
+
+def test_every_make_target_is_explained_and_every_one_named_exists() -> None:
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))}
+    assert named == make_targets()
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    assert set(phony[1].split()) == make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_is_dead(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def commands(page: Path) -> list[list[str]]:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line.split() for line in re.findall(r"^    \.venv/bin/deepspark (.*)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_shown_commands_use_options_and_files_that_exist(page: Path) -> None:
+    for stage, positional, *options in commands(page):
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("deepspark")), stage, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"COLUMNS": "200", "TERM": "dumb", "PATH": "/usr/bin:/bin"},
+        )
+        for option in options:
+            if option.startswith("--"):
+                assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", done.stdout), f"{stage} {option}"
+        if positional.startswith("examples/"):
+            assert (ROOT / positional).is_file(), positional

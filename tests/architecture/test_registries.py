@@ -1,0 +1,37 @@
+"""Every layer type has its file, its emitter and its mirror; what Caffe feeds from outside needs no emitter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caffe_import.layer_registry import registered_types
+
+pytestmark = pytest.mark.tf
+
+ROOT = Path(__file__).resolve().parents[2]
+FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
+
+
+def file_name(type_name: str) -> str:
+    """``SoftmaxWithLoss`` -> ``softmax_with_loss``, as the files are named: compared without underscores."""
+    return type_name.lower()
+
+
+def stems(folder: str) -> set[str]:
+    return {path.stem.replace("_", "") for path in (ROOT / folder).glob("*.py")}
+
+
+def test_every_type_that_computes_has_an_emitter_and_the_other_way_round() -> None:
+    from caffe_import.tf_graph.emitters import registered_emitters
+
+    assert set(registered_emitters()) == set(registered_types()) - FED_FROM_OUTSIDE
+
+
+@pytest.mark.parametrize("type_name", sorted(registered_types()))
+def test_type_lives_in_a_file_of_its_name(type_name: str) -> None:
+    module = registered_types()[type_name].define.__module__
+    assert module.rpartition(".")[2].replace("_", "") == file_name(type_name)
+    if type_name not in FED_FROM_OUTSIDE:
+        assert file_name(type_name) in stems("caffe_import/tf_graph")
