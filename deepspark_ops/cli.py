@@ -22,7 +22,7 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.config import (
@@ -36,6 +36,7 @@ from deepspark_ops.config import (
     parse_config,
 )
 from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.spark_submit import FAILED, USER_MISTAKE, LineHandler, StageFailed, require_java, run_job
 
 INTERRUPTED = 130
@@ -44,6 +45,7 @@ INTERRUPTED = 130
 _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _CLOCK = re.compile(r"\bclock=(\d+)")
+_COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 app = typer.Typer(
@@ -220,12 +222,11 @@ class StageDisplay:
         self._held: list[str] = []
         self._progress: Progress | None = None
         if self._console.is_terminal:
-            count = (MofNCompleteColumn(),) if total else ()
             self._progress = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 BarColumn(),
-                *count,
+                TaskProgressColumn(),
                 TimeElapsedColumn(),
                 console=self._console,
                 transient=True,
@@ -247,13 +248,8 @@ class StageDisplay:
             if line not in known:
                 self._print(logging.ERROR, line)
 
-    def advance_to(self, done: int, total: int) -> None:
-        """Move the bar."""
-        if self._progress:
-            self._progress.update(self._task, completed=done, total=total)
-
     def line(self, level: int, text: str) -> None:
-        """Show one line of a job; a clock in it moves the bar. Error lines wait: the last are the job's message."""
+        """Show one line of a job. Error lines wait, since the last are the job's message, which comes at the end."""
         if level >= logging.ERROR:
             self._held.append(text)
             return
@@ -261,8 +257,17 @@ class StageDisplay:
             self._print(logging.ERROR, held)
         self._held.clear()
         self._print(level, text)
-        if self._progress and (clock := _CLOCK.search(text)):
+        self._move_bar(text)
+
+    def _move_bar(self, text: str) -> None:
+        """Read how far the job is from its own words: ``clock=200``, or ``3,000/10,000``."""
+        if self._progress is None:
+            return
+        if clock := _CLOCK.search(text):
             self._progress.update(self._task, completed=int(clock[1]))
+        elif count := _COUNT.search(text):
+            done, total = (int(number.replace(",", "")) for number in count.groups())
+            self._progress.update(self._task, completed=done, total=total)
 
     def _print(self, level: int, text: str) -> None:
         self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
@@ -314,21 +319,18 @@ def train(config: TrainConfig) -> None:
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
 def evaluate(config: EvaluateConfig) -> None:
     """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
-    from deepspark_ops.evaluate.stage import run_evaluate
+    from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
-    with StageDisplay("evaluate") as display:
-        result = run_evaluate(config, on_progress=display.advance_to)
-    _say(result.summary())
+    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"))
+    output = config.output or RunPaths(config.run_dir).evaluation
+    _say(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
 
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
-    from deepspark_ops.export.bundle import write_bundle
-
-    with StageDisplay("export") as display:
-        bundle = write_bundle(config, on_step=lambda text: display.line(logging.INFO, text))
-    _say(bundle.summary())
+    _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
+    _say(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
 
 
 if __name__ == "__main__":

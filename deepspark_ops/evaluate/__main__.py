@@ -17,7 +17,8 @@ _log = logging.getLogger(__name__)
 def main(config_path: Path) -> None:
     """Evaluate and log the result."""
     config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
-    _log.info("%s", run_evaluate(config).summary())
+    evaluation = run_evaluate(config)
+    _log.info("report: %s", evaluation.report_path)
 
 
 if __name__ == "__main__":

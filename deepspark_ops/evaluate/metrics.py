@@ -12,6 +12,8 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Scores, accuracy_interval
 
 METRICS_VERSION: Final = 1
+METRICS_NAME = "metrics.json"
+REPORT_NAME = "report.html"
 
 
 class _Frozen(BaseModel):
@@ -108,6 +110,11 @@ class MetricsReport(_Frozen):
     classes: tuple[ClassReport, ...]
     confusion: tuple[tuple[int, ...], ...]
     mistakes: tuple[MistakeReport, ...]
+
+    def summary(self) -> str:
+        """Return the figures in one line."""
+        top5 = "" if self.top5 is None else f" top5={self.top5:.4f}"
+        return f"top1={self.top1:.4f}{top5} loss={self.loss:.4f} samples={self.n_samples}"
 
     def to_json(self) -> str:
         """Return the file's text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 from caffe_import.errors import NetError
 from deepspark_ops.config import EvaluateConfig
 from deepspark_ops.evaluate.curves import read_curves
-from deepspark_ops.evaluate.metrics import MetricsReport, ScoredOn, build_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, MetricsReport, ScoredOn, build_metrics
 from deepspark_ops.evaluate.report import Picture, percent, render_report
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
@@ -25,10 +25,7 @@ from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.manifest import sha256_of_file
 
-METRICS_NAME = "metrics.json"
-REPORT_NAME = "report.html"
-OnProgress = Callable[[int, int], None]
-"""Takes the number of samples done and of all."""
+PROGRESS_INTERVAL_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +44,8 @@ class Evaluation:
     metrics_path: Path
     report_path: Path
 
-    def summary(self) -> str:
-        """Return the result in one line."""
-        metrics = self.metrics
-        top5 = "" if metrics.top5 is None else f" top5={metrics.top5:.4f}"
-        figures = f"top1={metrics.top1:.4f}{top5} loss={metrics.loss:.4f} samples={metrics.n_samples}"
-        return f"{figures} report={self.report_path}"
 
-
-def run_evaluate(config: EvaluateConfig, *, on_progress: OnProgress | None = None) -> Evaluation:
+def run_evaluate(config: EvaluateConfig) -> Evaluation:
     """Score a run's net and write the two files; both are replaced whole, metrics last.
 
     Raises:
@@ -70,7 +60,7 @@ def run_evaluate(config: EvaluateConfig, *, on_progress: OnProgress | None = Non
         batch_size=config.batch_size,
     ) as trained:
         blob = find_score_blob(trained.net)
-        scores, digest = _score(trained, blob, config.worst, on_progress or _no_progress)
+        scores, digest = _score(trained, blob, config.worst)
         metrics = build_metrics(
             scores,
             ScoredOn(
@@ -98,7 +88,7 @@ def run_evaluate(config: EvaluateConfig, *, on_progress: OnProgress | None = Non
     return evaluation
 
 
-def _score(trained: TrainedNet, blob: ScoreBlob, worst: int, on_progress: OnProgress) -> tuple[Scores, str]:
+def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, str]:
     if blob.label is None:
         msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
         raise NetError(msg)
@@ -106,11 +96,13 @@ def _score(trained: TrainedNet, blob: ScoreBlob, worst: int, on_progress: OnProg
     samples = trained.samples
     total = ScoreSum(blob.n_classes, worst=worst, ignore_label=blob.ignore_label)
     digest = SampleDigest()
-    began = time.monotonic()
+    began = told = time.monotonic()
     for batch in samples.batches():
         digest.add(batch)
         total.add(predict(batch.feeds)[: batch.count], batch.stored[blob.label].reshape(batch.count))
-        on_progress(batch.start + batch.count, samples.n_samples)
+        if time.monotonic() - told > PROGRESS_INTERVAL_S:
+            told = time.monotonic()
+            _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
     seconds = time.monotonic() - began
     scores = total.result()
     _log.info(
@@ -122,10 +114,6 @@ def _score(trained: TrainedNet, blob: ScoreBlob, worst: int, on_progress: OnProg
         f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
     )
     return scores, digest.text()
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Show nothing."""
 
 
 def _pictures(samples: Samples, scores: Scores) -> Mapping[int, Picture]:

@@ -95,7 +95,7 @@ def open_trained_net(
     fed = [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
     if split == "train" and dataset is None:
         _read_training_sources(fed, solver)
-    binding = DataBinding(dataset, Path.cwd())
+    binding = DataBinding(dataset, run.root)
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
         for layer in fed:

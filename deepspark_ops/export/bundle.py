@@ -16,14 +16,13 @@ import numpy.typing as npt
 from caffe_import.caffemodel import write_caffemodel
 from caffe_import.mean_file import write_mean
 from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt import format_message, read_net
 from deepspark_ops.config import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.evaluate.metrics import read_metrics
-from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
-from deepspark_ops.evaluate.stage import METRICS_NAME as EVALUATED_NAME
 from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
 from deepspark_ops.export.caffe_weights import deploy_params
@@ -34,7 +33,6 @@ from deepspark_ops.export.manifest import (
     MANIFEST_NAME,
     MANIFEST_VERSION,
     MEAN_NAME,
-    METRICS_NAME,
     SAVED_MODEL_NAME,
     WEIGHTS_NAME,
     BundleManifest,
@@ -111,8 +109,12 @@ class _Export:
         self._deploy, self._probability = build_deploy_net(trained.message, trained.net, self._scores, fed)
         self._inputs = find_served_inputs(trained.samples, [layer.top[0] for layer in self._deploy_inputs()])
 
+        self._n_threads = len(os.sched_getaffinity(0))
+        self._batch = trained.samples.read(0, min(trained.samples.batch_size, trained.samples.n_samples))
+
     def write(self) -> BundleManifest:
         trained = self._trained
+        expected = self._probabilities(trained.net, trained.params, self._scores)
         net = self._build(1)
         params = deploy_params(trained.net.params, trained.params, net.params)
         self._on_step(f"writing {DEPLOY_NAME} and {WEIGHTS_NAME}: {net.params.n_params:,} parameters")
@@ -122,7 +124,7 @@ class _Export:
         self._copy_metrics()
         self._on_step(f"writing {SAVED_MODEL_NAME}/")
         write_saved_model(self._folder / SAVED_MODEL_NAME, self._build, params, self._inputs, self._probability)
-        check = self._check()
+        check = self._check(expected)
         manifest = self._manifest(net, check)
         write_text_whole(self._folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
         return manifest
@@ -144,29 +146,28 @@ class _Export:
 
     def _copy_metrics(self) -> None:
         """Take the run's metrics along if they are of these weights."""
-        path = self._trained.run.evaluation / EVALUATED_NAME
+        path = self._trained.run.evaluation / METRICS_NAME
         if not path.is_file():
             return
         if read_metrics(path).scored.weights_digest == file_digest(self._trained.weights.path):
             shutil.copyfile(path, self._folder / METRICS_NAME)
 
-    def _check(self) -> Check:
+    def _probabilities(self, net: NetSpec, params: Vector, scores: ScoreBlob) -> Probabilities:
+        predict = compile_probabilities(net, params, scores, n_threads=self._n_threads)
+        return predict(self._batch.feeds)[: self._batch.count]
+
+    def _check(self, expected: Probabilities) -> Check:
         """Compare the files that were written with the trained graph, on real samples.
 
         Raises:
             ExportDiffers: One of them gives other numbers.
         """
-        trained = self._trained
-        count = min(trained.samples.batch_size, trained.samples.n_samples)
+        count = self._batch.count
         self._on_step(f"checking the exported model on {count} samples")
-        batch = trained.samples.read(0, count)
-        n_threads = len(os.sched_getaffinity(0))
-        expected = compile_probabilities(trained.net, trained.params, self._scores, n_threads=n_threads)(batch.feeds)
-        expected = expected[:count]
         check = Check(
             n_samples=count,
-            saved_model_max_relative_difference=relative_difference(self._serve(batch), expected),
-            caffemodel_max_relative_difference=relative_difference(self._read_back(batch, n_threads), expected),
+            saved_model_max_relative_difference=relative_difference(self._serve(), expected),
+            caffemodel_max_relative_difference=relative_difference(self._read_back(), expected),
             allowed=ALLOWED_DIFFERENCE,
         )
         found = {
@@ -182,13 +183,13 @@ class _Export:
                 raise ExportDiffers(msg)
         return check
 
-    def _serve(self, batch: Batch) -> Probabilities:
+    def _serve(self) -> Probabilities:
         """Run the SavedModel as read from disk on samples as stored."""
         serve = load_saved_model(self._folder / SAVED_MODEL_NAME)
-        arguments = {served.name: served.from_stored(batch.stored[served.blob]) for served in self._inputs}
+        arguments = {served.name: served.from_stored(self._batch.stored[served.blob]) for served in self._inputs}
         return serve(arguments)[SCORES].astype(np.float64)
 
-    def _read_back(self, batch: Batch, n_threads: int) -> Probabilities:
+    def _read_back(self) -> Probabilities:
         """Run deploy.prototxt with weights.caffemodel, both as read from disk."""
         net = _build_deploy(read_net(self._folder / DEPLOY_NAME), self._trained.samples.batch_size)
         params = load_params(net, self._folder / WEIGHTS_NAME)
@@ -200,7 +201,7 @@ class _Export:
             ignore_label=None,
             found_by="deploy net",
         )
-        return compile_probabilities(net, params, scores, n_threads=n_threads)(batch.feeds)[: batch.count]
+        return self._probabilities(net, params, scores)
 
     def _manifest(self, net: NetSpec, check: Check) -> BundleManifest:
         return BundleManifest(

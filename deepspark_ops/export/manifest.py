@@ -17,7 +17,6 @@ DEPLOY_NAME = "deploy.prototxt"
 SAVED_MODEL_NAME = "saved_model"
 LABELS_NAME = "labels.txt"
 MEAN_NAME = "mean.binaryproto"
-METRICS_NAME = "metrics.json"
 
 
 class _Frozen(BaseModel):

@@ -1,0 +1,187 @@
+import json
+
+import numpy as np
+import pytest
+
+from caffe_import.caffemodel import read_caffemodel
+from caffe_import.errors import NetError, WeightsError
+from caffe_import.mean_file import read_mean
+from deepspark_ops.config import EvaluateConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.metrics import read_metrics
+from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.run_paths import DatasetPaths
+from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
+from tests.reference.slow_scores import slow_scores, slow_softmax
+
+pytestmark = pytest.mark.tf
+
+# One layer of weights, so that a loop in this file can compute the net by itself.
+LINEAR = (
+    NET[: NET.index('layer { name: "conv"')]
+    + """
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "gaussian" std: 0.01 } } }
+"""
+    + NET[NET.index('layer { name: "accuracy"') :]
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    root = tmp_path_factory.mktemp("dataset")
+    return root, make_dataset(root)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, dataset):
+    return make_run(tmp_path_factory.mktemp("linear"), dataset[0], net=LINEAR)
+
+
+def slow_probabilities(images, mean, weights, bias):
+    """Centre crop of 12 x 12 out of 14 x 16, minus the mean, times 1/128, times the weights: value by value."""
+    rows = []
+    for image in images:
+        values = [
+            (float(image[c, y + 1, x + 2]) - float(mean[c, y + 1, x + 2])) / 128
+            for c in range(3)
+            for y in range(12)
+            for x in range(12)
+        ]
+        logits = [
+            sum(w * v for w, v in zip(row, values, strict=True)) + b for row, b in zip(weights, bias, strict=True)
+        ]
+        rows.append(slow_softmax(logits))
+    return rows
+
+
+@pytest.mark.parametrize("batch_size", [7, 53, 100])
+def test_scores_equal_a_slow_loop_over_every_sample_once(run, dataset, tmp_path, batch_size):
+    root, samples = dataset
+    images, labels = samples["test"]
+    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=batch_size)).metrics
+
+    weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
+    rows = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    expected = slow_scores(rows, labels.tolist())
+    assert found.n_samples == 53
+    assert found.top1 == pytest.approx(expected["top1"])
+    assert 0.4 < found.top1 < 1  # neither chance nor perfect, so that the matrix says something
+    assert found.top5 is None
+    assert found.loss == pytest.approx(expected["loss"], rel=1e-5)  # float32, 432-term dot
+    assert [list(row) for row in found.confusion] == expected["confusion"]
+    assert [mistake.index for mistake in found.mistakes] == [index for index, *_ in expected["mistakes"]][:24]
+    for report, label in zip(found.classes, range(3), strict=True):
+        assert report.support == int((labels == label).sum())
+        assert report.name == CLASS_NAMES[label]
+
+
+def test_train_split_reads_the_training_samples_with_the_test_transform(run, dataset, tmp_path):
+    root, samples = dataset
+    images, labels = samples["train"]
+    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split="train")).metrics
+    weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
+    rows = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    assert found.n_samples == 160
+    assert found.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
+
+
+def test_files_are_complete_and_bound_by_digests(run, tmp_path):
+    evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", worst=5))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["metrics.json", "report.html"]
+    metrics = read_metrics(evaluation.metrics_path)
+    assert metrics == evaluation.metrics
+    assert metrics.scored.iteration == 40
+    assert metrics.scored.score_blob == "ip"
+    assert metrics.scored.weights_digest.startswith("sha256:")
+    page = evaluation.report_path.read_text()
+    assert page.count("data:image/png;base64,") == 5
+    assert "red &lt;left&gt;" in page
+    assert "red <left>" not in page
+    assert "Training loss" in page
+    assert not any(address in page for address in ("http://", "https://", 'src="/', "@import"))
+
+
+def test_dataset_digest_depends_on_samples_alone(run, dataset, tmp_path):
+    digests = {
+        run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=size)).metrics.scored.dataset_digest
+        for size in (9, 53)
+    }
+    other = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split="train")).metrics.scored.dataset_digest
+    assert len(digests) == 1
+    assert other not in digests
+
+
+def test_mirror_does_not_make_scores_random(run, tmp_path):
+    config = EvaluateConfig(run_dir=run.root, output=tmp_path)
+    assert run_evaluate(config).metrics.loss == run_evaluate(config).metrics.loss
+
+
+def test_missing_run_is_named(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        run_evaluate(EvaluateConfig(run_dir=tmp_path / "none"))
+    assert str(caught.value) == (
+        f'run_dir={tmp_path}/none: no such folder; give the folder that "deepspark train" wrote (option --run-dir)'
+    )
+
+
+def test_run_without_snapshot_is_named(run, tmp_path):
+    (tmp_path / "config.json").write_text(run.config.read_text())
+    with pytest.raises(ConfigError, match="no snapshot in snapshots/; training has not reached one, or failed before"):
+        run_evaluate(EvaluateConfig(run_dir=tmp_path))
+
+
+def test_weights_of_another_net_are_refused_and_nothing_is_written(run, dataset, tmp_path):
+    other = make_run(tmp_path / "other", dataset[0], net=NET.replace('name: "ip"', 'name: "fc"'), n_steps=1)
+    weights = other.snapshot("patches", 1, "caffemodel")
+    with pytest.raises(WeightsError) as caught:
+        run_evaluate(EvaluateConfig(run_dir=run.root, weights=weights, output=tmp_path / "out"))
+    assert str(caught.value) == (
+        f'{weights}: no weights for layer "ip" of net "patches"; layers in the file: "conv", "fc"; '
+        "is it the file of another net?"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_regression_net_is_refused_with_what_is_needed(dataset, tmp_path):
+    net = LINEAR[: LINEAR.index('layer { name: "accuracy"')].replace("num_output: 3", "num_output: 1")
+    net += 'layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "label" top: "loss" }'
+    run = make_run(tmp_path, dataset[0], net=net, n_steps=1)
+    with pytest.raises(NetError) as caught:
+        run_evaluate(EvaluateConfig(run_dir=run.root))
+    assert str(caught.value) == (
+        'net "patches" (TEST) has no class scores, its outputs are "loss"; needed: a SoftmaxWithLoss or Accuracy layer '
+        "(bottoms: scores, labels), or a Softmax layer at the end of the net"
+    )
+
+
+def test_truncated_shard_is_named(dataset, run, tmp_path):
+    make_dataset(tmp_path / "copy")
+    data = next((tmp_path / "copy" / "test").glob("*.lmdb")) / "data.mdb"
+    data.write_bytes(data.read_bytes()[:5000])
+    with pytest.raises(DataError) as caught:
+        run_evaluate(EvaluateConfig(run_dir=run.root, dataset=tmp_path / "copy", output=tmp_path / "out"))
+    assert str(data.parent) in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_process_tells_its_mistake_last(tmp_path):
+    import subprocess
+    import sys
+
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"run_dir": str(tmp_path / "none")}))
+    done = subprocess.run(
+        [sys.executable, "-m", "deepspark_ops.evaluate", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"ERROR: run_dir={tmp_path}/none: no such folder")
+    assert "Traceback" not in done.stderr
+
+
+def test_images_of_two_shards_are_read_across_the_border(run, dataset, tmp_path):
+    # 53 samples lie in shards of 27 and 26; a batch of 10 crosses the border, and the last holds three.
+    images, _ = dataset[1]["test"]
+    assert len(images) == 53
+    report = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=10)).metrics
+    assert np.array(report.confusion).sum() == 53
