@@ -5,36 +5,12 @@ Source: BVLC Caffe, src/caffe/layers/pooling_layer.cpp (CPU) and pooling_layer.c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import cast
 
 from caffe_import.axes import require_rank, shape_text
 from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.pooled_windows import Method, Pair, PoolingOptions, pooled_size, require_windows_inside
 from caffe_import.proto import caffe_pb2
-
-Pair = tuple[int, int]
-Method = Literal["MAX", "AVE", "STOCHASTIC"]
-
-
-@dataclass(frozen=True)
-class PoolingOptions:
-    """Resolved options; pairs are (height, width) in pixels.
-
-    Attributes:
-        method: What is taken from a window.
-        kernel: Window size; the whole image for global pooling.
-        stride: Distance of two windows.
-        pad: Cells before and after the image; AVE counts them as zeros in its divisor.
-        is_global: One window over all.
-        has_mask: A second top holds the place of each maximum inside its channel's plane, as float.
-    """
-
-    method: Method
-    kernel: Pair
-    stride: Pair
-    pad: Pair
-    is_global: bool
-    has_mask: bool
 
 
 @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
@@ -44,42 +20,20 @@ def define_pooling(request: LayerRequest) -> LayerDefinition:
     shape = require_rank(request, 0, 4, axes="4 axes (N, C, H, W)")
     size = (shape[2], shape[3])
     has_mask = len(request.message.top) == 2
-    method: Method = caffe_pb2.PoolingParameter.PoolMethod.Name(param.pool)  # type: ignore[assignment]
+    method = cast(Method, caffe_pb2.PoolingParameter.PoolMethod.Name(param.pool))
     if has_mask and method != "MAX":
         finding = f"has 2 tops; allowed: 1 with pool: {method}, a second one (the mask) only with pool: MAX"
         raise request.refuse(finding)
     kernel, stride, pad = _resolve(request, param, size)
     options = PoolingOptions(method, kernel, stride, pad, param.global_pooling, has_mask)
     is_ceil = param.round_mode == caffe_pb2.PoolingParameter.CEIL
-    pooled = tuple(
-        pooled_size(size[i], kernel[i], stride[i], pad[i], any_pad=any(pad), is_ceil=is_ceil) for i in (0, 1)
-    )
-    _require_windows_inside(request, options, size, pooled)
+    pooled = pooled_size(options, size, is_ceil=is_ceil)
+    require_windows_inside(request, options, size, pooled)
     return LayerDefinition(
         top_shapes=((shape[0], shape[1], *pooled),) * len(request.message.top),
         options=options,
         notes=_notes(options, size, pooled),
     )
-
-
-def pooled_size(size: int, kernel: int, stride: int, pad: int, *, any_pad: bool, is_ceil: bool = True) -> int:
-    """Return one spatial extent of a Pooling output, in windows.
-
-    Caffe rounds up; its convolution and TensorFlow's VALID padding round down. If either axis is padded it then
-    drops, on *both* axes, a last window that would start past the input and its leading padding.
-    Source: BVLC Caffe, src/caffe/layers/pooling_layer.cpp, PoolingLayer::Reshape.
-
-    Example:
-        >>> pooled_size(8, 3, 2, 0, any_pad=False), pooled_size(8, 3, 2, 0, any_pad=False, is_ceil=False)
-        (4, 3)
-        >>> pooled_size(5, 2, 2, 1, any_pad=True)  # the window at 6 would start at size + pad
-        3
-    """
-    room = size + 2 * pad - kernel
-    pooled = (-(-room // stride) if is_ceil else room // stride) + 1
-    if any_pad and (pooled - 1) * stride >= size + pad:
-        pooled -= 1
-    return pooled
 
 
 def _resolve(request: LayerRequest, param: caffe_pb2.PoolingParameter, size: Pair) -> tuple[Pair, Pair, Pair]:
@@ -125,23 +79,7 @@ def _pair(request: LayerRequest, param: caffe_pb2.PoolingParameter, stem: str) -
     return getattr(param, stem), getattr(param, stem)
 
 
-def _require_windows_inside(
-    request: LayerRequest, options: PoolingOptions, size: Pair, pooled: tuple[int, ...]
-) -> None:
-    if min(pooled) < 1:
-        finding = f"kernel {options.kernel}, stride {options.stride} leave no window in a bottom of {size[0]}x{size[1]}"
-        raise request.refuse(finding)
-    # Rounding up with a stride above the kernel can place the last window after the image: Caffe then reads memory
-    # that is not its own (MAX) or divides by zero (AVE).
-    if any((pooled[i] - 1) * options.stride[i] >= size[i] + options.pad[i] for i in (0, 1)):
-        finding = (
-            f"the last window starts after the bottom's {size[0]}x{size[1]} pixels and is empty (kernel "
-            f"{options.kernel}, stride {options.stride}); use round_mode: FLOOR"
-        )
-        raise request.refuse(finding)
-
-
-def _notes(options: PoolingOptions, size: Pair, pooled: tuple[int, ...]) -> tuple[str, ...]:
+def _notes(options: PoolingOptions, size: Pair, pooled: Pair) -> tuple[str, ...]:
     overhang = [(pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - 2 * options.pad[i] for i in (0, 1)]
     if max(overhang) <= 0:
         return ()

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from caffe_import.layers.lrn import LRNOptions
-from caffe_import.layers.pooling import PoolingOptions
+from caffe_import.pooled_windows import PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.pooling import average_pool

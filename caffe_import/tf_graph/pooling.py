@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from caffe_import.layer_registry import Shape
-from caffe_import.layers.pooling import Pair, PoolingOptions
+from caffe_import.pooled_windows import Pair, PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
@@ -21,17 +21,22 @@ def emit_pooling(request: EmitRequest) -> Emission:
     shape = request.layer.bottom_shapes[0]
     top_shape = request.layer.definition.top_shapes[0]
     inputs = request.bottoms[0].channels_last
-    size, pooled = (shape[2], shape[3]), (top_shape[2], top_shape[3])
-    if options.method == "AVE":
-        return Emission((Blob.from_channels_last(average_pool(inputs, options, size, pooled)),))
-    if options.method == "STOCHASTIC":
-        windows = _windows(inputs, options, size, pooled)
-        outputs = _sampled(windows, request.seed) if request.is_training else _expected(windows)
-        return Emission((Blob.from_channels_last(outputs),))
-    top = Blob.from_channels_last(max_pool(inputs, options, size, pooled))
+    top = Blob.from_channels_last(pool(inputs, options, (top_shape[2], top_shape[3]), request))
     if not options.has_mask:
         return Emission((top,))
-    return Emission((top, Blob.from_channels_last(_mask(inputs, options, size, pooled, shape))))
+    mask = _mask(inputs, options, (shape[2], shape[3]), (top_shape[2], top_shape[3]), shape)
+    return Emission((top, Blob.from_channels_last(mask)))
+
+
+def pool(inputs: tf.Tensor, options: PoolingOptions, pooled: Pair, request: EmitRequest) -> tf.Tensor:
+    """Return (N, pooled rows, pooled columns, C) of ``inputs`` (N, H, W, C); ``request`` says phase and seed."""
+    size = (inputs.shape[1], inputs.shape[2])
+    if options.method == "MAX":
+        return max_pool(inputs, options, size, pooled)
+    if options.method == "AVE":
+        return average_pool(inputs, options, size, pooled)
+    windows = _windows(inputs, options, size, pooled)
+    return _sampled(windows, request.seed) if request.is_training else _expected(windows)
 
 
 def max_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair) -> tf.Tensor:
