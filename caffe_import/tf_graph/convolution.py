@@ -64,13 +64,21 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
 
 
 def _conv2d(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window) -> tf.Tensor:
+    """Convolve one group. The padding never goes to the kernel as explicit numbers.
+
+    The fast gradient kernels do not take explicit paddings (TensorFlow 2.21 then falls back to ones that need three
+    times as long), and with dilation there is no gradient at all. SAME is equal where the padding keeps the size;
+    elsewhere a pad operation, a small part of the convolution, does it.
+    """
     if not any(window.pad):
         return tf.nn.conv2d(inputs, kernels_hwio, window.stride, "VALID", dilations=window.dilation)
-    if max(window.dilation) > 1:
-        # Explicit paddings with dilation have no gradient on the CPU either; a pad operation does the same.
-        padded = tf.pad(inputs, _paddings_nhwc(window))
-        return tf.nn.conv2d(padded, kernels_hwio, window.stride, "VALID", dilations=window.dilation)
-    return tf.nn.conv2d(inputs, kernels_hwio, window.stride, _paddings_nhwc(window))
+    if window.stride == (1, 1) and all(
+        2 * pad == (kernel - 1) * dilation
+        for pad, kernel, dilation in zip(window.pad, window.kernel, window.dilation, strict=True)
+    ):
+        return tf.nn.conv2d(inputs, kernels_hwio, 1, "SAME", dilations=window.dilation)
+    padded = tf.pad(inputs, _paddings_nhwc(window))
+    return tf.nn.conv2d(padded, kernels_hwio, window.stride, "VALID", dilations=window.dilation)
 
 
 def _depthwise_kernel_takes(window: Window) -> bool:

@@ -1,0 +1,105 @@
+"""How TensorFlow computes Deconvolution: the transposed kernels, channels-last, one call per group."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from caffe_import.layer_registry import Shape
+from caffe_import.layers.deconvolution import DeconvolutionOptions
+from caffe_import.tf_graph.convolution import convolve_any
+from caffe_import.tf_graph.data_layout import OIHW_TO_HWIO, Blob
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.windows import Window
+
+
+@emitter("Deconvolution")
+def emit_deconvolution(request: EmitRequest) -> Emission:
+    """Spread every bottom with the same weights and add the bias."""
+    options = request.layer.definition.options
+    assert isinstance(options, DeconvolutionOptions)
+    tops = zip(request.bottoms, request.layer.bottom_shapes, strict=True)
+    return Emission(tuple(_deconvolve(bottom, shape, options, request) for bottom, shape in tops))
+
+
+def _deconvolve(bottom: Blob, shape: Shape, options: DeconvolutionOptions, request: EmitRequest) -> Blob:
+    weights, window = request.params[0], options.window
+    bias = request.params[1] if options.has_bias else None
+    if window.channel_axis == 1 and len(window.kernel) == 2 and max(window.dilation) == 1:
+        outputs = _spread_nhwc(bottom.channels_last, weights, options)
+        return Blob.from_channels_last(outputs if bias is None else tf.nn.bias_add(outputs, bias))
+    inputs = tf.reshape(bottom.caffe, (-1, *shape[window.channel_axis :]))
+    outputs = _spread_any(inputs, weights, options)
+    if bias is not None:
+        outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
+    return Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0]))
+
+
+def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:
+    """Return (N, H', W', out) from ``inputs`` (N, H, W, in) and ``weights`` (in, out / group, kh, kw)."""
+    channels, group = inputs.shape[3], options.group
+    window = options.window
+    # The convolution whose gradient this is has `in` outputs and `out` inputs: its kernels are (kh, kw, out, in).
+    kernels = tf.transpose(weights, OIHW_TO_HWIO)
+    if group == 1:
+        return _conv2d_transpose(inputs, kernels, window, options.n_outputs)
+    if group == channels == options.n_outputs and window.stride[0] == window.stride[1]:
+        return _depthwise_transpose(inputs, tf.transpose(kernels, (0, 1, 3, 2)), window)
+    pieces = zip(tf.split(inputs, group, axis=3), tf.split(kernels, group, axis=3), strict=True)
+    spread = [_conv2d_transpose(piece, kernel, window, options.n_outputs // group) for piece, kernel in pieces]
+    return tf.concat(spread, axis=3)
+
+
+def _conv2d_transpose(inputs: tf.Tensor, kernels: tf.Tensor, window: Window, n_outputs: int) -> tf.Tensor:
+    height, width = window.spread_from(tuple(inputs.shape[1:3]))
+    padding = [[0, 0], *([pad, pad] for pad in window.pad), [0, 0]] if any(window.pad) else "VALID"
+    shape = (tf.shape(inputs)[0], height, width, n_outputs)
+    return tf.nn.conv2d_transpose(inputs, kernels, shape, window.stride, padding)
+
+
+def _depthwise_transpose(inputs: tf.Tensor, kernels: tf.Tensor, window: Window) -> tf.Tensor:
+    """Spread each channel by its own kernel, ``kernels`` (kh, kw, channels, 1): upsampling by bilinear weights.
+
+    Without padding and cut afterwards: explicit paddings of the depthwise kernels abort the process in TensorFlow
+    2.21's shape inference (tensor_format.h:428).
+    """
+    unpadded = Window(window.channel_axis, window.kernel, window.stride, (0, 0), window.dilation)
+    height, width = unpadded.spread_from(tuple(inputs.shape[1:3]))
+    shape = (tf.shape(inputs)[0], height, width, inputs.shape[3])
+    outputs = tf.nn.depthwise_conv2d_backprop_input(shape, kernels, inputs, (1, *window.stride, 1), "VALID")
+    (top, left) = window.pad
+    return outputs[:, top : height - top, left : width - left, :]
+
+
+def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:
+    """Return (N, out, spatial'...) for any rank and dilation.
+
+    Spreading is convolution of the bottom, with stride - 1 zeros between its values, by the reversed kernel.
+    """
+    window, group = options.window, options.group
+    rank = len(window.kernel)
+    spaced = inputs
+    for axis, stride in enumerate(window.stride, start=2):
+        spaced = _with_zeros_between(spaced, axis, stride)
+    # Reversed, with in and out changed over inside each group: (out, in / group, kernel...).
+    by_group = tf.reshape(weights, (group, weights.shape[0] // group, *weights.shape[1:]))
+    swapped = tf.transpose(by_group, (0, 2, 1, *range(3, 3 + rank)))
+    reversed_weights = tf.reverse(
+        tf.reshape(swapped, (options.n_outputs, -1, *window.kernel)), axis=list(range(2, 2 + rank))
+    )
+    full = tuple(extent - 1 for extent in window.extent)
+    plain = Window(window.channel_axis, window.kernel, (1,) * rank, full, window.dilation)
+    outputs = convolve_any(spaced, reversed_weights, plain, group)
+    ends = tuple(outputs.shape[2:])
+    cut = tuple(slice(pad, end - pad) for pad, end in zip(window.pad, ends, strict=True))
+    return outputs[(slice(None), slice(None), *cut)]
+
+
+def _with_zeros_between(values: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
+    if stride == 1:
+        return values
+    shape = list(values.shape)
+    apart = tf.pad(
+        tf.expand_dims(values, axis + 1), [[0, 0]] * (axis + 1) + [[0, stride - 1]] + [[0, 0]] * (len(shape) - axis - 1)
+    )
+    joined = tf.reshape(apart, (-1, *shape[1:axis], shape[axis] * stride, *shape[axis + 1 :]))
+    return joined[(slice(None),) * axis + (slice(0, shape[axis] * stride - (stride - 1)),)]
