@@ -118,13 +118,13 @@ def _positive_unitball(
 
 def _xavier(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010)."""
-    reach = sqrt(3.0 / _fan(filler, shape))
+    reach = sqrt(3.0 / fan(filler, shape))
     return _uniform_between(-reach, reach, shape, rng)
 
 
 def _msra(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """He et al., "Delving deep into rectifiers" (2015)."""
-    return rng.standard_normal(shape, np.float32) * np.float32(sqrt(2.0 / _fan(filler, shape)))
+    return rng.standard_normal(shape, np.float32) * np.float32(sqrt(2.0 / fan(filler, shape)))
 
 
 def _bilinear(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Generator) -> npt.NDArray[np.float32]:
@@ -137,7 +137,12 @@ def _bilinear(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Gene
     return np.broadcast_to(np.outer(ramp, ramp).astype(np.float32), shape)
 
 
-def _fan(filler: caffe_pb2.FillerParameter, shape: Shape) -> float:
+def fan(filler: caffe_pb2.FillerParameter, shape: Shape) -> float:
+    """Return what xavier and msra divide by: values read per output, written per input, or their mean.
+
+    Raises:
+        NetError: The blob has no axes.
+    """
     _require_axes(filler, shape)
     count = prod(shape)
     fan_in = count / shape[0]

@@ -36,10 +36,6 @@ def define_batch_norm(request: LayerRequest) -> LayerDefinition:
     if not shape:
         finding = "bottom has no axes; expected (N, C, ...)"
         raise request.refuse(finding)
-    for position, spec in enumerate(request.message.param):
-        if spec.HasField("lr_mult") and spec.lr_mult != 0:
-            finding = f"param {position} has lr_mult={spec.lr_mult:g}; the statistics are not learned: allowed: 0"
-            raise request.refuse(finding)
     n_channels = 1 if len(shape) == 1 else shape[1]
     use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else request.phase == "TEST"
     notes: tuple[str, ...] = ()

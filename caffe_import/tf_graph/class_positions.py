@@ -8,6 +8,7 @@ from caffe_import.axes import split_at
 from caffe_import.layer_registry import Shape
 from caffe_import.loss_options import LossOptions
 from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.emitters import Emission
 
 
 def scores_by_position(blob: Blob, shape: Shape, axis: int) -> tf.Tensor:
@@ -26,15 +27,21 @@ def scores_by_position(blob: Blob, shape: Shape, axis: int) -> tf.Tensor:
     return tf.reshape(tf.transpose(tf.reshape(blob.caffe, (-1, classes, inner)), (0, 2, 1)), (-1, classes))
 
 
-def blob_from_positions(values: tf.Tensor, shape: Shape, axis: int) -> Blob:
-    """Return the blob of Caffe shape ``shape`` whose values by position are ``values`` (positions, classes)."""
-    _, classes, inner = split_at(shape, axis)
-    return Blob.from_caffe(tf.reshape(tf.transpose(tf.reshape(values, (-1, inner, classes)), (0, 2, 1)), shape))
-
-
 def labels_by_position(blob: Blob) -> tf.Tensor:
     """Return labels (positions,) as int32; Caffe carries them as floats and truncates."""
     return tf.cast(tf.reshape(blob.caffe, (-1,)), tf.int32)
+
+
+def counted_labels(blob: Blob, ignore_label: int | None) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Return labels (positions,) int32, and bool per position: is it not ignored? None where nothing can be.
+
+    An ignored label need not be a class: it is replaced by 0, because the kernels refuse others.
+    """
+    labels = labels_by_position(blob)
+    if ignore_label is None:
+        return labels, None
+    counts = tf.not_equal(labels, ignore_label)
+    return tf.where(counts, labels, 0), counts
 
 
 def loss_divisor(loss: LossOptions, n_positions: int, n_samples: int, counts: tf.Tensor | None) -> tf.Tensor | float:
@@ -52,3 +59,33 @@ def loss_divisor(loss: LossOptions, n_positions: int, n_samples: int, counts: tf
         return tf.maximum(tf.reduce_sum(tf.cast(counts, tf.float32)), 1.0)
     fixed = {"FULL": n_positions, "VALID": n_positions, "BATCH_SIZE": n_samples, "NONE": 1}
     return float(max(fixed[loss.normalization], 1))
+
+
+def summed_loss(losses: tf.Tensor, counts: tf.Tensor | None, loss: LossOptions, shape: Shape, axis: int) -> tf.Tensor:
+    """Return the scalar loss: the sum over the positions that count over ``loss_divisor``.
+
+    Args:
+        losses: (positions,).
+        counts: As from ``counted_labels``.
+        loss: The layer's options.
+        shape: Caffe shape of the scores.
+        axis: Canonical axis of the classes.
+    """
+    n_samples, _, inner = split_at(shape, axis)
+    if counts is not None:
+        losses = tf.where(counts, losses, 0.0)
+    return tf.reduce_sum(losses) / loss_divisor(loss, n_samples * inner, n_samples, counts)
+
+
+def loss_and_probabilities(loss: tf.Tensor, scores: tf.Tensor, shape: Shape, axis: int, n_tops: int) -> Emission:
+    """Return the tops of a softmax loss; the second one, the probabilities, takes no gradient."""
+    if n_tops == 1:
+        return Emission((Blob.from_caffe(loss),))
+    probabilities = tf.stop_gradient(tf.nn.softmax(scores))
+    return Emission((Blob.from_caffe(loss), _blob_from_positions(probabilities, shape, axis)))
+
+
+def _blob_from_positions(values: tf.Tensor, shape: Shape, axis: int) -> Blob:
+    """Return the blob of Caffe shape ``shape`` whose values by position are ``values`` (positions, classes)."""
+    _, classes, inner = split_at(shape, axis)
+    return Blob.from_caffe(tf.reshape(tf.transpose(tf.reshape(values, (-1, inner, classes)), (0, 2, 1)), shape))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 import tensorflow as tf
 
 from caffe_import.layers.softmax_with_loss import SoftmaxWithLossOptions
 from caffe_import.tf_graph.class_positions import (
-    blob_from_positions,
-    labels_by_position,
-    loss_divisor,
+    counted_labels,
+    loss_and_probabilities,
     scores_by_position,
+    summed_loss,
 )
-from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 # Caffe computes -log(max(p, FLT_MIN)).
@@ -29,21 +27,10 @@ def emit_softmax_with_loss(request: EmitRequest) -> Emission:
     assert isinstance(options, SoftmaxWithLossOptions)
     shape = request.layer.bottom_shapes[0]
     scores = scores_by_position(request.bottoms[0], shape, options.axis)
-    labels = labels_by_position(request.bottoms[1])
-    counts = None
-    if options.loss.ignore_label is not None:
-        counts = tf.not_equal(labels, options.loss.ignore_label)
-        # An ignored label need not be a class; the kernel refuses such.
-        labels = tf.where(counts, labels, 0)
+    labels, counts = counted_labels(request.bottoms[1], options.loss.ignore_label)
     losses = _floored(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores))
-    if counts is not None:
-        losses = tf.where(counts, losses, 0.0)
-    divisor = loss_divisor(options.loss, prod(shape) // shape[options.axis], prod(shape[: options.axis]), counts)
-    loss = Blob.from_caffe(tf.reduce_sum(losses) / divisor)
-    if len(request.layer.definition.top_shapes) == 1:
-        return Emission((loss,))
-    probabilities = tf.stop_gradient(tf.nn.softmax(scores))
-    return Emission((loss, blob_from_positions(probabilities, shape, options.axis)))
+    loss = summed_loss(losses, counts, options.loss, shape, options.axis)
+    return loss_and_probabilities(loss, scores, shape, options.axis, len(request.layer.tops))
 
 
 @tf.custom_gradient

@@ -1,0 +1,51 @@
+"""DummyData: tops made up by fillers. Source: BVLC Caffe, src/caffe/layers/dummy_data_layer.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.proto import caffe_pb2
+
+_LEGACY = ("num", "channels", "height", "width")
+
+
+@dataclass(frozen=True)
+class DummyDataOptions:
+    """``fillers``: one for each top; random ones draw anew in every forward pass."""
+
+    fillers: tuple[caffe_pb2.FillerParameter, ...]
+
+
+@layer_type("DummyData", bottoms=(0, 0), tops=(1, None))
+def define_dummy_data(request: LayerRequest) -> LayerDefinition:
+    """Tops: as written by ``shape``, or by the deprecated num, channels, height, width. No data are fed to it."""
+    param = request.message.dummy_data_param
+    n_tops = len(request.message.top)
+    fillers = tuple(param.data_filler) or (caffe_pb2.FillerParameter(),)
+    if len(fillers) not in (1, n_tops):
+        finding = f"has {len(fillers)} data_filler for {n_tops} tops; allowed: none, one for all, or one for each"
+        raise request.refuse(finding)
+    return LayerDefinition(
+        top_shapes=_shapes(request, n_tops),
+        options=DummyDataOptions(fillers * n_tops if len(fillers) == 1 else fillers),
+    )
+
+
+def _shapes(request: LayerRequest, n_tops: int) -> tuple[Shape, ...]:
+    param = request.message.dummy_data_param
+    legacy = [tuple(getattr(param, name)) for name in _LEGACY]
+    if any(legacy) and param.shape:
+        finding = "has shape and one of num, channels, height, width; allowed: one of both forms"
+        raise request.refuse(finding)
+    if any(legacy):
+        if any(len(values) not in (1, n_tops) for values in legacy):
+            finding = f"num, channels, height and width must each be given once, or once for each of {n_tops} tops"
+            raise request.refuse(finding)
+        each = [values * n_tops if len(values) == 1 else values for values in legacy]
+        return tuple(zip(*each, strict=True))
+    shapes = tuple(tuple(shape.dim) for shape in param.shape)
+    if len(shapes) not in (1, n_tops):
+        finding = f"has {len(shapes)} shapes for {n_tops} tops; allowed: one for all, or one for each"
+        raise request.refuse(finding)
+    return shapes * n_tops if len(shapes) == 1 else shapes

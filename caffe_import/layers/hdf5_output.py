@@ -1,0 +1,28 @@
+"""HDF5Output: writes its bottoms to a file. Source: BVLC Caffe, src/caffe/layers/hdf5_output_layer.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@dataclass(frozen=True)
+class HDF5OutputOptions:
+    """``file_name`` is the file that receives ``data`` (bottom 0) and ``label`` (bottom 1)."""
+
+    file_name: str
+
+
+@layer_type("HDF5Output", bottoms=(2, 2), tops=(0, 0), differentiable_bottoms=False)
+def define_hdf5_output(request: LayerRequest) -> LayerDefinition:
+    """No tops. A graph has no side effects: who runs the net reads the two bottoms and writes the file."""
+    file_name = request.message.hdf5_output_param.file_name
+    if not file_name:
+        finding = "hdf5_output_param.file_name is missing"
+        raise request.refuse(finding)
+    first, second = request.bottom_shapes
+    if first[:1] != second[:1]:
+        finding = f"bottoms hold {first[:1]} and {second[:1]} samples; expected equal numbers"
+        raise request.refuse(finding)
+    return LayerDefinition(top_shapes=(), options=HDF5OutputOptions(file_name))

@@ -1,0 +1,77 @@
+"""InfogainLoss: softmax and cross entropy with a matrix that weighs confusions.
+
+Source: BVLC Caffe, src/caffe/layers/infogain_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.axes import canonical_axis
+from caffe_import.binary_file import read_message
+from caffe_import.blob_proto import array_from_blob
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.loss_options import LossOptions, require_labels, require_same_batch, resolve_loss
+from caffe_import.proto import caffe_pb2
+
+
+@dataclass(frozen=True)
+class InfogainLossOptions:
+    """Resolved options.
+
+    Attributes:
+        axis: Axis (canonical) of the classes.
+        loss: What counts and what divides.
+        matrix: (true class, predicted class) as read from ``source``, read-only; None: it is the third bottom.
+    """
+
+    axis: int
+    loss: LossOptions
+    matrix: npt.NDArray[np.float32] | None = field(compare=False)
+
+
+@layer_type("InfogainLoss", bottoms=(2, 3), tops=(1, 2), label_bottoms=(1, 2))
+def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
+    """Tops: the scalar loss; by wish the probabilities, which take no gradient of their own.
+
+    Unlike other layers of Caffe 1.0 it wants two ``loss_weight`` with two tops.
+    """
+    require_same_batch(request)
+    param = request.message.infogain_loss_param
+    scores = request.bottom_shapes[0]
+    axis = canonical_axis(request, param.axis, len(scores), option="infogain_loss_param.axis")
+    require_labels(request, axis)
+    n_classes = scores[axis]
+    matrix = None
+    if len(request.bottom_shapes) == 2:
+        if not param.source:
+            finding = "has no third bottom and no infogain_loss_param.source; the matrix must come from one of them"
+            raise request.refuse(finding)
+        matrix = _read_matrix(request, param.source, n_classes)
+    elif prod(request.bottom_shapes[2]) != n_classes**2:
+        finding = (
+            f'bottom "{request.message.bottom[2]}" has {prod(request.bottom_shapes[2])} values; '
+            f"expected {n_classes} x {n_classes}"
+        )
+        raise request.refuse(finding)
+    return LayerDefinition(
+        top_shapes=((), scores)[: len(request.message.top)],
+        options=InfogainLossOptions(axis, resolve_loss(request, default="VALID"), matrix),
+        default_loss_weight=1.0,
+    )
+
+
+def _read_matrix(request: LayerRequest, source: str, n_classes: int) -> npt.NDArray[np.float32]:
+    message = read_message(Path(source), caffe_pb2.BlobProto(), what="an infogain matrix (BlobProto)")
+    values = array_from_blob(message, where=source)
+    if values.size != n_classes**2:
+        finding = f"{source} holds {values.size} values; expected {n_classes} x {n_classes}"
+        raise request.refuse(finding)
+    matrix = values.reshape(n_classes, n_classes)
+    matrix.flags.writeable = False
+    return matrix
