@@ -60,13 +60,16 @@ class DataSourceError(CaffeImportError):
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
-    """Return ``'; did you mean "x"?'`` for the nearest allowed word, or an empty string.
+    """Return ``'; did you mean "x"?'`` for the nearest allowed word, in whatever case, or an empty string.
 
     Example:
         >>> did_you_mean("Convolutoin", ["Convolution", "ReLU"])
         '; did you mean "Convolution"?'
+        >>> did_you_mean("RELU", ["Convolution", "ReLU"])
+        '; did you mean "ReLU"?'
         >>> did_you_mean("zzz", ["Convolution"])
         ''
     """
-    near = get_close_matches(found, list(allowed), n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    words = {word.lower(): word for word in allowed}
+    near = get_close_matches(found.lower(), list(words), n=1)
+    return f'; did you mean "{words[near[0]]}"?' if near else ""

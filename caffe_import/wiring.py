@@ -79,7 +79,7 @@ def _unknown_bottom(
 ) -> NetError:
     layer = net.layer[position]
     phase = caffe_pb2.Phase.Name(net.state.phase)
-    later = next((other.name for other in net.layer[position:] if blob in other.top), None)
+    later = next((other.name for other in net.layer[position + 1 :] if blob in other.top), None)
     if later is not None:
         remedy = f'; layer "{later}" makes it, but only afterwards: move it before "{layer.name}"'
     elif blob in absent:
