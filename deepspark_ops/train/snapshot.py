@@ -6,6 +6,7 @@ presence says that the snapshot is whole.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -22,12 +23,19 @@ from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.solver_spec import SolverSpec
 from caffe_import.solverstate import SolverState, history_blobs, history_slots, read_solverstate, write_solverstate
-from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.exchange.coordinator import CENTER_FILE, COMPLETE_FILE, pending_folder
 from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.train.worker_state import WorkerState
 
 STATE_VERSION = 1
+
+UNCHANGED = "training changed no weight: base_lr or every lr_mult is 0, or no worker's exchange reached the center"
+
+
+def vector_digest(vector: Vector) -> str:
+    """Return the SHA-256 of a parameter vector's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(vector).data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class SnapshotWriter:
         solver: Says the format and the rate policy.
         origin: As in ``RunState``.
         random_seed: As in ``RunState``.
+        start_digest: ``vector_digest`` of the parameters that this life of the run began with.
     """
 
     paths: RunPaths
@@ -82,6 +91,7 @@ class SnapshotWriter:
     solver: SolverSpec
     origin: int
     random_seed: int
+    start_digest: str = ""
 
     def is_pending(self, iteration: int) -> bool:
         """Return whether the exchange has gathered every part of snapshot ``iteration``."""
@@ -91,10 +101,15 @@ class SnapshotWriter:
         """Write the snapshot's files, whole or not at all, and remove its parts.
 
         The solverstate holds the history of the live worker with the lowest id; without any, zeros.
+
+        Raises:
+            TrainingFailed: The parameters are those of the start, bit for bit: a retry must not find a result here.
         """
         folder = pending_folder(self.paths.work, iteration)
         found = json.loads((folder / COMPLETE_FILE).read_text(encoding="utf-8"))
         center = np.fromfile(folder / CENTER_FILE, np.float32)
+        if vector_digest(center) == self.start_digest:
+            raise TrainingFailed(UNCHANGED)
         workers = {
             int(worker): WorkerState.from_parts(meta, _load_arrays(folder / f"worker_{worker}.npz"))
             for worker, meta in sorted(found["workers"].items(), key=lambda item: int(item[0]))

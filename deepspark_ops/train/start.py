@@ -55,8 +55,9 @@ class Start:
 def plan_start(run: Run) -> Start:
     """Return where the run begins.
 
-    The scratch of an earlier life is removed. A retry of our own run goes on from its ``state.h5``; a Caffe solverstate gives iteration and history to every
-    worker, with data from row one, as Caffe; weights count only where there is neither.
+    The scratch of an earlier life is removed. A retry of our own run goes on from its ``state.h5``; a Caffe
+    solverstate gives iteration and history to every worker, with data from row one, as Caffe; weights count only
+    where there is neither.
 
     Raises:
         ConfigError: Options that exclude each other, or a snapshot of another net.

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
+from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.link import Welcome, WorkerLink
-from deepspark_ops.exchange.strategies import find_strategy
 from deepspark_ops.train.batches import LeasedBatches, NetFeed
-from deepspark_ops.train.pacing import CommPeriod, RateScale, plan_rate_scale
-from deepspark_ops.train.run_setup import Run, load_run
+from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
 from deepspark_ops.train.tf_model import TfModel
-from deepspark_ops.train.worker_loop import LoopPlan, WorkerLoop
+from deepspark_ops.train.worker_loop import WorkerLoop
+from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask, loop_plan
 
-Ending = Literal["finished", "refused", "failed", "given_up"]
-
-
-@dataclass(frozen=True)
-class WorkerOutcome:
-    """How a worker ended; travels to the driver as plain values.
-
-    Attributes:
-        worker: Its id.
-        ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
-            ``given_up``: it failed in every try.
-        message: What to tell the user; empty if finished.
-        steps: Minibatches it computed in its last try.
-        exchanges: Exchanges it made in its last try.
-    """
-
-    worker: int
-    ending: Ending
-    message: str = ""
-    steps: int = 0
-    exchanges: int = 0
-
-    @property
-    def ends_the_run(self) -> bool:
-        """Does no other worker make up for this one?"""
-        return self.ending in ("refused", "failed")
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class WorkerTask:
-    """What a worker is told.
-
-    Attributes:
-        run_dir: The run's folder; driver and workers see the same one.
-        worker: Its id.
-        attempt: Earlier starts of it in this application.
-        start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
-        origin: Clock at which the run first began.
-    """
-
-    run_dir: Path
-    worker: int
-    attempt: int
-    start_state: Path | None
-    origin: int
+_LOG = logging.getLogger(__name__)
 
 
 def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
@@ -121,34 +74,28 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         run.binding.close()
 
 
-def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
-    """Return what the worker loop must know of a run."""
-    solver, config = run.solver, run.config
-    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
-    return LoopPlan(
-        worker=worker,
-        n_workers=config.n_workers,
-        comm_period=CommPeriod(1 if strategy.requires.comm_period_one else config.comm_period),
-        rate_scale=rate_scale(run, origin),
-        images_per_step=run.images_per_step(),
-        origin=origin,
-        base_lr=solver.base_lr,
-        display=solver.display,
-        average_loss=solver.average_loss,
-        n_test_nets=len(run.test_nets),
-        test_interval=solver.test_interval,
-        test_initialization=solver.test_initialization,
-    )
+def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
+    """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
 
+    What another start may cure is raised, so that Spark starts this task alone again; after ``worker_tries`` starts it
+    is an outcome, since Spark would end the whole job. A task whose earlier starts were all killed says so at once.
 
-def rate_scale(run: Run, origin: int) -> RateScale:
-    """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
-    config = run.config
-    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
-    return plan_rate_scale(
-        config.rate_scale,
-        progress_per_step=strategy.progress_per_step(config.n_workers),
-        n_workers=config.n_workers,
-        origin=origin,
-        max_iter=run.solver.max_iter,
+    Args:
+        plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.
+        worker: Its id, the task's partition.
+        attempt: Earlier starts of the task.
+    """
+    tries = int(plain["worker_tries"])
+    if attempt >= tries:
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
+    start_state = plain["start_state"]
+    task = WorkerTask(
+        Path(plain["run_dir"]), worker, attempt, Path(start_state) if start_state else None, int(plain["origin"])
     )
+    try:
+        return run_worker(task, connect(plain["address"])).to_plain()
+    except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
+        if attempt + 1 < tries:
+            raise
+        _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()

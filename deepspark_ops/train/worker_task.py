@@ -1,0 +1,95 @@
+"""What driver and worker tell each other around a run: the task, how it ended, and the loop's plan. No framework."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from deepspark_ops.exchange.strategies import find_strategy
+from deepspark_ops.train.pacing import CommPeriod, RateScale, plan_rate_scale
+from deepspark_ops.train.run_setup import Run
+from deepspark_ops.train.worker_loop import LoopPlan
+
+Ending = Literal["finished", "refused", "failed", "given_up"]
+
+
+@dataclass(frozen=True)
+class WorkerOutcome:
+    """How a worker ended; travels to the driver as plain values.
+
+    Attributes:
+        worker: Its id.
+        ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
+            ``given_up``: it failed in every try.
+        message: What to tell the user; empty if finished.
+        steps: Minibatches it computed in its last try.
+        exchanges: Exchanges it made in its last try.
+    """
+
+    worker: int
+    ending: Ending
+    message: str = ""
+    steps: int = 0
+    exchanges: int = 0
+
+    @property
+    def ends_the_run(self) -> bool:
+        """Does no other worker make up for this one?"""
+        return self.ending in ("refused", "failed")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """What a worker is told.
+
+    Attributes:
+        run_dir: The run's folder; driver and workers see the same one.
+        worker: Its id.
+        attempt: Earlier starts of it in this application.
+        start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
+        origin: Clock at which the run first began.
+    """
+
+    run_dir: Path
+    worker: int
+    attempt: int
+    start_state: Path | None
+    origin: int
+
+
+def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
+    """Return what the worker loop must know of a run."""
+    solver, config = run.solver, run.config
+    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
+    return LoopPlan(
+        worker=worker,
+        n_workers=config.n_workers,
+        comm_period=CommPeriod(1 if strategy.requires.comm_period_one else config.comm_period),
+        rate_scale=rate_scale(run, origin),
+        images_per_step=run.images_per_step(),
+        origin=origin,
+        base_lr=solver.base_lr,
+        display=solver.display,
+        average_loss=solver.average_loss,
+        n_test_nets=len(run.test_nets),
+        test_interval=solver.test_interval,
+        test_initialization=solver.test_initialization,
+    )
+
+
+def rate_scale(run: Run, origin: int) -> RateScale:
+    """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
+    config = run.config
+    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
+    return plan_rate_scale(
+        config.rate_scale,
+        progress_per_step=strategy.progress_per_step(config.n_workers),
+        n_workers=config.n_workers,
+        origin=origin,
+        max_iter=run.solver.max_iter,
+    )
