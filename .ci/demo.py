@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -18,6 +19,8 @@ DAG = "deepspark_train"
 TASKS = ("check", "ingest", "train", "evaluate", "export")
 WAIT_FOR_DAG_S = 90.0
 POLL_S = 0.5
+_DETAIL = re.compile(r"^Spark-Submit cmd: |\bepoch clock=")
+"""Lines of the task log that a first look does not need."""
 
 
 def say(text: str) -> None:
@@ -51,9 +54,10 @@ class TaskLogs:
             entry: dict[str, Any] = json.loads(line)
         except ValueError:
             return
-        is_ours = "deepspark_ops" in str(entry.get("logger", ""))
+        text = str(entry.get("event", ""))
+        is_ours = "deepspark_ops" in str(entry.get("logger", "")) and not _DETAIL.search(text)
         if is_ours or entry.get("level") in {"error", "critical"}:
-            print(f"  {task:<8} {entry.get('event', '')}", flush=True)
+            print(f"  {task:<8} {text}", flush=True)
 
 
 @contextmanager
