@@ -9,15 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from caffe_import.mean_file import write_mean
 
+from caffe_import.mean_file import write_mean
 from deepspark_ops.config import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.mean import mean_image, mean_values
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, wanted_splits
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.shard_task import ShardResult
-from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
@@ -97,9 +97,7 @@ def commit_dataset(
     paths = DatasetPaths(config.output)
     train = [result for result in _of_split(results, "train") if result.n_samples]
     n_train = sum(result.n_samples for result in train)
-    with write_whole(paths.mean()) as temporary:
-        write_mean(temporary, mean_image([result.sums for result in train], n_train))
-        temporary.chmod(0o644)
+    write_mean(paths.mean(), mean_image([result.sums for result in train], n_train))
     values = mean_values([result.sums for result in train], n_train)
     mean_digest = sha256_of_file(paths.mean())
     manifests = {}

@@ -93,8 +93,9 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     """Write the shard of one task; a mistake of the user's comes back in ``error``."""
     sums = PixelSums(task.shape, task.dtype)
     result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), sums.values)
-    # Tasks fill the cores already.
+    # Tasks fill the cores already, and a damaged image is reported by us.
     cv2.setNumThreads(1)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
     try:
         with task.reader.opened() as read:
             _write(task, result, _samples(task, read, result, sums))

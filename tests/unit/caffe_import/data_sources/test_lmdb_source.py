@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from caffe_import.data_sources import read_wrapped
+from caffe_import.data_sources.lmdb_environment import acquire_environment, release_environment
 from caffe_import.data_sources.lmdb_source import LmdbSource
 from caffe_import.datum import encode_datum
 from caffe_import.errors import DataSourceError
@@ -73,6 +74,7 @@ def test_two_sources_of_one_path_live_in_one_process(numbered):
 
 def test_source_opened_before_a_fork_reads_in_the_child(numbered):
     assert numbered.read(3, 1)[1].tolist() == [3]
+    parents = acquire_environment(numbered.folder)
     child = os.fork()
     if child == 0:
         ok = False
@@ -80,11 +82,14 @@ def test_source_opened_before_a_fork_reads_in_the_child(numbered):
             fresh = LmdbSource(numbered.folder)
             ok = fresh.read(7, 1)[1].tolist() == [7] and numbered.read(8, 1)[1].tolist() == [8]
             fresh.close()
+            # LMDB forbids using an environment that was opened before a fork.
+            ok = ok and acquire_environment(numbered.folder) is not parents
             ok = ok and numbered.read(8, 2)[1].tolist() == [8, 9]
         finally:
             os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert numbered.read(9, 1)[1].tolist() == [9]
+    release_environment(numbered.folder)
 
 
 def test_closed_source_reads_again(numbered):

@@ -1,0 +1,208 @@
+"""Reading a split: any piece of any shard, what damage says, and a net's own sources behind the same face."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from caffe_import.datum import encode_datum
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DataError
+from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
+from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.manifest import (
+    DatasetManifest,
+    FileRecord,
+    ShardRecord,
+    SourceRecord,
+    read_manifest,
+    sha256_of_file,
+    write_manifest,
+)
+from deepspark_ops.shards.reader import open_dataset, open_layer_dataset, verify
+
+CAFFE = Path(__file__).parents[3] / "fixtures" / "caffe"
+SIZES = (5, 4, 3, 3, 3, 3)
+SHAPE = (1, 2, 3)
+
+
+def image_of(sample: int) -> np.ndarray:
+    return np.full(SHAPE, sample, np.uint8)
+
+
+def make_split(folder: Path, shard_format: str) -> Path:
+    """Write 21 samples in six shards; sample i holds pixels i and label i % 4."""
+    shards, first = [], 0
+    for number, size in enumerate(SIZES):
+        numbers = range(first, first + size)
+        path = folder / f"train-{number:05d}.{'lmdb' if shard_format == 'lmdb' else 'h5'}"
+        if shard_format == "lmdb":
+            write_lmdb_shard(path, ((sample_key(i, "x"), encode_datum(image_of(i), i % 4)) for i in numbers))
+            data = path / "data.mdb"
+        else:
+            write_hdf5_shard(path, ((image_of(i), i % 4) for i in numbers), SHAPE)
+            data = path
+        record = ShardRecord(file=path.name, sha256=sha256_of_file(data), n_samples=size, n_bytes=data.stat().st_size)
+        shards.append(record)
+        first += size
+    (folder / "mean.binaryproto").write_bytes(b"mean")
+    manifest = DatasetManifest(
+        split="train",
+        shard_format=shard_format,
+        encoded=False,
+        source=SourceRecord(path="list.txt", format="image_list", sha256="0" * 64),
+        recipe_sha256="1" * 64,
+        sample_shape=SHAPE,
+        n_samples=21,
+        n_classes=4,
+        label_histogram=(6, 5, 5, 5),
+        mean_values=(10.0,),
+        mean_file=FileRecord(file="mean.binaryproto", sha256=hashlib.sha256(b"mean").hexdigest()),
+        shards=tuple(shards),
+        n_rejected=0,
+        n_bytes=sum(shard.n_bytes for shard in shards),
+    )
+    write_manifest(folder, manifest)
+    return folder
+
+
+@pytest.fixture(params=["lmdb", "hdf5"])
+def split(request, tmp_path):
+    return make_split(tmp_path / "train", request.param)
+
+
+def test_every_piece_of_every_shard_is_what_was_written(split):
+    with open_dataset(split) as dataset:
+        assert (dataset.n_samples, dataset.sample_shapes, dataset.columns) == (21, (SHAPE, ()), ("data", "label"))
+        first = 0
+        for shard, size in enumerate(SIZES):
+            for start in range(size):
+                for count in range(1, size - start + 1):
+                    images, labels = dataset.read(shard, start, count)
+                    numbers = np.arange(first + start, first + start + count)
+                    assert labels.dtype == np.int64
+                    assert labels.tolist() == (numbers % 4).tolist()
+                    np.testing.assert_array_equal(images[:, 0, 1, 2], numbers)
+            first += size
+
+
+def test_shards_are_read_in_any_order_with_few_files_open(split):
+    with open_dataset(split) as dataset:
+        before = len(os.listdir("/proc/self/fd"))
+        for shard in (5, 0, 4, 1, 3, 2, 5, 0):
+            assert dataset.read(shard, 1, 1)[0][0, 0, 0, 0] == sum(SIZES[:shard]) + 1
+        assert len(os.listdir("/proc/self/fd")) - before <= 4
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_nothing_is_opened_before_the_first_read(split):
+    dataset = open_dataset(split)
+    for shard in dataset.shards:
+        Path(shard.name).rename(shard.name + ".away")
+    with pytest.raises(DataError, match=r"no LMDB here|does not exist"):
+        dataset.read(0, 0, 1)
+
+
+def test_verify_returns_the_manifest_of_a_whole_split(split):
+    assert verify(split) == read_manifest(split)
+
+
+def test_shard_with_too_few_samples_is_named_with_the_remedy(split):
+    manifest = read_manifest(split)
+    shards = list(manifest.shards)
+    shards[1] = shards[1].model_copy(update={"n_samples": 5000})
+    write_manifest(split, manifest.model_copy(update={"shards": tuple(shards)}))
+    expected = f'shard {split / shards[1].file}: manifest says 5,000 samples, found 4; rerun task "ingest"'
+    with pytest.raises(DataError) as caught:
+        verify(split)
+    assert str(caught.value) == expected
+    with open_dataset(split) as dataset, pytest.raises(DataError) as caught:
+        dataset.read(1, 0, 1)
+    assert str(caught.value) == expected
+
+
+def test_shard_cut_short_is_named(split):
+    shard = split / read_manifest(split).shards[2].file
+    data = shard / "data.mdb" if shard.is_dir() else shard
+    os.truncate(data, data.stat().st_size - 4096)
+    with pytest.raises(DataError, match=r"(cut short|not a readable HDF5 file).*; rerun task \"ingest\""):
+        verify(split)
+
+
+def test_changed_byte_is_found(split):
+    shard = split / read_manifest(split).shards[3].file
+    data = shard / "data.mdb" if shard.is_dir() else shard
+    content = bytearray(data.read_bytes())
+    place = content.rindex(bytes(image_of(13))) if shard.is_dir() else len(content) - 1
+    content[place] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(DataError, match=rf"{data}: SHA-256 is .*, the manifest says .*; rerun task \"ingest\""):
+        verify(split)
+
+
+def test_missing_shard_and_changed_mean_are_found(split):
+    (split / "mean.binaryproto").write_bytes(b"other")
+    with pytest.raises(DataError, match=r"mean\.binaryproto: SHA-256"):
+        verify(split)
+    (split / "mean.binaryproto").unlink()
+    with pytest.raises(DataError, match=r"mean\.binaryproto: the manifest names this file, it is missing"):
+        verify(split)
+
+
+@pytest.mark.parametrize(
+    ("content", "finding"),
+    [
+        (None, "no dataset.json here"),
+        ("{", "file: Invalid JSON"),
+        ("{}", "split: Field required"),
+        ('{"format_version": 2}', "format_version: Input should be 1"),
+    ],
+)
+def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
+    if content is not None:
+        (tmp_path / "dataset.json").write_text(content)
+    with pytest.raises(DataError, match=finding) as caught:
+        open_dataset(tmp_path)
+    assert 'run task "ingest"' in str(caught.value)
+    with pytest.raises(DataError, match="no such dataset folder"):
+        open_dataset(tmp_path / "gone")
+
+
+def layer_from(text: str) -> caffe_pb2.LayerParameter:
+    return text_format.Parse('name: "d" ' + text, caffe_pb2.LayerParameter())
+
+
+@pytest.mark.parametrize(
+    ("text", "n_samples", "shapes", "is_transformed"),
+    [
+        (
+            'type: "Data" top: "x" top: "y" data_param { source: "data/lmdb_raw" backend: LMDB }',
+            7,
+            ((3, 14, 17), ()),
+            True,
+        ),
+        (
+            'type: "HDF5Data" top: "label" top: "data" hdf5_data_param { source: "data/hdf5_list.txt" }',
+            9,
+            ((), (2, 3)),
+            False,
+        ),
+        (
+            'type: "ImageData" top: "x" top: "y" image_data_param { source: "data/list_png.txt"'
+            ' root_folder: "data/img/" }',
+            7,
+            ((3, 14, 17), ()),
+            True,
+        ),
+    ],
+)
+def test_a_nets_own_source_is_a_dataset_of_one_shard(text, n_samples, shapes, is_transformed):
+    layer = layer_from(text)
+    with open_layer_dataset(layer, CAFFE) as dataset:
+        assert (dataset.n_samples, len(dataset.shards), dataset.sample_shapes) == (n_samples, 1, shapes)
+        assert (dataset.columns, dataset.is_transformed, dataset.manifest) == (tuple(layer.top), is_transformed, None)
+        columns = dataset.read(0, n_samples - 2, 2)
+        assert [column.shape for column in columns] == [(2, *shape) for shape in shapes]
