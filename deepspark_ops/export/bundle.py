@@ -123,7 +123,14 @@ class _Export:
         self._write_labels_and_mean()
         self._copy_metrics()
         self._on_step(f"writing {SAVED_MODEL_NAME}/")
-        write_saved_model(self._folder / SAVED_MODEL_NAME, self._build, params, self._inputs, self._probability)
+        write_saved_model(
+            self._folder / SAVED_MODEL_NAME,
+            self._build,
+            params,
+            self._inputs,
+            self._probability,
+            trial={name: values[: self._batch.count] for name, values in self._batch.feeds.items()},
+        )
         check = self._check(expected)
         manifest = self._manifest(net, check)
         write_text_whole(self._folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")

@@ -23,6 +23,8 @@ BuildNet = Callable[[int], NetSpec]
 Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
 
 _NO_SEED = (0, 0)
+_TRIAL_SAMPLES = 3
+_TRIAL_TOLERANCE = 1e-4
 
 
 class _Model(tf.Module):  # type: ignore[misc]
@@ -31,7 +33,8 @@ class _Model(tf.Module):  # type: ignore[misc]
     def __init__(self, build: BuildNet, params: Vector, inputs: Sequence[ServedInput], probability: str) -> None:
         super().__init__()
         self.params = tf.Variable(params, trainable=False, name="params")
-        self._build = build
+        self._single = build(1)
+        self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
         self._probability = probability
         signature = [
@@ -42,6 +45,37 @@ class _Model(tf.Module):  # type: ignore[misc]
         ]
         self.serve = tf.function(self._serve, input_signature=signature, autograph=False)
 
+    def try_any_batch(self, feeds: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """Give up the net of any batch unless it gives what the net of one sample gives.
+
+        A layer may compute with its batch size, which shows only when it runs.
+
+        Args:
+            feeds: Some samples as the net takes them, at least one.
+        """
+        names = [served.blob for served in self._inputs]
+        rows = {name: np.resize(feeds[name], (_TRIAL_SAMPLES, *feeds[name].shape[1:])) for name in names}
+        if self._any_batch is None:
+            return
+        expected = np.concatenate(
+            [
+                self._compute(self._single, {name: values[row : row + 1] for name, values in rows.items()})
+                for row in range(_TRIAL_SAMPLES)
+            ]
+        )
+        try:
+            found = self._compute(self._any_batch, rows)
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError):
+            self._any_batch = None
+            return
+        if not np.allclose(found, expected, rtol=0, atol=_TRIAL_TOLERANCE * float(expected.max())):
+            self._any_batch = None
+
+    def _compute(self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        function = tf.function(lambda: _run(net, feeds, self.params, self._probability), autograph=False)
+        computed: npt.NDArray[np.float32] = function().numpy()
+        return computed
+
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         feeds = {
             served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
@@ -51,15 +85,13 @@ class _Model(tf.Module):  # type: ignore[misc]
 
     def _scores(self, feeds: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return probabilities (N, n_classes): in one go where the net takes any batch, else sample by sample."""
-        net = net_of_any_batch(self._build)
-        if net is not None and _traces(net, feeds, self.params, self._probability):
-            return _run(net, feeds, self.params, self._probability)
-        single = self._build(1)
-        spec = tf.TensorSpec(single.blob_shapes[self._probability][1:2], tf.float32)
+        if self._any_batch is not None:
+            return _run(self._any_batch, feeds, self.params, self._probability)
+        spec = tf.TensorSpec(self._single.blob_shapes[self._probability][1:2], tf.float32)
 
         def one(sample: Mapping[str, tf.Tensor]) -> tf.Tensor:
             batch = {blob: values[tf.newaxis] for blob, values in sample.items()}
-            return _run(single, batch, self.params, self._probability)[0]
+            return _run(self._single, batch, self.params, self._probability)[0]
 
         return tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
 
@@ -69,17 +101,6 @@ def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probab
     result = build_forward(net)(tf.convert_to_tensor(params), state, tf.constant(_NO_SEED, tf.int32), feeds)
     scores = result.blobs[probability].caffe
     return tf.reshape(scores, (-1, net.blob_shapes[probability][1]))
-
-
-def _traces(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probability: str) -> bool:
-    """Try the net in a graph that is thrown away: a layer may compute with a batch size that is not known yet."""
-    with tf.Graph().as_default():
-        placeholders = {blob: tf.compat.v1.placeholder(feed.dtype, feed.shape) for blob, feed in feeds.items()}
-        try:
-            _run(net, placeholders, tf.compat.v1.placeholder(tf.float32, params.shape), probability)
-        except (ValueError, TypeError):
-            return False
-    return True
 
 
 def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
@@ -118,7 +139,13 @@ def _centre(images: tf.Tensor, size: int, extent: tf.Tensor) -> tf.Tensor:
 
 
 def write_saved_model(
-    folder: Path, build: BuildNet, params: Vector, inputs: Sequence[ServedInput], probability: str
+    folder: Path,
+    build: BuildNet,
+    params: Vector,
+    inputs: Sequence[ServedInput],
+    probability: str,
+    *,
+    trial: Mapping[str, npt.NDArray[np.float32]],
 ) -> None:
     """Write a SavedModel with the signature ``serving_default``.
 
@@ -128,11 +155,13 @@ def write_saved_model(
         params: Its parameter vector, shape (n_params,).
         inputs: What it takes.
         probability: Blob of the class probabilities.
+        trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
 
     Raises:
         NetError: A layer type that cannot be computed.
     """
     model = _Model(build, params, inputs, probability)
+    model.try_any_batch(trial)
     tf.saved_model.save(model, str(folder), signatures={SIGNATURE: model.serve})
 
 
