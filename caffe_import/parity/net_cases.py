@@ -69,7 +69,7 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
     passes = run_passes(
         net,
         params,
-        members_under(archive, "input"),
+        _inputs(net, archive),
         layer_state=initial_layer_state(net),
         top_gradients=members_under(archive, "top_diff"),
     )
@@ -83,10 +83,13 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
         again = members_under(archive, further)
         if again:
             before = passes.params
-            passes = run_passes(
-                net, before, members_under(again, "input"), layer_state=passes.layer_state, top_gradients={}
-            )
+            passes = run_passes(net, before, _inputs(net, again), layer_state=passes.layer_state, top_gradients={})
             _compare_forward(net, passes, before, again, f"{where}{further}/", findings)
+
+
+def _inputs(net: NetSpec, archive: Mapping[str, Array]) -> dict[str, Array]:
+    # A blob without axes is recorded with one.
+    return {name: array.reshape(net.inputs[name]) for name, array in members_under(archive, "input").items()}
 
 
 def _compare_meta(net: NetSpec, meta: Mapping[str, Any], where: str, findings: Findings) -> None:

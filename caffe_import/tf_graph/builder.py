@@ -18,6 +18,7 @@ from caffe_import.layer_registry import Shape, find_layer_type
 from caffe_import.net_spec import LayerSpec, NetSpec
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
+from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761
@@ -92,6 +93,7 @@ class Forward:
             entry if spec.kind == "weight" and spec.lr_mult != 0 else tf.stop_gradient(entry)
             for entry, spec in zip(entries, self.net.params.entries, strict=True)
         ]
+        overwritten = reads_overwritten_memory(self.net)
         updates: dict[int, tf.Tensor] = {}
         blobs: dict[str, Blob] = {}
         state = dict(layer_state)
@@ -102,6 +104,8 @@ class Forward:
             else:
                 emission = self._emit(layer, blobs, entries, _seed_of_layer(seed, position), state)
                 tops = emission.tops
+                if layer.name in overwritten:
+                    tops = (with_memory_gradient(layer, blobs[layer.bottoms[0]], tops[0], blobs),)
                 state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
                 for index, tensor in emission.param_updates.items():
                     # A later layer that shares the blob sees the moved value, as in Caffe's one memory.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -201,13 +201,20 @@ def _key(seed: int, worker: int) -> np.int32:
     return np.int32((seed + worker * 0x9E3779B1 + 2**31) % 2**32 - 2**31)
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Sums over the passes of one step, and what the last pass left behind."""
+class _Pass(NamedTuple):
+    """What one pass, or the sum of a step's passes, left behind.
+
+    Attributes:
+        gradients: One per blob of ``_StepGraph.updated``.
+        loss: Float32 scalar.
+        statistics: Position in the layout -> new value, for blobs that the forward pass moved.
+        layer_state: For the next pass.
+        outputs: The net's outputs, by name.
+    """
 
     gradients: Tensors
     loss: tf.Tensor
-    entries: Tensors
+    statistics: dict[int, tf.Tensor]
     layer_state: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
 
@@ -245,10 +252,15 @@ class _StepGraph:
             for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
         ]
 
+        # A function of its own, kept out of the loop's graph: in a graph with a cycle TensorFlow 2.21 visits some
+        # gradients of MAX pooling before their forward kernel and then leaves them on a kernel ten times slower.
+        one_pass = tf.function(self._one_pass, autograph=False, experimental_attributes={"_noinline": True})
+
         def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
-            done = self._passes(entries, state, key, (step + tf.cast(i, tf.int64)), i, feeds)
+            done = self._passes(one_pass, entries, state, key, step + tf.cast(i, tf.int64), i, feeds)
+            entries = self._moved(entries, done.statistics)
             gradients, norm = self._clipped(done.gradients)
-            entries, slots = self._update(done.entries, gradients, slots, rates[i], updates + tf.cast(i, tf.int64) + 1)
+            entries, slots = self._update(entries, gradients, slots, rates[i], updates + tf.cast(i, tf.int64) + 1)
             values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
             return i + 1, entries, slots, done.layer_state, reports
@@ -275,40 +287,36 @@ class _StepGraph:
         return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
 
     def _passes(
-        self, entries: Tensors, state: dict[str, tf.Tensor], key: tf.Tensor, step: tf.Tensor, i: tf.Tensor, feeds: Any
+        self, one_pass: Any, entries: Tensors, state: Any, key: tf.Tensor, step: tf.Tensor, i: tf.Tensor, feeds: Any
     ) -> _Pass:
+        """Return the sum over the iter_size passes of step ``i`` of this call."""
+
+        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any) -> _Pass:
+            seed = tf.stack([key, tf.cast(step, tf.int32) * iter_size + k])
+            batch = {name: rows[i * iter_size + k] for name, rows in feeds.items()}
+            return _Pass(*one_pass(entries, state, seed, batch))
+
         iter_size = self.solver.iter_size
+        first = numbered(0, entries, state)
         if iter_size == 1:
-            return self._one_pass(entries, state, key, step, i, feeds)
-        first = self._one_pass(entries, state, key, step * iter_size, i * iter_size, feeds)
+            return first
 
-        def body(k: tf.Tensor, gradients: Tensors, loss: tf.Tensor, entries: Tensors, state: Any, outputs: Any) -> Any:
-            one = self._one_pass(entries, state, key, step * iter_size + tf.cast(k, tf.int64), i * iter_size + k, feeds)
-            summed = [total + more for total, more in zip(gradients, one.gradients, strict=True)]
-            return k + 1, summed, loss + one.loss, one.entries, one.layer_state, one.outputs
+        def body(k: tf.Tensor, sums: _Pass) -> Any:
+            one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state)
+            gradients = [total + more for total, more in zip(sums.gradients, one.gradients, strict=True)]
+            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
 
-        _, gradients, loss, entries, state, outputs = tf.while_loop(
-            lambda k, *_: k < iter_size,
-            body,
-            (tf.constant(1), first.gradients, first.loss, first.entries, first.layer_state, first.outputs),
-            parallel_iterations=1,
-        )
-        return _Pass(gradients, loss / iter_size, entries, state, outputs)
+        _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
+        return sums._replace(loss=sums.loss / iter_size)
 
-    def _one_pass(
-        self,
-        entries: Tensors,
-        state: dict[str, tf.Tensor],
-        key: tf.Tensor,
-        pass_: tf.Tensor,
-        row: tf.Tensor,
-        feeds: Any,
-    ) -> _Pass:
-        seed = tf.stack([key, tf.cast(pass_, tf.int32)])
-        result = self.forward.on_entries(entries, state, seed, {name: batch[row] for name, batch in feeds.items()})
-        after = [result.param_updates.get(position, entry) for position, entry in enumerate(entries)]
+    def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> _Pass:
+        result = self.forward.on_entries(entries, state, seed, feeds)
         outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
-        return _Pass(self._gradients(result, entries), result.loss, after, dict(result.state), outputs)
+        gradients = self._gradients(result, entries)
+        return _Pass(gradients, result.loss, dict(result.param_updates), dict(result.state), outputs)
+
+    def _moved(self, entries: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
+        return [statistics.get(position, entry) for position, entry in enumerate(entries)]
 
     def _gradients(self, result: ForwardResult, entries: Tensors) -> Tensors:
         """Return one gradient per blob that the solver updates, in the order of ``_updated``."""
