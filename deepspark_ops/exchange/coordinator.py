@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 EXPIRE_EVERY_S = 0.2
 TIMED_CALLS = ("request_grant", "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
+JOURNAL_FILE = "exchange.journal"
 CENTER_FILE = "center.f32"
 COMPLETE_FILE = "complete.json"
 
@@ -41,6 +43,16 @@ def pending_folder(work: Path, iteration: int) -> Path:
     live worker, last ``complete.json``: ``{"iteration", "workers": {id: meta}, "leases": {dataset: state}}``.
     """
     return work / "pending" / f"iter_{iteration}"
+
+
+def forget_run(work: Path) -> None:
+    """Remove what an earlier driver's exchange left in a run's scratch folder: its books and its pending snapshots.
+
+    A driver that starts goes on from a finished snapshot, with settings that say so; only a server that is started
+    again goes on from the books.
+    """
+    (work / JOURNAL_FILE).unlink(missing_ok=True)
+    shutil.rmtree(work / "pending", ignore_errors=True)
 
 
 class Coordinator:
@@ -64,7 +76,7 @@ class Coordinator:
         self._snapshot_lock = threading.Lock()
         self._statistics_lock = threading.Lock()
         self._books = RunBooks(settings)
-        self._journal = Journal(settings.work / "exchange.journal")
+        self._journal = Journal(settings.work / JOURNAL_FILE)
         self._next_expiry = 0.0
         self._failure: str | None = None
         for note in self._books.lease_notes:

@@ -17,6 +17,7 @@ from types import TracebackType
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.exchange.center import Center, remove_stale_centers
 from deepspark_ops.exchange.client import ExchangeAddress, ServerConnection
+from deepspark_ops.exchange.coordinator import forget_run
 from deepspark_ops.exchange.link import ExchangeStatus
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.wire import SECRET_BYTES
@@ -39,7 +40,7 @@ def start_exchange(
     """Start the server of a run; a context manager that stops it.
 
     Args:
-        settings: The run. ``settings.work`` must not hold the journal of another run.
+        settings: The run. What an earlier exchange left in ``settings.work`` is removed.
         initial: The center at the start, shape (n_params,), float32; copied.
         listen_address: Where to listen; workers on other hosts need an address that they can reach.
         listen_port: 0: chosen by the system.
@@ -54,6 +55,7 @@ def start_exchange(
     for path in remove_stale_centers():
         logger.info("removed %s, which no process holds any more", path)
     listener = _listen(listen_address, listen_port)
+    forget_run(settings.work)
     try:
         center = Center.create(
             initial,

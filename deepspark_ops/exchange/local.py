@@ -19,7 +19,7 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
-from deepspark_ops.exchange.coordinator import Coordinator
+from deepspark_ops.exchange.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
@@ -37,6 +37,7 @@ class LocalExchange:
         self.settings = settings
         strategy = settings.running_strategy()
         self.center = Center.in_memory(initial, server_vectors=strategy.server_vectors, n_workers=settings.n_workers)
+        forget_run(settings.work)
         self.coordinator = Coordinator(settings, self.center)
 
     def link(self) -> LocalLink:

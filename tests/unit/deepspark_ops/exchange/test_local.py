@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.events import Event, make_event, read_events
+from deepspark_ops.exchange.grants import Grant, Schedule
+from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.param_vector import StatisticBlobs
+from tests.reference.slow_easgd import slow_run, slow_statistics
+from tests.unit.deepspark_ops.exchange.exchange_run import (
+    N_PARAMS,
+    initial_vector,
+    make_settings,
+    update_of,
+    work,
+)
+
+
+def test_one_worker_is_plain_sgd_bit_for_bit(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
+    run = work(exchange.link(), 0)
+    expected = initial_vector()
+    for step in range(40):
+        expected = expected + update_of(step)
+    np.testing.assert_array_equal(run.local, expected)
+    np.testing.assert_array_equal(exchange.center.vector, expected)
+    assert exchange.poll().finished
+
+
+def test_snapshot_of_one_worker_is_its_vector_at_that_step(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
+    work(exchange.link(), 0)
+    expected = initial_vector()
+    for step in range(20):
+        expected = expected + update_of(step)
+    folder = tmp_path / "work" / "pending" / "iter_20"
+    np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), expected)
+    with np.load(folder / "worker_0.npz") as state:
+        np.testing.assert_array_equal(state["history"], expected[None, :])
+    complete = json.loads((folder / "complete.json").read_text())
+    assert complete["iteration"] == 20
+    assert complete["workers"] == {"0": {"at": 20}}
+    assert exchange.poll().snapshots == (20, 40)
+
+
+def test_workers_in_a_fixed_order_agree_with_the_slow_reference_bit_for_bit(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_params=50, n_workers=3, chunk=7, moving_rate=0.3)
+    exchange = LocalExchange(settings, initial_vector(50))
+    links = [exchange.link() for _ in range(3)]
+    locals_ = []
+    for worker, link in enumerate(links):
+        link.join(worker)
+        locals_.append(link.pull())
+    order = np.random.default_rng(0).integers(0, 3, 30)
+    for step, worker in enumerate(order):
+        locals_[worker], _ = links[worker].exchange(locals_[worker] + update_of(step, 50))
+    steps = [(int(worker), update_of(step, 50).tolist()) for step, worker in enumerate(order)]
+    expected, center = slow_run(initial_vector(50).tolist(), steps, 3, 0.3)
+    for found, wanted in zip(locals_, expected, strict=True):
+        np.testing.assert_array_equal(found, np.float32(wanted))
+    np.testing.assert_array_equal(exchange.center.vector, np.float32(center))
+
+
+def test_statistics_meet_in_their_own_way(tmp_path: Path) -> None:
+    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4]])
+    initial = np.float32([5.0, 5.0, 6.0, 8.0, 2.0, 5.0])
+    exchange = LocalExchange(make_settings(tmp_path, n_params=6, chunk=4, statistics=statistics), initial)
+    link = exchange.link()
+    link.join(0)
+    link.pull()
+    local, _ = link.exchange(np.float32([7.0, 5.0, 40.0, 90.0, 10.0, 1.0]))
+    center, mine = slow_statistics((6.0, 8.0, 2.0), (40.0, 90.0, 10.0), 2)
+    np.testing.assert_allclose(local[2:5], mine, rtol=1e-6)  # float32 storage
+    np.testing.assert_allclose(exchange.center.vector[2:5], center, rtol=1e-6)
+    assert local[0] == pytest.approx(7.0 - 0.45 * 2.0)
+
+
+def test_statistics_of_one_worker_are_untouched(tmp_path: Path) -> None:
+    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4]])
+    settings = make_settings(tmp_path, n_params=6, n_workers=1, statistics=statistics)
+    exchange = LocalExchange(settings, np.zeros(6, np.float32))
+    link = exchange.link()
+    link.join(0)
+    local = np.float32([7.1, 5.2, 40.3, 90.4, 9.99, 1.5])
+    new_local, _ = link.exchange(local)
+    np.testing.assert_array_equal(new_local, local)
+    np.testing.assert_array_equal(exchange.center.vector, local)
+
+
+def test_report_says_what_happened(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path), initial_vector())
+    mine, other = exchange.link(), exchange.link()
+    mine.join(0)
+    other.join(1)
+    local, theirs = mine.pull(), other.pull()
+    other.exchange(theirs)
+    new_local, report = mine.exchange(local + 1, measure_distance=True)
+    assert (report.sequence, report.staleness, report.overlaps, report.transport) == (1, 1, 0, "local")
+    assert (report.bytes_up, report.bytes_down) == (4 * N_PARAMS, 4 * N_PARAMS)
+    assert report.distance == pytest.approx(N_PARAMS**0.5, rel=1e-6)
+    assert report.seconds > 0
+    assert new_local is not local
+    assert mine.exchange(new_local)[1].distance is None
+
+
+def test_events_and_epochs_stand_in_the_runs_events(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path), initial_vector())
+    link = exchange.link()
+    link.join(1)
+    link.send_event(make_event("loss", clock=3, worker=1, loss=0.5))
+    for _ in range(5):
+        lease = link.lease()
+        assert lease is not None
+        link.return_lease(lease)
+    link.close()
+    events = list(read_events(tmp_path / "events.jsonl"))
+    assert [e.kind for e in events] == ["worker_joined", "loss", "epoch", "worker_lost"]
+    assert events[2].data == {"dataset": "train", "epoch": 0, "samples": 80, "reissued_samples": 0}
+
+
+def test_an_event_in_anothers_name_is_refused(tmp_path: Path) -> None:
+    link = LocalExchange(make_settings(tmp_path), initial_vector()).link()
+    link.join(1)
+    with pytest.raises(ProtocolError, match="worker 1: not an event of its own"):
+        link.send_event(Event("loss", 0, 0, {}, 0.0))
+
+
+def test_no_lease_after_the_last_step(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, schedule=Schedule(2)), initial_vector())
+    link = exchange.link()
+    link.join(0)
+    grant = link.request_grant(9)
+    assert isinstance(grant, Grant)
+    assert link.lease() is not None
+    link.acknowledge(grant)
+    assert link.lease() is None
+
+
+def test_link_must_join_first(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match=r"join\(worker\) comes before"):
+        LocalExchange(make_settings(tmp_path), initial_vector()).link().pull()
+
+
+def test_worker_outside_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="worker 2: this run has n_workers=2, ids 0 to n_workers-1"):
+        LocalExchange(make_settings(tmp_path), initial_vector()).link().join(2)
+
+
+def test_process_whose_place_was_taken_is_refused(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path), initial_vector())
+    old, new = exchange.link(), exchange.link()
+    old.join(0)
+    first = old.request_grant(4)
+    new.join(0)
+    assert new.request_grant(4) != first
+    with pytest.raises(ProtocolError, match="a newer process has joined in its place"):
+        old.request_grant(4)
+
+
+def test_state_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
+    link = LocalExchange(make_settings(tmp_path), initial_vector()).link()
+    link.join(0)
+    link.send_state(17, {}, {"x": np.zeros(3)})
+    assert not (tmp_path / "work" / "pending").exists()
+
+
+def test_a_new_exchange_in_an_old_folder_begins_anew(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_workers=1)
+    work(LocalExchange(settings, initial_vector()).link(), 0)
+    again = LocalExchange(settings, initial_vector())
+    assert again.poll().clock == 0
+    assert not (tmp_path / "work" / "pending").exists()
+
+
+def test_full_disk_is_told_to_the_driver_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exchange.center, "write_snapshot", full)
+    link = exchange.link()
+    link.join(0)
+    while (grant := link.request_grant(10)) and isinstance(grant, Grant) and grant.start < 20:
+        link.acknowledge(grant)
+    failure = exchange.poll().failure
+    assert failure is not None
+    assert "iter_20: cannot write snapshot 20 (No space left on device); free space and try again" in failure
