@@ -183,6 +183,8 @@ def write_caffemodel(path: Path, net_spec: NetSpec, vector: Vector) -> None:
     """
     path = Path(path)
     _check_vector(net_spec, vector)
+    if path.suffix == ".h5":
+        _check_hdf5_names(net_spec, path)
     with write_whole(path) as temporary:
         if path.suffix == ".h5":
             _write_hdf5(temporary, net_spec, vector)
@@ -239,6 +241,18 @@ def saved_message(layer: LayerSpec) -> caffe_pb2.LayerParameter:
         if blob.kind == "statistic" and index == len(message.param):
             message.param.add(lr_mult=0)
     return message
+
+
+def _check_hdf5_names(net_spec: NetSpec, path: Path) -> None:
+    """A blob is stored as layer/index; no layer of that name, nor one below it, may need the place for a group."""
+    taken = {f"{entry.layer}/{entry.index}" for entry in net_spec.params.entries}
+    for layer in net_spec.layers:
+        parts = layer.name.split("/")
+        for length in range(2, len(parts) + 1):
+            if "/".join(parts[:length]) in taken:
+                msg = f'{path}: layer "{layer.name}" and a blob of layer "{"/".join(parts[: length - 1])}" would have '
+                msg += "one name in HDF5; use the binary form"
+                raise WeightsError(msg)
 
 
 def _write_hdf5(temporary: Path, net_spec: NetSpec, vector: Vector) -> None:

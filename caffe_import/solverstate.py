@@ -77,15 +77,10 @@ def _read_hdf5(path: Path) -> SolverState:
 
 
 def _whole_number(item: object, where: str) -> int:
-    values = float_dataset(item, where=where) if not _is_integer(item) else np.asarray(item)
-    if values.size != 1 or values.reshape(-1)[0] != int(values.reshape(-1)[0]):
-        msg = f"{where}: one whole number was expected, shape {values.shape} found"
+    if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "iu" or item.size != 1:
+        msg = f"{where}: one whole number was expected"
         raise WeightsError(msg)
-    return int(values.reshape(-1)[0])
-
-
-def _is_integer(item: object) -> bool:
-    return isinstance(item, h5py.Dataset) and item.dtype.kind in "iu" and item.size == 1
+    return int(np.asarray(item).reshape(-1)[0])
 
 
 def write_solverstate(path: Path, state: SolverState) -> None:
