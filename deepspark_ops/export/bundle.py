@@ -236,8 +236,8 @@ def relative_difference(found: Probabilities, expected: Probabilities) -> float:
     """Return the largest difference of two arrays relative to the largest expected value; NaN if one has a NaN.
 
     Example:
-        >>> relative_difference(np.array([0.5, 0.25]), np.array([0.5, 0.2]))
-        0.1
+        >>> relative_difference(np.array([0.5, 0.25]), np.array([0.5, 0.0]))
+        0.5
     """
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 

@@ -1,0 +1,119 @@
+import base64
+import re
+import xml.etree.ElementTree as ET
+
+import cv2
+import numpy as np
+import pytest
+
+from deepspark_ops.evaluate.charts import (
+    Line,
+    confusion_chart,
+    data_uri,
+    line_chart,
+    log_ticks,
+    nice_ticks,
+    thin_out,
+)
+
+
+def polylines(svg):
+    root = ET.fromstring(svg)
+    return [
+        [tuple(float(part) for part in pair.split(",")) for pair in line.get("points").split()]
+        for line in root.iter("polyline")
+    ]
+
+
+def test_line_keeps_proportions_and_larger_values_lie_higher():
+    svg = line_chart(
+        [Line("loss", [(0, 0.0), (50, 5.0), (100, 10.0)], "line-0")], label="x", x_label="clock", y_format=str
+    )
+    (points,) = polylines(svg)
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)  # coordinates are rounded to a tenth
+    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.11)
+    assert y0 > y2
+
+
+def test_log_axis_gives_equal_factors_equal_heights():
+    svg = line_chart(
+        [Line("", [(0, 0.01), (1, 0.1), (2, 1.0)], "line-0")], label="x", x_label="c", y_format=str, wants_log=True
+    )
+    ((_, y0), (_, y1), (_, y2)) = polylines(svg)[0]
+    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.11)
+
+
+@pytest.mark.parametrize("points", [[(5, 2.0)], [(5, 0.0), (6, 0.0)], [(0, -3.0), (1, 4.0)]])
+def test_degenerate_lines_are_drawn(points):
+    svg = line_chart([Line("a", points, "line-0", has_marks=True)], label="x", x_label="c", y_format=str)
+    assert "nan" not in svg
+    assert "inf" not in svg
+    assert len(polylines(svg)[0]) == len(points)
+
+
+def test_names_are_escaped_everywhere():
+    names = ["a<b", "c&d"]
+    svg = confusion_chart(np.array([[1, 2], [0, 3]]), names)
+    titles = [title.text for title in ET.fromstring(svg).iter("title")]
+    assert "true a<b, predicted c&d: 2 of 3" in titles
+
+
+def test_confusion_cells_stand_in_their_row_and_column_with_strength_by_share():
+    svg = confusion_chart(np.array([[3, 1], [0, 4]]), ["a", "b"])
+    cells = {}
+    for group in ET.fromstring(svg).iter("g"):
+        rect = group.findall("rect")
+        title = group.find("title").text
+        box = rect[0]
+        opacity = float(rect[1].get("fill-opacity")) if len(rect) > 1 else 0.0
+        kind = rect[1].get("class") if len(rect) > 1 else ""
+        cells[title] = (float(box.get("x")), float(box.get("y")), opacity, kind)
+    wrong = cells["true a, predicted b: 1 of 4"]
+    right = cells["true a, predicted a: 3 of 4"]
+    below = cells["true b, predicted a: 0 of 4"]
+    assert wrong[0] > right[0]
+    assert wrong[1] == right[1]
+    assert below[1] > right[1]
+    assert wrong[2] == pytest.approx(0.12 + 0.88 * 0.5)  # square root of a quarter
+    assert (right[3], wrong[3], below[3]) == ("right", "wrong", "")
+
+
+def test_many_classes_become_one_small_image():
+    n = 1000
+    matrix = np.eye(n, dtype=np.int64) * 40
+    matrix[3, 5] = 10
+    html = confusion_chart(matrix, [str(k) for k in range(n)])
+    assert html.startswith("<img")
+    assert len(html) < 100_000
+    encoded = re.search(r"base64,([^\"]+)", html)[1]
+    pixels = cv2.imdecode(np.frombuffer(base64.b64decode(encoded), np.uint8), cv2.IMREAD_UNCHANGED)
+    assert pixels.shape == (n, n, 4)
+    assert pixels[3, 5, 3] == round(255 * (10 / 50) ** 0.5)
+    assert pixels[5, 3, 3] == 0
+
+
+def test_picture_survives_as_png():
+    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    encoded = data_uri(picture).removeprefix("data:image/png;base64,")
+    decoded = cv2.imdecode(np.frombuffer(base64.b64decode(encoded), np.uint8), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(decoded, picture)
+
+
+def test_thinning_keeps_the_mean():
+    points = [(float(k), float(k * k)) for k in range(1000)]
+    thin = thin_out(points, most=100)
+    assert len(thin) == 100
+    assert sum(y for _, y in thin) / 100 == pytest.approx(sum(y for _, y in points) / 1000)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.93, 0.986), (-3.0, 700.0), (1e-7, 3e-7), (5.0, 5.0)])
+def test_ticks_cover_the_range_with_few_round_values(low, high):
+    ticks = nice_ticks(low, high, 5)
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+    assert 2 <= len(ticks) <= 9
+
+
+def test_log_ticks_of_many_decades_stay_few():
+    assert len(log_ticks(1e-20, 1e20)) <= 8

@@ -1,0 +1,56 @@
+from deepspark_ops.evaluate.curves import read_curves
+from deepspark_ops.events import DRIVER, Event
+
+
+def loss(clock, worker, value, *, rate=0.1, time=0.0):
+    return Event("loss", clock, worker, {"loss": value, "learning_rate": rate, "images_per_s": 5.0}, time)
+
+
+def test_points_are_sorted_by_clock_per_worker():
+    curves = read_curves([loss(20, 1, 3.0), loss(10, 1, 4.0), loss(10, 0, 2.0)])
+    assert curves.loss == {0: [(10.0, 2.0)], 1: [(10.0, 4.0), (20.0, 3.0)]}
+    assert curves.n_workers == 2
+
+
+def test_retry_repeats_a_clock_and_the_later_report_counts():
+    curves = read_curves([loss(10, 0, 9.0, time=1.0), loss(10, 0, 5.0, time=31.0)])
+    assert curves.loss == {0: [(10.0, 5.0)]}
+    assert curves.seconds == 30.0
+
+
+def test_values_that_are_not_finite_arrive_as_text_and_are_left_out():
+    curves = read_curves([loss(10, 0, "nan"), loss(20, 0, 1.0)])
+    assert curves.loss == {0: [(20.0, 1.0)]}
+
+
+def test_evaluation_gives_each_output_its_curve():
+    events = [
+        Event("evaluation", 50, 0, {"test_net": 0, "accuracy": 0.9, "loss": 0.3, "seconds": 0.2, "prob": [0.1]}, 0.0),
+        Event("evaluation", 50, 0, {"test_net": 1, "accuracy": 0.8, "seconds": 0.2}, 0.0),
+    ]
+    assert read_curves(events).evaluations == {
+        "accuracy": [(50.0, 0.9)],
+        "loss": [(50.0, 0.3)],
+        "accuracy (test net 1)": [(50.0, 0.8)],
+    }
+
+
+def test_mean_is_over_neighbouring_reports_of_all_workers():
+    events = [loss(clock, clock % 2, float(clock)) for clock in range(60)]
+    curves = read_curves(events)
+    assert curves.smoothing == 4
+    assert curves.mean_loss[0] == (2.0, 1.5)  # clocks 0 to 3
+    assert curves.mean_loss[-1] == (58.0, 57.5)
+    assert len(curves.mean_loss) == 57
+
+
+def test_driver_and_other_kinds_draw_nothing():
+    curves = read_curves([Event("stage", 0, DRIVER, {"name": "train"}, 5.0)])
+    assert not curves.loss
+    assert not curves.evaluations
+    assert not curves.mean_loss
+
+
+def test_no_events_is_an_empty_set_of_curves():
+    curves = read_curves([])
+    assert (curves.n_workers, curves.seconds, curves.learning_rate) == (0, 0.0, [])

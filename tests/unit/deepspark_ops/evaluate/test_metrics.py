@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics, read_metrics
+from deepspark_ops.evaluate.scores import Scores
+
+SCORED = ScoredOn(
+    net="n",
+    run="r",
+    iteration=None,
+    weights="w",
+    weights_digest="sha256:1",
+    dataset="d",
+    dataset_digest="sha256:2",
+    split="test",
+    score_blob="s",
+)
+
+
+def scores_of(matrix):
+    confusion = np.array(matrix, np.int64)
+    n = int(confusion.sum())
+    return Scores(n, 0, float(np.trace(confusion)) / n, None, 0.5, confusion, ())
+
+
+def test_class_figures_by_hand():
+    # Class 0: 4 samples, 3 right; 5 answers "0", so precision 3/5. Class 2 has no sample and no answer.
+    report = build_metrics(scores_of([[3, 1, 0], [2, 4, 0], [0, 0, 0]]), SCORED, ("cat", "dog"))
+    first, second, third = report.classes
+    assert (first.name, first.support, first.predicted, first.correct) == ("cat", 4, 5, 3)
+    assert (first.accuracy, first.precision) == (0.75, 0.6)
+    assert first.f1 == pytest.approx(2 * 0.75 * 0.6 / (0.75 + 0.6))
+    assert (second.accuracy, second.precision) == (4 / 6, 4 / 5)
+    assert (third.name, third.accuracy, third.precision, third.f1) == ("2", None, None, None)
+
+
+def test_file_reads_back_equal(tmp_path):
+    report = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ())
+    (tmp_path / "metrics.json").write_text(report.to_json())
+    assert read_metrics(tmp_path / "metrics.json") == report
+
+
+def test_missing_file_names_the_command(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_metrics(tmp_path / "metrics.json")
+    assert str(caught.value) == f'{tmp_path}/metrics.json: no metrics there; run "deepspark evaluate" first'
+
+
+def test_other_version_is_refused(tmp_path):
+    text = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ()).to_json()
+    (tmp_path / "metrics.json").write_text(text.replace('"format_version": 1', '"format_version": 2'))
+    with pytest.raises(DataError, match=r'format_version: Input should be 1; run "deepspark evaluate" again'):
+        read_metrics(tmp_path / "metrics.json")

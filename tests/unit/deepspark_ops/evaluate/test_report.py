@@ -1,0 +1,109 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+
+from deepspark_ops.evaluate.curves import read_curves
+from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics
+from deepspark_ops.evaluate.report import render_report
+from deepspark_ops.evaluate.scores import ScoreSum, softmax
+from deepspark_ops.events import Event
+
+VOID = {"meta", "img", "br"}
+
+
+class Balance(HTMLParser):
+    """Fails on a tag that is closed out of order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def make_metrics(*, n=300, n_classes=6, names=None, perfect=False):
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, n_classes, n)
+    logits = rng.normal(size=(n, n_classes))
+    logits[np.arange(n), labels] += 100 if perfect else 2
+    total = ScoreSum(n_classes, worst=6)
+    total.add(softmax(logits), labels)
+    scored = ScoredOn(
+        net="<net>",
+        run="run & co",
+        iteration=1000,
+        weights="w.caffemodel",
+        weights_digest="sha256:aa",
+        dataset="/data/x",
+        dataset_digest="sha256:bb",
+        split="test",
+        score_blob="ip",
+    )
+    return build_metrics(total.result(), scored, names or tuple(f"<c{k}>" for k in range(n_classes)))
+
+
+def make_events():
+    losses = [Event("loss", k, k % 2, {"loss": 5.0 / (k + 1), "learning_rate": 0.01}, float(k)) for k in range(40)]
+    return [*losses, Event("evaluation", 40, 0, {"test_net": 0, "accuracy": 0.9, "loss": 0.2}, 41.0)]
+
+
+def pictures_of(metrics):
+    return {mistake.index: np.zeros((8, 8), np.uint8) for mistake in metrics.mistakes}
+
+
+def test_page_is_balanced_and_needs_nothing_from_outside():
+    metrics = make_metrics()
+    page = render_report(metrics, curves=read_curves(make_events()), pictures=pictures_of(metrics), settings={"a": "b"})
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert not re.search(r"(https?:)?//(?!\s)[a-z]", page)
+    assert "<script" not in page
+    assert len(page) < 200_000
+
+
+def test_text_of_the_user_is_escaped():
+    metrics = make_metrics()
+    page = render_report(
+        metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={"<k>": "<script>alert(1)</script>"}
+    )
+    for text in ("<net>", "<c1>", "run & co", "<script>", "<k>"):
+        assert text not in page
+    assert "&lt;net&gt;" in page
+
+
+def test_every_mistake_has_its_picture_and_words():
+    metrics = make_metrics()
+    page = render_report(metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={})
+    assert page.count("<figure>") == 6
+    worst = metrics.mistakes[0]
+    assert f"&lt;c{worst.label}&gt; taken for <b>&lt;c{worst.predicted}&gt;</b>" in page
+
+
+def test_four_charts_are_drawn_from_the_events():
+    page = render_report(make_metrics(), curves=read_curves(make_events()), pictures={}, settings={})
+    for title in ("Training loss", "Test accuracy", "Test loss", "Learning rate"):
+        assert f"<h3>{title}</h3><svg" in page
+
+
+def test_run_without_events_or_mistakes_says_so_by_leaving_sections_out():
+    page = render_report(make_metrics(perfect=True), curves=read_curves([]), pictures={}, settings={})
+    assert "<h2>Training</h2>" not in page
+    assert "<h2>Worst mistakes</h2>" not in page
+    assert "No mistakes on these samples." in page
+
+
+def test_a_thousand_classes_stay_below_two_megabytes():
+    metrics = make_metrics(n=5000, n_classes=1000, names=tuple(f"class number {k}" for k in range(1000)))
+    large = {
+        mistake.index: np.random.default_rng(0).integers(0, 255, (256, 256, 3), np.uint8)
+        for mistake in metrics.mistakes
+    }
+    page = render_report(metrics, curves=read_curves(make_events()), pictures=large, settings={})
+    assert len(page) < 2_000_000
