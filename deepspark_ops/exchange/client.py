@@ -151,7 +151,7 @@ class ServerConnection:
         if self._connection is not None:
             return self._connection
         address = self.address
-        left = max(0.01, min(wire.HANDSHAKE_TIMEOUT_S, deadline - time.monotonic()))
+        left = max(0.01, deadline - time.monotonic())
         try:
             sock = socket.create_connection((address.host, address.port), timeout=left)
         except OSError as error:

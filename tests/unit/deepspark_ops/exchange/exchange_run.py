@@ -49,16 +49,28 @@ def update_of(step: int, n_params: int = N_PARAMS) -> Vector:
 class WorkerRun:
     """What a worker did."""
 
+    pulled: Vector
     local: Vector
     grants: list[Grant] = field(default_factory=list)
     reports: list[ExchangeReport] = field(default_factory=list)
     lost_grants: list[Grant] = field(default_factory=list)
 
 
+def sum_before_and_after(runs: list[WorkerRun], center: Vector, n_steps: int) -> tuple[Any, Any]:
+    """Return, per element in float64, what workers and center hold together, and what they must hold.
+
+    Elastic exchanges keep the sum of worker and center, so it is what was there at first and every step's update.
+    """
+    held = center.astype(np.float64) + sum(run.local.astype(np.float64) for run in runs)
+    first = initial_vector(len(center)).astype(np.float64) + sum(run.pulled.astype(np.float64) for run in runs)
+    return held, first + sum(update_of(step, len(center)).astype(np.float64) for step in range(n_steps))
+
+
 def work(link: WorkerLink, worker: int, *, want: int = 4, between: Callable[[Grant], None] | None = None) -> WorkerRun:
     """Join, do what the grants say, leave."""
     link.join(worker)
-    run = WorkerRun(link.pull())
+    pulled = link.pull()
+    run = WorkerRun(pulled, pulled)
     while not isinstance(answer := link.request_grant(want), Finished):
         if isinstance(answer, Wait):
             time.sleep(answer.seconds)

@@ -1,0 +1,277 @@
+"""Strangers, liars and repeaters: the server refuses them and goes on."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.exchange import wire
+from deepspark_ops.exchange.client import ServerConnection, call_once, connect, expect_json
+from deepspark_ops.exchange.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.wire import Connection, Frame
+from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExchange]:
+    """One server for all the abuse of this file."""
+    run_settings = make_settings(tmp_path_factory.mktemp("run"), transport="socket", exchange_timeout_s=5.0)
+    with start_exchange(run_settings, initial_vector()) as started:
+        pid = started.pid
+        yield started
+        assert started.poll().failure is None
+        assert started.restarts == 0
+        assert started.pid == pid
+
+
+def open_connection(running: RunningExchange) -> Connection:
+    """Return an authenticated connection that has not joined."""
+    address = running.address
+    sock = socket.create_connection((address.host, address.port), 5)
+    wire.greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
+    return Connection(sock, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=5.0, peer="server")
+
+
+def join(connection: Connection, worker: int, session: str = "s") -> int:
+    request = {"call": "join", "worker": worker, "session": session, "transport": "socket"}
+    return int(call_once(connection, request, worker, 0)["sequence"])
+
+
+def still_serves(running: RunningExchange) -> None:
+    link = connect(running.address)
+    link.join(0)
+    np.testing.assert_array_equal(link.pull().shape, (N_PARAMS,))
+    link.leave()
+    link.close()
+
+
+def test_wrong_secret_is_refused(running: RunningExchange) -> None:
+    with pytest.raises(ProtocolError, match="refused this process: its secret is not the run's"):
+        connect(replace(running.address, secret=bytes(32))).join(0)
+    still_serves(running)
+
+
+def test_secret_is_in_no_text(running: RunningExchange) -> None:
+    secret = running.address.secret
+    assert len(secret) == 32
+    assert secret.hex() not in repr(running.address)
+    command = Path(f"/proc/{running.pid}/cmdline").read_bytes() + Path(f"/proc/{running.pid}/environ").read_bytes()
+    assert secret.hex().encode() not in command
+    assert secret not in command
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(min_size=1, max_size=300))
+def test_strangers_bytes_end_in_a_closed_connection(running: RunningExchange, garbage: bytes) -> None:
+    with closing(socket.create_connection((running.address.host, running.address.port), 5)) as sock:
+        with suppress(OSError):
+            sock.sendall(garbage)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(4096):
+                pass
+    assert running.poll().clock == 0
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.booleans(), st.binary(min_size=1, max_size=300), st.integers(0, 3))
+def test_members_garbage_ends_in_a_closed_connection(
+    running: RunningExchange, joined: bool, garbage: bytes, n_frames: int
+) -> None:
+    connection = open_connection(running)
+    if joined:
+        join(connection, 1)
+    with suppress(DeepSparkError, OSError):
+        for _ in range(n_frames):
+            connection.send(Frame(wire.CALL, count=len(garbage)), garbage)
+        connection.sock.sendall(garbage)
+        connection.sock.shutdown(socket.SHUT_WR)
+        connection.sock.settimeout(5)
+        while connection.sock.recv(4096):
+            pass
+    connection.close()
+    assert running.poll().clock == 0
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=6,
+)
+calls = st.sampled_from(
+    ["describe", "join", "attach", "ask", "heartbeat", "event", "pulled", "state", "leave", "status", "no such"]
+)
+FIELDS = ("worker", "session", "transport", "ask", "args", "request", "line", "iteration", "meta", "arrays", "bytes")
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    calls, st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("request_grant"), max_size=6), st.booleans()
+)
+def test_members_wrong_calls_are_refused_or_answered(
+    running: RunningExchange, call: str, fields: dict[str, object], joined: bool
+) -> None:
+    connection = open_connection(running)
+    if joined:
+        join(connection, 1)
+    with suppress(ProtocolError, ExchangeUnavailable, ValueError):
+        call_once(replace_timeout(connection), {**fields, "call": call}, 1, 1)
+    connection.close()
+    assert running.poll().failure is None
+
+
+def replace_timeout(connection: Connection) -> Connection:
+    """A call that leaves the server waiting for more (a state) need not be waited for as long as usual."""
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wire._TIMEVAL.pack(0, 200_000))
+    return connection
+
+
+frames = st.builds(
+    Frame,
+    operation=st.sampled_from(list(wire.OPERATIONS)),
+    dtype=st.sampled_from(list(wire.ITEM_BYTES)),
+    worker=st.integers(-1, 5),
+    steps=st.integers(0, 2**32 - 1) | st.integers(0, 5),
+    sequence=st.integers(0, 3),
+    offset=st.integers(0, 2**64 - 1) | st.sampled_from([0, CHUNK, 2 * CHUNK]),
+    count=st.integers(0, 2**63) | st.sampled_from([1, CHUNK, N_PARAMS]),
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(frames, min_size=1, max_size=4))
+def test_members_wrong_frames_are_refused(running: RunningExchange, sent: list[Frame]) -> None:
+    connection = open_connection(running)
+    join(connection, 1)
+    with suppress(DeepSparkError, OSError):
+        for frame in sent:
+            connection.send(frame, bytes(min(frame.payload_bytes, 5_000)))
+        connection.sock.shutdown(socket.SHUT_WR)
+        connection.sock.settimeout(5)
+        while connection.sock.recv(4096):
+            pass
+    connection.close()
+    assert running.poll().failure is None
+
+
+def test_after_all_that_the_server_still_works(running: RunningExchange) -> None:
+    still_serves(running)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (Frame(wire.PULL, wire.FLOAT32, 1, 0, 0, 900, 200), r"pull of \[900, 1100\); the center has n_params=1000"),
+        (Frame(wire.PULL, wire.FLOAT32, 1, 0, 0, 0, 301), "a chunk at most 300"),
+        (Frame(wire.PUSH, wire.FLOAT32, 1, 0, 1, 0, 300), "push 0 of exchange 1, but exchange 0 stands at push 0"),
+        (Frame(wire.PUSH, wire.FLOAT32, 1, 0, 1, 1, 300), r"push 0 of \[1, \+300\)"),
+        (Frame(wire.END, wire.BYTES, 1, 0, 1), "end of exchange 1, which is not open"),
+        (Frame(wire.BEGIN, wire.BYTES, 1, 0, 5), "exchange 5 begun after exchange 0"),
+        (Frame(wire.ANSWER, wire.BYTES, 1), "operation 2 is not for a server"),
+        (Frame(wire.STATISTICS, wire.FLOAT32, 1, 0, 1, 0, 3), "3 statistics of dtype 1; the net has 0"),
+    ],
+)
+def test_refusals_name_what_was_wrong(tmp_path: Path, frame: Frame, reason: str) -> None:
+    run_settings = make_settings(tmp_path, n_workers=2, transport="socket", moving_rate=0.5)
+    with start_exchange(run_settings, initial_vector()) as fresh:
+        connection = open_connection(fresh)
+        # Worker 0's order begins at chunk 0.
+        join(connection, 0)
+        connection.send(frame)
+        with pytest.raises(ProtocolError, match=reason):
+            expect_json(connection, wire.ANSWER)
+        connection.close()
+
+
+def test_frame_that_is_too_long_is_refused_before_it_is_read(running: RunningExchange) -> None:
+    connection = open_connection(running)
+    connection.send(Frame(wire.PUSH, wire.FLOAT32, count=2**40))
+    with pytest.raises(ProtocolError, match="frame of 4,398,046,511,104 bytes announced, at most"):
+        expect_json(connection, wire.ANSWER)
+    connection.close()
+
+
+def push(connection: Connection, worker: int, sequence: int, place: int, values: np.ndarray) -> None:
+    start = place * CHUNK
+    frame = Frame(wire.PUSH, wire.FLOAT32, worker, place, sequence, start, len(values))
+    connection.send(frame, wire.float_bytes(values))
+
+
+def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None:
+    run_settings = make_settings(tmp_path, transport="socket")
+    spans = [(0, 300), (300, 600), (600, 900), (900, 1000)]
+    with start_exchange(run_settings, np.zeros(N_PARAMS, np.float32)) as fresh:
+        connection = open_connection(fresh)
+        sequence = join(connection, 0) + 1
+        values = [np.full(stop - start, 1.0 + i, np.float32) for i, (start, stop) in enumerate(spans)]
+        connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        assert expect_json(connection, wire.ANSWER)["place"] == 0
+        push(connection, 0, sequence, 0, values[0])
+        push(connection, 0, sequence, 0, values[0])
+        push(connection, 0, sequence, 1, values[1])
+        connection.close()
+        # The connection broke; the same process comes back and does not know how far it got.
+        connection = open_connection(fresh)
+        call_once(connection, {"call": "attach", "worker": 0, "session": "s"}, 0, 0)
+        connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        assert expect_json(connection, wire.ANSWER)["place"] == 2
+        for place in range(4):
+            push(connection, 0, sequence, place, values[place])
+        for _ in range(2):
+            connection.send(Frame(wire.END, worker=0, sequence=sequence))
+            expect_json(connection, wire.ANSWER)
+        push(connection, 0, sequence, 3, values[3])
+        status = fresh.poll()
+        assert status.exchanges == (1, 0)
+        deadline = time.monotonic() + 5
+        while (status := fresh.poll()).duplicate_chunks < 4 and time.monotonic() < deadline:
+            pass
+        assert status.duplicate_chunks == 4
+        np.testing.assert_array_equal(fresh.center.vector, np.concatenate(values))
+        connection.close()
+
+
+def test_push_out_of_turn_is_refused(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path, transport="socket"), initial_vector()) as fresh:
+        connection = open_connection(fresh)
+        sequence = join(connection, 0) + 1
+        connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        expect_json(connection, wire.ANSWER)
+        push(connection, 0, sequence, 1, np.ones(CHUNK, np.float32))
+        with pytest.raises(ProtocolError, match="push 1 of exchange 1, but exchange 1 stands at push 0"):
+            expect_json(connection, wire.ANSWER)
+        np.testing.assert_array_equal(fresh.center.vector, initial_vector())
+        connection.close()
+
+
+def test_strangers_do_not_use_up_the_server(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector()) as fresh:
+        strangers = [socket.create_connection((fresh.address.host, fresh.address.port), 5) for _ in range(100)]
+        try:
+            n_threads = len(os.listdir(f"/proc/{fresh.pid}/task"))
+            assert n_threads < 75
+            started = time.monotonic()
+            link = connect(replace(fresh.address, exchange_timeout_s=30.0))
+            link.join(0)
+            assert time.monotonic() - started < 15.0
+            link.close()
+        finally:
+            for stranger in strangers:
+                stranger.close()
+
+
+def test_driver_connection_cannot_act_for_a_worker(running: RunningExchange) -> None:
+    connection = ServerConnection(running.address, "driver")
+    with pytest.raises(ProtocolError, match="has not joined"):
+        connection.call({"call": "heartbeat"})
+    connection.close()

@@ -1,0 +1,263 @@
+"""What is killed, and what goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.events import read_events
+from deepspark_ops.exchange import launch
+from deepspark_ops.exchange.client import Grant, connect
+from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.launch import RunningExchange, start_exchange
+from tests.unit.deepspark_ops.exchange.exchange_run import (
+    WorkerRun,
+    initial_vector,
+    make_settings,
+    sum_before_and_after,
+    update_of,
+    work,
+)
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def kill_server(running: RunningExchange) -> None:
+    before = running.restarts
+    os.kill(running.pid, signal.SIGKILL)
+    wait_until(lambda: running.restarts > before, "a new server")
+
+
+@pytest.mark.parametrize("transport", ["socket", "shm"])
+def test_one_workers_run_is_the_same_although_the_server_is_killed(tmp_path: Path, transport: str) -> None:
+    n_params = 50_000
+    settings = make_settings(tmp_path, n_params=n_params, n_workers=1, chunk=1024, transport=transport)
+    with start_exchange(settings, initial_vector(n_params)) as running:
+
+        def kill_sometimes(grant: Grant) -> None:
+            if grant.start in (8, 20):
+                kill_server(running)
+
+        run = work(connect(running.address), 0, between=kill_sometimes)
+        status = running.wait(10)
+        center = running.center.snapshot()
+    expected = initial_vector(n_params)
+    for step in range(40):
+        expected = expected + update_of(step, n_params)
+    np.testing.assert_array_equal(run.local, expected)
+    np.testing.assert_array_equal(center, expected)
+    assert [g.start for g in run.grants if g.count] == [0, 4, 8, 10, 14, 18, 20, 24, 28, 30, 34, 38]
+    assert (status.acknowledged, status.snapshots, running.restarts) == (40, (20, 40), 2)
+
+
+def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_each(tmp_path: Path) -> None:
+    n_params, chunk, n_workers = 200_000, 1_024, 2
+    settings = make_settings(
+        tmp_path,
+        n_params=n_params,
+        n_workers=n_workers,
+        chunk=chunk,
+        transport="socket",
+        schedule=Schedule(120),
+        exchange_timeout_s=30.0,
+    )
+    runs: dict[int, WorkerRun] = {}
+    with start_exchange(settings, initial_vector(n_params)) as running:
+        threads = [
+            threading.Thread(target=lambda i=i: runs.update({i: work(connect(running.address), i, want=2)}))  # type: ignore[misc]
+            for i in range(n_workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            time.sleep(0.05)
+            kill_server(running)
+        for thread in threads:
+            thread.join(60)
+        status = running.wait(10)
+        center = running.center.snapshot()
+    assert sorted(s for run in runs.values() for g in run.grants for s in range(g.start, g.stop)) == list(range(120))
+    held, expected = sum_before_and_after(list(runs.values()), center, 120)
+    off = np.abs(held - expected) > 1e-3  # float32 rounding of 120 exchanges is 1e-5
+    chunks_off = {int(i) // chunk for i in np.flatnonzero(off)}
+    # Pushes of both workers may also overlap in a chunk; the workers start half a vector apart, so few do.
+    assert status.uncertain_chunks <= 3 * n_workers
+    assert len(chunks_off) <= status.uncertain_chunks + 20
+
+
+def test_lost_workers_steps_are_done_by_the_others(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, exchange_timeout_s=0.5)
+    with start_exchange(settings, initial_vector()) as running:
+        crashing = connect(running.address)
+        crashing.join(1)
+        grant = crashing.request_grant(4)
+        lease = crashing.lease()
+        crashing.close()
+        run = work(connect(running.address), 0)
+        status = running.poll()
+    assert isinstance(grant, Grant)
+    assert lease is not None
+    assert sorted(s for g in run.grants for s in range(g.start, g.stop)) == list(range(40))
+    assert status.reissued_grants == 1
+    lost = [e for e in read_events(tmp_path / "events.jsonl") if e.kind == "worker_lost"]
+    assert [(e.worker, e.data["reason"]) for e in lost] == [(1, "its connection ended")]
+
+
+def test_a_new_process_takes_a_workers_place_at_once(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        old, new = connect(running.address), connect(running.address)
+        old.join(0)
+        first = old.request_grant(4)
+        new.join(0)
+        second = new.request_grant(4)
+        assert isinstance(first, Grant)
+        assert isinstance(second, Grant)
+        assert (second.start, second.count) == (first.start, first.count)
+        with pytest.raises(ProtocolError, match=r"worker 0: .*a newer process has joined in its place"):
+            old.acknowledge(first)
+        new.close()
+        old.close()
+
+
+def test_stop_leaves_nothing(tmp_path: Path) -> None:
+    running = start_exchange(make_settings(tmp_path), initial_vector())
+    pid, path, port = running.pid, running.center.path, running.address.port
+    assert path is not None
+    link = connect(running.address)
+    link.join(0)
+    running.stop()
+    running.stop()
+    assert not is_alive(pid)
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 1)
+    link.close()
+
+
+def test_server_that_ends_is_named_with_the_time_and_the_tries(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, exchange_timeout_s=0.4)
+    running = start_exchange(settings, initial_vector())
+    link = connect(running.address)
+    link.join(1)
+    port = running.address.port
+    running.stop()
+    with pytest.raises(ExchangeUnavailable) as caught:
+        link.request_grant(4)
+    message = str(caught.value)
+    assert message.startswith(
+        f"worker 1: no answer from exchange server 127.0.0.1:{port} after exchange_timeout_s=0.4, "
+    )
+    assert "tries; is the driver still running?" in message
+    link.close()
+
+
+DRIVER = """
+    import os, sys, time
+    from pathlib import Path
+    from deepspark_ops.exchange.launch import start_exchange
+    from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
+
+    running = start_exchange(make_settings(Path(sys.argv[1])), initial_vector())
+    if sys.argv[2] == "fork":
+        if os.fork() == 0:
+            time.sleep(60)  # holds the other end of the server's standard input
+            os._exit(0)
+    print(running.pid, running.center.path, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "fork"])
+def test_server_and_its_memory_go_when_the_driver_is_killed(tmp_path: Path, mode: str) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), mode],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert driver.stdout is not None
+    pid, path = driver.stdout.readline().split()
+    assert is_alive(int(pid))
+    assert Path(path).exists()
+    driver.kill()
+    driver.wait(10)
+    wait_until(lambda: not is_alive(int(pid)), "the server's end")
+    assert not Path(path).exists()
+    driver.stdout.close()
+    if mode == "fork":
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+def test_signals_to_the_whole_group_leave_the_decision_to_the_driver(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(running.pid, number)
+        assert running.poll().clock == 0
+        assert running.restarts == 0
+
+
+def test_taken_port_is_named_with_its_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError) as caught:
+            start_exchange(make_settings(tmp_path), initial_vector(), listen_port=port)
+    assert str(caught.value) == (
+        f"listen_address=127.0.0.1, listen_port={port}: Address already in use; another process may hold the port:"
+        " use listen_port=0 (chosen by the system) or another one, and an address of this host"
+    )
+
+
+def test_server_that_cannot_start_is_one_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch.sys, "executable", "/bin/false")
+    with pytest.raises(ExchangeUnavailable, match=r"did not get ready .*: it ended with code 1; its log is above"):
+        start_exchange(make_settings(tmp_path), initial_vector())
+
+
+def test_a_server_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "MAX_QUICK_DEATHS", 2)
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        kill_server(running)
+        os.kill(running.pid, signal.SIGKILL)
+        wait_until(lambda: running._given_up is not None, "giving up")
+        with pytest.raises(ExchangeUnavailable, match="died 2 times right after its start"):
+            running.poll()
+
+
+def test_server_starts_fast_and_without_heavy_modules(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with start_exchange(make_settings(tmp_path), initial_vector()):
+        took = time.monotonic() - started
+    assert took < 5.0  # the requirement is 1 s on a quiet machine; benchmarks/exchange.py measures it
+    code = "import sys, json, deepspark_ops.exchange.server; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    heavy = {"tensorflow", "pydantic", "cv2", "pyspark", "airflow", "google.protobuf", "h5py", "lmdb", "rich"}
+    assert not heavy & set(loaded)

@@ -1,0 +1,194 @@
+"""The same run through one process, a socket and shared memory: the same bits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.events import read_events
+from deepspark_ops.exchange.client import ExchangeAddress, WorkerLink, connect
+from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.launch import start_exchange
+from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.param_vector import StatisticBlobs, Vector
+from tests.reference.slow_easgd import slow_run
+from tests.unit.deepspark_ops.exchange.exchange_run import (
+    WorkerRun,
+    initial_vector,
+    make_settings,
+    sum_before_and_after,
+    update_of,
+    work,
+)
+
+TRANSPORTS = ("socket", "shm")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_one_worker_agrees_with_local_and_reference_bit_for_bit(tmp_path: Path, transport: str) -> None:
+    settings = make_settings(tmp_path / transport, n_workers=1, transport=transport)
+    with start_exchange(settings, initial_vector()) as running:
+        run = work(connect(running.address), 0)
+        status = running.wait(10)
+        center = running.center.snapshot()
+    local_exchange = LocalExchange(make_settings(tmp_path / "local", n_workers=1), initial_vector())
+    local_run = work(local_exchange.link(), 0)
+    steps = [(0, update_of(step).tolist()) for step in range(40)]
+    reference, reference_center = slow_run(initial_vector().tolist(), steps, 1, 0.0)
+    np.testing.assert_array_equal(run.local, np.float32(reference[0]))
+    np.testing.assert_array_equal(center, np.float32(reference_center))
+    np.testing.assert_array_equal(run.local, local_run.local)
+    assert run.grants == local_run.grants
+    assert {r.transport for r in run.reports} == {transport}
+    assert (status.finished, status.acknowledged, status.snapshots) == (True, 40, (20, 40))
+    for name in ("center.f32", "worker_0.npz", "worker_0.json", "complete.json"):
+        found = (settings.work / "pending" / "iter_20" / name).read_bytes()
+        assert found == (tmp_path / "local" / "work" / "pending" / "iter_20" / name).read_bytes()
+
+
+def play(links: list[WorkerLink], order: list[int], n_params: int) -> list[Vector]:
+    """Exchanges in a fixed order; returns every worker's parameters."""
+    locals_ = []
+    for worker, link in enumerate(links):
+        link.join(worker)
+        locals_.append(link.pull())
+    for step, worker in enumerate(order):
+        locals_[worker], _ = links[worker].exchange(locals_[worker] + update_of(step, n_params))
+    for link in links:
+        link.close()
+    return locals_
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_workers_in_a_fixed_order_agree_with_the_reference_bit_for_bit(tmp_path: Path, transport: str) -> None:
+    n_params, order = 200, [0, 1, 1, 2, 0, 2, 2, 1, 0, 1, 2, 0]
+    settings = make_settings(tmp_path, n_params=n_params, n_workers=3, chunk=33, transport=transport)
+    with start_exchange(settings, initial_vector(n_params)) as running:
+        locals_ = play([connect(running.address) for _ in range(3)], order, n_params)
+        center = running.center.snapshot()
+    steps = [(worker, update_of(step, n_params).tolist()) for step, worker in enumerate(order)]
+    expected, expected_center = slow_run(initial_vector(n_params).tolist(), steps, 3, settings.alpha())
+    for found, wanted in zip(locals_, expected, strict=True):
+        np.testing.assert_array_equal(found, np.float32(wanted))
+    np.testing.assert_array_equal(center, np.float32(expected_center))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_statistics_agree_with_local_bit_for_bit(tmp_path: Path, transport: str) -> None:
+    statistics = StatisticBlobs.from_json([[10, 60, 60, 110, 110], [150, 151, 151, 152, 152]])
+    order = [0, 1, 0, 0, 1]
+    fields = {"n_params": 200, "chunk": 64, "statistics": statistics}
+    initial = np.abs(initial_vector(200))
+    with start_exchange(make_settings(tmp_path / "s", transport=transport, **fields), initial) as running:
+        found = play([connect(running.address) for _ in range(2)], order, 200)
+        center = running.center.snapshot()
+    exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial)
+    expected = play([exchange.link() for _ in range(2)], order, 200)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(center, exchange.center.vector)
+
+
+@pytest.mark.parametrize("transport", ["auto", *TRANSPORTS])
+def test_free_running_workers_keep_the_books_and_the_sum(tmp_path: Path, transport: str) -> None:
+    n_params, n_workers = 20_000, 3
+    settings = make_settings(
+        tmp_path,
+        n_params=n_params,
+        n_workers=n_workers,
+        chunk=4096,
+        transport=transport,
+        schedule=Schedule(120, 50, snapshot=60),
+    )
+    with start_exchange(settings, initial_vector(n_params)) as running:
+        runs = run_workers(running.address, n_workers)
+        status = running.poll()
+        center = running.center.snapshot()
+    booked = sorted(s for run in runs for g in run.grants for s in range(g.start, g.stop))
+    assert booked == list(range(120))
+    assert status.finished
+    assert sum(status.exchanges) == sum(len(run.reports) for run in runs)
+    assert status.snapshots == (60, 120)
+    assert sorted(g.start for run in runs for g in run.grants if g.tests) == [0, 50, 100]
+    held, expected = sum_before_and_after(runs, center, 120)
+    # float32 rounding of 30 exchanges is 1e-5; an update lost to an overlap would be 0.3 of a step, in few elements.
+    lost = np.abs(held - expected) > 1e-3
+    assert lost.mean() < 0.01
+    kinds = [event.kind for event in read_events(tmp_path / "events.jsonl")]
+    assert kinds.count("worker_joined") == n_workers
+    assert "worker_lost" not in kinds
+
+
+def run_workers(address: ExchangeAddress, n_workers: int) -> list[WorkerRun]:
+    runs: dict[int, WorkerRun] = {}
+
+    def target(worker: int) -> None:
+        runs[worker] = work(connect(address), worker)
+
+    threads = [threading.Thread(target=target, args=(i,)) for i in range(n_workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [runs[i] for i in range(n_workers)]
+
+
+def test_auto_uses_shared_memory_on_the_same_host_and_sockets_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        near = connect(running.address)
+        assert near.join(0).transport == "shm"
+        near.close()
+        real_open = os.open
+
+        def other_host(path: str | Path, flags: int, mode: int = 0o777) -> int:
+            if str(path) == str(running.center.path):
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            return real_open(path, flags, mode)
+
+        monkeypatch.setattr(os, "open", other_host)
+        far = connect(running.address)
+        assert far.join(1).transport == "socket"
+        far.close()
+
+
+def test_shared_memory_that_is_asked_for_and_cannot_be_had_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(tmp_path, transport="shm")
+    with start_exchange(settings, initial_vector()) as running:
+        monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+        with pytest.raises(
+            ConfigError, match=r"transport=shm: the center cannot be mapped here .*; use transport=auto"
+        ):
+            connect(running.address).join(0)
+        monkeypatch.undo()
+
+
+def test_distance_is_the_same_over_the_socket(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path, transport="socket"), initial_vector()) as running:
+        link = connect(running.address)
+        link.join(0)
+        _, report = link.exchange(link.pull() + np.float32(2.0), measure_distance=True)
+        assert report.distance == pytest.approx(2.0 * 1000**0.5, rel=1e-6)
+        link.close()
+
+
+def test_big_state_arrives_whole(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_workers=1, schedule=Schedule(2, snapshot=1))
+    history = np.random.default_rng(0).standard_normal((2, 700_001)).astype(np.float32)
+    with start_exchange(settings, initial_vector()) as running:
+        link = connect(running.address)
+        link.join(0)
+        link.acknowledge(link.request_grant(1))  # type: ignore[arg-type]
+        link.send_state(1, {"updates": 1}, {"history": history, "count": np.int64(3)[None]})
+        link.close()
+        assert running.poll().snapshots == (1,)
+    with np.load(settings.work / "pending" / "iter_1" / "worker_0.npz") as found:
+        np.testing.assert_array_equal(found["history"], history)
+        assert found["count"].tolist() == [3]
