@@ -307,7 +307,8 @@ class _StepGraph:
             return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
 
         _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
-        return sums._replace(loss=sums.loss / iter_size)
+        mean: _Pass = sums._replace(loss=sums.loss / iter_size)
+        return mean
 
     def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> _Pass:
         result = self.forward.on_entries(entries, state, seed, feeds)
