@@ -1,0 +1,203 @@
+"""Training as real Spark applications: what a user sees, what survives, what is refused. One process tree per test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.events import Event, read_events
+from deepspark_ops.run_paths import RunPaths
+from tests.integration.train.in_process import CAFFE
+
+pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+
+TIMEOUT_S = 240.0
+
+
+class Job:
+    """A training job as a process of its own, its output read as it comes."""
+
+    def __init__(self, folder: Path, **config: object) -> None:
+        values = {
+            "solver": str(CAFFE / "solvers" / "sgd_testnet" / "solver.prototxt"),
+            "run_dir": str(folder / "run"),
+            "grant_timeout_s": 20.0,
+            **config,
+        }
+        path = folder / "config.json"
+        path.write_text(json.dumps(values))
+        self.paths = RunPaths(Path(str(values["run_dir"])))
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deepspark_ops.train.spark_job", str(path)],
+            cwd=CAFFE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
+        self.process.stdout.close()
+
+    def wait(self) -> int:
+        code = self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        return code
+
+    def wait_for(self, pattern: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not any(re.search(pattern, line) for line in list(self.lines)):
+            assert self.process.poll() is None, "\n".join(self.lines)
+            assert time.monotonic() < deadline, "\n".join(self.lines)
+            time.sleep(0.05)
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_events(self.paths.events) if event.kind == kind]
+
+    @property
+    def error_lines(self) -> list[str]:
+        return [line.split(" ", 1)[1] for line in self.lines if line.startswith(("ERROR:", "ERROR|"))]
+
+    def descendants(self) -> dict[int, list[str]]:
+        """Return pid -> command line of every process below the job's."""
+        parents: dict[int, int] = {}
+        commands: dict[int, list[str]] = {}
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    stat = (folder / "stat").read_text()
+                    commands[int(folder.name)] = (folder / "cmdline").read_bytes().decode().split("\0")
+                except OSError:
+                    continue  # ended while we looked
+                parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        found = {self.process.pid}
+        while grown := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= grown
+        return {pid: commands[pid] for pid in found if pid in commands}
+
+    def worker_pids(self) -> list[int]:
+        """Python workers are forks of Spark's daemon: same command line, one below the other."""
+        daemons = [pid for pid, command in self.descendants().items() if "pyspark.daemon" in command]
+        return sorted(daemons)[1:]
+
+
+def training(folder: Path, overrides: str, **config: object) -> Job:
+    return Job(folder, overrides=f"test_interval: 1000 test_initialization: true display: 500 {overrides}", **config)
+
+
+def test_two_workers_show_their_lines_and_leave_a_whole_run(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 3000 snapshot: 1000", n_workers=2)
+    assert job.wait() == 0, "\n".join(job.lines)
+    for worker in (0, 1):
+        pattern = rf"^INFO: worker {worker} loss clock=\d+ loss=\S+ learning_rate=\S+ images_per_s=\S+ .*distance="
+        assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
+    assert re.match(r"INFO: finished: clock=3000 .*snapshots=\S+snap_iter_3000\.\*$", job.lines[-1])
+    assert job.paths.snapshot_iterations() == [1000, 2000, 3000]
+    assert {event.clock for event in job.events("evaluation")} == {0, 1000, 2000, 3000}
+    assert job.events("evaluation")[-1].data["accuracy"] == 1.0
+    assert not job.paths.work.exists()
+    assert len(list(job.paths.tensorboard.iterdir())) == 1
+    assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
+
+    # The same config again: finished, at once and without Spark.
+    again = training(tmp_path, "max_iter: 3000 snapshot: 1000", n_workers=2)
+    assert again.wait() == 0
+    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=3000")] == []
+
+
+def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 30000", n_workers=2, comm_period=2, grant_timeout_s=3.0)
+    job.wait_for(r"worker 0 loss clock=[1-9]")
+    job.wait_for(r"worker 1 loss clock=[1-9]")
+    os.kill(job.worker_pids()[0], signal.SIGKILL)
+    assert job.wait() == 0, "\n".join(job.lines)
+    joined = [event.worker for event in job.events("worker_joined")]
+    assert len(joined) == 3
+    twice = max(set(joined), key=joined.count)
+    assert [event.worker for event in job.events("worker_lost")] == [twice]
+    assert any("start 2 of this worker" in event.data["text"] for event in job.events("note"))
+    assert job.events("stage")[-1].data["status"] == "finished"
+    assert job.paths.snapshot_iterations() == [30000]
+
+
+def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", n_workers=2)
+    job.wait_for(r"driver snapshot clock=2000 ")
+    below = job.descendants()
+    job.process.kill()
+    job.wait()
+    deadline = time.monotonic() + 60
+    while alive := [pid for pid in below if _is_alive(pid)]:
+        assert time.monotonic() < deadline, [below[pid] for pid in alive]
+        time.sleep(0.1)
+
+    last = job.paths.snapshot_iterations()[-1]
+    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", n_workers=2)
+    assert again.wait() == 0, "\n".join(again.lines)
+    assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
+    assert again.paths.snapshot_iterations()[-1] == last + 1000
+
+
+def test_sigterm_ends_everything_and_cleans_up(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 1000000", n_workers=1)
+    job.wait_for(r"worker 0 loss clock=[1-9]")
+    below = job.descendants()
+    job.process.terminate()
+    assert job.wait() == 128 + signal.SIGTERM
+    assert not job.paths.work.exists()
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in below if _is_alive(pid)]:
+        assert time.monotonic() < deadline, [below[pid] for pid in alive]
+        time.sleep(0.1)
+
+
+def test_diverging_run_fails_with_what_to_change(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 3000 base_lr: 1e38", n_workers=2)
+    assert job.wait() == 1
+    (message,) = job.error_lines
+    assert re.match(r"worker \d: loss is \S+ at minibatch \d+ .*base_lr=1e\+38.*rate_scale", message)
+    assert job.paths.snapshot_iterations() == []
+    assert job.events("stage")[-1].data["status"] == "failed"
+
+
+def test_mistake_found_by_a_worker_ends_the_run_with_its_message(tmp_path: Path) -> None:
+    # Readable for the driver, gone when the workers open it.
+    job = training(tmp_path, "max_iter: 3000", n_workers=2)
+    job.wait_for("driver stage clock=0")
+    (job.paths.root / "net.prototxt").write_text('layer { name: "x" tipe: "Data" }')
+    assert job.wait() == 2, "\n".join(job.lines)
+    assert 'unknown field "tipe"' in "\n".join(job.error_lines)
+
+
+def test_port_taken_is_one_message(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        job = training(tmp_path, "max_iter: 10", listen_port=port)
+        assert job.wait() == 2
+    (message,) = job.error_lines
+    assert f"listen_port={port}" in message
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,223 @@
+"""The loop against a model of one number and the exchange in this process: order of calls, events, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.events import Event, read_events
+from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.train.pacing import CommPeriod, RateScale
+from deepspark_ops.train.worker_loop import Feeds, LoopPlan, StepReport, WorkerLoop
+from deepspark_ops.train.worker_state import WorkerState
+
+
+class CountingModel:
+    """One parameter that grows by 1 per step; the loss of step k is 100 - k."""
+
+    def __init__(self) -> None:
+        self.value = np.zeros(1, np.float32)
+        self.calls: list[tuple[int, int, float]] = []
+        self.tested: list[float] = []
+        self.bad_step: int | None = None
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        self.calls.append((step, n_steps, rate_scale))
+        self.value = self.value + n_steps
+        losses = 100.0 - np.arange(step, step + n_steps, dtype=np.float32)
+        if self.bad_step is not None and step <= self.bad_step < step + n_steps:
+            losses[self.bad_step - step] = np.nan
+        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32))
+
+    def local(self) -> np.ndarray:
+        return self.value
+
+    def replace_local(self, local: np.ndarray) -> None:
+        self.value = local
+
+    def state(self) -> WorkerState:
+        return WorkerState(np.array([[7.0]], np.float32), {"lstm/h": np.ones(2, np.float32)}, updates=len(self.calls))
+
+    def test(self, net: int, params: np.ndarray, feeds: Feeds) -> Mapping[str, np.ndarray]:
+        self.tested.append(float(params[0]))
+        return {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
+
+
+class AtMostThree:
+    """Gives at most three steps a call; test batches hold their number."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.ends_after: int | None = None
+
+    def take(self, max_steps: int) -> tuple[Feeds, int]:
+        if self.ends_after is not None:
+            self.ends_after -= 1
+            if self.ends_after < 0:
+                return {}, 0
+        return {}, min(3, max_steps)
+
+    def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
+        self.asked.append((net, ordinal))
+        for i in range(2):
+            yield {"batch": np.float32(2 * ordinal + i)}
+
+    def leases(self) -> dict[str, dict[str, int]]:
+        return {"train": {"5": 17}}
+
+
+PLAN = LoopPlan(
+    worker=0,
+    n_workers=1,
+    comm_period=CommPeriod(4),
+    rate_scale=RateScale(1.0, 0, 0, ""),
+    images_per_step=8,
+    origin=0,
+    base_lr=0.5,
+    display=0,
+    average_loss=1,
+    n_test_nets=0,
+    test_interval=0,
+    test_initialization=True,
+)
+
+
+class Bench:
+    """A loop with everything around it, ready to run."""
+
+    def __init__(self, folder: Path, schedule: Schedule, **plan: object) -> None:
+        self.model, self.batches = CountingModel(), AtMostThree()
+        self.plan = replace(PLAN, **{"comm_period": CommPeriod(4), **plan})
+        settings = ExchangeSettings(
+            run_id=1,
+            n_params=1,
+            n_workers=self.plan.n_workers,
+            schedule=schedule,
+            work=folder / "work",
+            events=folder / "events.jsonl",
+        )
+        self.exchange = LocalExchange(settings, np.zeros(1, np.float32))
+        self.link = self.exchange.link()
+        self.link.join(self.plan.worker)
+
+    def run(self):
+        return WorkerLoop(self.model, self.link, self.batches, self.plan).run()
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_events(self.exchange.settings.events) if event.kind == kind]
+
+
+def test_every_step_is_run_once_in_order_and_the_center_follows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10))
+    summary = bench.run()
+    # Grants of 4, cut by the batches to 3 + 1: the exchange comes after the grant, not after each call.
+    assert [(step, n) for step, n, _ in bench.model.calls] == [(0, 3), (3, 1), (4, 3), (7, 1), (8, 2)]
+    assert (summary.steps, summary.exchanges, summary.last_loss) == (10, 3, 91.0)
+    assert bench.exchange.center.vector.tolist() == [10.0]
+    assert bench.exchange.poll().acknowledged == 10
+
+
+def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(3.0, 8, 0, ""))
+    bench.run()
+    assert [scale for _, _, scale in bench.model.calls] == [1.0, 1.75, 2.0, 2.75, 3.0]
+
+
+def test_display_averages_and_keeps_caffes_places(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), display=4, average_loss=2)
+    bench.run()
+    losses = bench.events("loss")
+    assert [event.clock for event in losses] == [0, 4, 8]
+    assert [event.data["loss"] for event in losses] == [100.0, (97.0 + 96.0) / 2, (93.0 + 92.0) / 2]
+    assert {event.data["learning_rate"] for event in losses} == {0.5}
+    assert [event.clock for event in bench.events("exchange")] == [4, 8]
+
+
+def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(30), display=10)
+    grant = bench.link.request_grant(7)  # steps 0..6 are another's: acknowledged without this loop
+    bench.link.acknowledge(grant)
+    bench.run()
+    assert [event.clock for event in bench.events("loss")] == [10, 20]
+
+
+def test_resumed_run_shows_only_at_boundaries(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(30, first=15), display=10, origin=15)
+    bench.run()
+    assert [event.clock for event in bench.events("loss")] == [20]
+
+
+def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_end(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=3), n_test_nets=2, test_interval=3)
+    bench.run()
+    evaluations = bench.events("evaluation")
+    assert [(event.clock, event.data["test_net"]) for event in evaluations] == [
+        (0, 0), (0, 1), (3, 0), (3, 1), (6, 0), (6, 1),
+    ]  # fmt: skip
+    assert bench.batches.asked == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    assert bench.model.tested == [0.0] * 4 + [3.0] * 4 + [6.0] * 4
+    # Means over the two batches 2k and 2k + 1.
+    assert [event.data["accuracy"] for event in evaluations[::2]] == pytest.approx([0.05, 0.25, 0.45])
+    assert evaluations[-1].data["per_class"] == [1.0, 4.5]
+
+
+@pytest.mark.parametrize(
+    ("origin", "initialization", "clock", "expected"),
+    [
+        (0, True, 0, 0),
+        (0, True, 100, 1),
+        (0, False, 100, 0),
+        (0, False, 250, 2),
+        (250, True, 300, 0),
+        (300, True, 400, 1),
+    ],
+)
+def test_number_of_earlier_tests(origin: int, initialization: bool, clock: int, expected: int) -> None:
+    plan = replace(PLAN, origin=origin, test_interval=100, test_initialization=initialization)
+    assert plan.tests_before(clock) == expected
+
+
+def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(8, snapshot=4))
+    bench.run()
+    for iteration, calls in ((4, 2), (8, 4)):
+        folder = tmp_path / "work" / "pending" / f"iter_{iteration}"
+        with np.load(folder / "worker_0.npz") as arrays:
+            assert arrays["history"].tolist() == [[7.0]]
+            assert arrays["layer_state/lstm/h"].tolist() == [1.0, 1.0]
+        meta = (folder / "worker_0.json").read_text()
+        assert f'"updates": {calls}' in meta
+        assert '"leases": {"train": {"5": 17}}' in meta
+        assert np.fromfile(folder / "center.f32", np.float32).tolist() == [float(iteration)]
+
+
+def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(2.0, 0, 0, ""))
+    bench.model.bad_step = 5
+    with pytest.raises(TrainingFailed) as raised:
+        bench.run()
+    assert str(raised.value) == (
+        "worker 0: loss is nan at minibatch 5 (learning_rate=1 = base_lr=0.5 by its policy, times rate_scale=2);"
+        " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
+    )
+    assert bench.exchange.center.vector.tolist() == [4.0]
+
+
+def test_run_that_ended_elsewhere_ends_this_loop(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(4))
+    bench.batches.ends_after = 0
+    assert bench.run().steps == 0
+
+
+def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40), comm_period=CommPeriod("auto"))
+    bench.run()
+    (note,) = bench.events("note")
+    assert note.data["text"].startswith(f"comm_period {bench.plan.comm_period.value}: an exchange takes ")
