@@ -39,6 +39,11 @@ MAX_BINARY_BYTES = 2**31 - 1
 _EXCERPT_WIDTH = 100
 _ALLOWED_WIDTH = 110
 _WORD_WIDTH = 60
+_ESCAPE = re.compile(
+    r"""\\(?:(?P<known>[abfnrtv\\"'] | (?![4-7][0-7]{2})[0-7]{1,3} | x[0-9a-fA-F]{1,2} | u[0-9a-fA-F]{4}
+        | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
+    re.VERBOSE | re.DOTALL,
+)
 _VALUE_RULES = {
     FieldDescriptor.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
     FieldDescriptor.TYPE_INT64: "a whole number",
@@ -220,9 +225,7 @@ def _parse_binary(content: bytes, message: _M, *, path: str, root: str) -> _M:
 
 
 def _parse_text(text: str, message: _M, *, path: str, root: str) -> _M:
-    place = _undecodable(text)
-    if place is not None:
-        raise _Report(path, text).error(place.start, "bytes that are not UTF-8 text; save the file as UTF-8")
+    _check_strings(text, path)
     try:
         # Caffe's messages do not nest in themselves, so the depth is bounded by the declaration.
         text_format.Parse(text, message)
@@ -238,10 +241,21 @@ def _descriptor(message: Message) -> Descriptor:
     return cast(Descriptor, message.DESCRIPTOR)
 
 
-def _undecodable(text: str) -> Place | None:
-    if "\ufffd" not in text:
-        return None
-    return next((place for place in scan_prototxt(text).places if "\ufffd" in place.text), None)
+def _check_strings(text: str, path: str) -> None:
+    """Refuse what protobuf's C++ parser refuses in quotes and its Python one lets pass with a warning or mangles."""
+    if "\ufffd" not in text and "\\" not in text:
+        return
+    for place in scan_prototxt(text).places:
+        if "\ufffd" in place.text:
+            raise _Report(path, text).error(place.start, "bytes that are not UTF-8 text; save the file as UTF-8")
+        if place.text[0] not in "\"'":
+            continue
+        for escape in _ESCAPE.finditer(place.text):
+            if escape["known"] is None:
+                finding = f'unknown escape "{escape[0]}" in quotes'
+                remedy = "write a backslash as \\\\, in paths better /"
+                error = _Report(path, text).error
+                raise error(place.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -269,7 +283,9 @@ class _Report:
             parts.append(f"  allowed: {_shorten(allowed)}")
         near = did_you_mean(found, allowed) if len(found) <= _WORD_WIDTH else ""
         parts += [f"  {hint}" for hint in (near.removeprefix("; "), remedy) if hint]
-        return PrototxtError("\n".join(parts), path=self.path, line=line, column=column, allowed=[*allowed, *listed])
+        # A lone surrogate (from JSON) would make the message itself unprintable.
+        message = "\n".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
+        return PrototxtError(message, path=self.path, line=line, column=column, allowed=[*allowed, *listed])
 
     def _excerpt(self, line: int, column: int, width: int) -> list[str]:
         written = self.text.split("\n", line)[line - 1].rstrip("\r").replace("\t", " ")
@@ -323,8 +339,8 @@ def _plain_reason(error: text_format.ParseError) -> str:
         return "expected a field name"
     if "ending quote" in reason:
         return "a text without its ending quote"
-    if "unicodeescape" in reason:
-        return "broken backslash escape in this text"
+    if "codec can't" in reason:
+        return "a text whose backslash escapes do not give UTF-8"
     return _word(re.sub(r"^Expected\b", "expected", reason))
 
 

@@ -157,8 +157,7 @@ def _what_learns(layers: Sequence[WiredLayer]) -> tuple[list[bool], list[list[bo
         # Caffe asks what lies below, not propagate_down: a cut bottom still makes its layer ask for a gradient.
         need = any(below) or layer.learns
         needs.append(need)
-        for blob in layer.tops:
-            blob_needs[blob] = need or blob_needs.get(blob, False)
+        blob_needs.update(dict.fromkeys(layer.tops, need))
     return needs, downs
 
 

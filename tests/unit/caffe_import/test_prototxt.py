@@ -113,6 +113,31 @@ def test_nesting_and_length_are_bounded(text: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize("text", ['name: "\\xff"', 'name: "\ud800"', 'name: "\\ud800"'])
+def test_text_that_is_no_unicode_is_refused_printably(text: str) -> None:
+    with pytest.raises(PrototxtError, match="a text whose backslash escapes do not give UTF-8") as caught:
+        prototxt.parse_net(text)
+    assert str(caught.value).encode().startswith(b"<text>:1:")
+
+
+@pytest.mark.parametrize("escape", ["\\l", "\\400", "\\u12", "\\U00110000", "\\xz", "\\8", "\\N{DASH}"])
+def test_unknown_escape_is_refused_at_its_place(escape: str) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(f'name: "a\\n{escape}"')
+    assert f'<text>:1:11: unknown escape "{escape[:2]}" in quotes' in str(caught.value)
+
+
+def test_known_escapes_are_read() -> None:
+    text = r'name: "\a\b\f\n\r\t\v\\\"\' \0 \12 \303\251 \x41 \xAu \u00e9 \U0001F600"'
+    assert prototxt.parse_net(text).name == "\a\b\f\n\r\t\v\\\"' \0 \n é A \nu é \U0001f600"
+
+
+def test_windows_path_says_how_to_write_it() -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(r'layer { data_param { source: "D:\lmdb" } }')
+    assert str(caught.value).endswith("  write a backslash as \\\\, in paths better /")
+
+
 def test_errors_of_legacy_forms_name_the_file() -> None:
     with pytest.raises(NetError, match=r"^old\.prototxt: net has 1 `layer` and 1 old `layers`"):
         prototxt.parse_net('layer { name: "a" } layers { name: "b" }', path="old.prototxt")

@@ -64,3 +64,7 @@ def test_offsets_and_places_are_inverse() -> None:
 def test_place_past_the_end_of_a_line_is_its_end() -> None:
     assert offset_of("ab\ncd", 1, 99) == 2
     assert offset_of("ab\ncd", 9, 1) == 3
+
+
+def test_first_of_two_names_is_the_label() -> None:
+    assert scan_prototxt('layer { name: "a" name: "b" }').blocks[1].label == "a"
