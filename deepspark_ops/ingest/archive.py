@@ -123,11 +123,11 @@ def open_archive(path: Path, work: Path) -> Archive:
     try:
         with tarfile.open(tar, "r:") as handle:
             members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle)}
+            has_end = _has_end_mark(tar, handle.offset)
     except tarfile.TarError as error:
         msg = f"{path}: not a readable tar: {error}"
         raise DataError(msg) from error
-    size = tar.stat().st_size
-    if any(offset + length > size for offset, length in members.values()):
+    if not has_end:
         msg = f"{path}: the tar is cut short; fetch it again"
         raise DataError(msg)
     return Archive(path, tar, members)
@@ -139,6 +139,13 @@ def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             yield member
         # tarfile remembers every member it met; a million of them is a gigabyte.
         handle.members.clear()  # type: ignore[attr-defined]
+
+
+def _has_end_mark(tar: Path, offset: int) -> bool:
+    """Return whether a tar ends with a block of zeros; tarfile takes a file that stops anywhere else for complete."""
+    with tar.open("rb") as handle:
+        handle.seek(offset)
+        return handle.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
 
 @dataclass(frozen=True)

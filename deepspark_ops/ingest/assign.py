@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -67,9 +68,8 @@ def shard_bounds(n_samples: int, max_samples: int) -> list[tuple[int, int]]:
 
     Example:
         >>> shard_bounds(11, 5)
-        [(0, 4), (4, 8), (8, 11)]
+        [(0, 3), (3, 7), (7, 11)]
     """
     n_shards = -(-n_samples // max_samples)
-    small, larger = divmod(n_samples, n_shards) if n_shards else (0, 0)
-    stops = np.cumsum([small + (i < larger) for i in range(n_shards)]).tolist()
-    return list(zip([0, *stops[:-1]], stops, strict=True))
+    bounds = [n_samples * i // n_shards for i in range(n_shards + 1)] if n_shards else []
+    return list(pairwise(bounds))

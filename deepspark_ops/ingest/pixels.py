@@ -59,7 +59,7 @@ class PixelRecipe:
         if image.dtype != np.uint8:
             return image * np.float32(255 / self.max_pixel)
         # Rounded to the nearest level.
-        return ((image.astype(np.uint16) * 510 + self.max_pixel) // (2 * self.max_pixel)).astype(np.uint8)
+        return ((image.astype(np.uint32) * 510 + self.max_pixel) // (2 * self.max_pixel)).astype(np.uint8)
 
 
 def compress(record: Image | bytes, image: Image) -> bytes:

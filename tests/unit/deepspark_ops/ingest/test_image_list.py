@@ -1,0 +1,136 @@
+"""Image lists in folders and tars: what the driver reads, what a task reads, what a digest sees."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import split_member
+from deepspark_ops.ingest.image_list import digest_image_list, index_image_list
+from deepspark_ops.ingest.records import RecordError
+from tests.reference.raw_sources import write_images, write_tar
+
+
+def tar_of(folder: Path, path: Path, *, prefix: str = "", mode: str = "w:gz") -> Path:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return write_tar(path, {prefix + str(file.relative_to(folder)): file.read_bytes() for file in files}, mode=mode)
+
+
+def contents(index) -> list[bytes]:
+    with index.reader.opened() as read:
+        return [read(i) for i in range(len(index.names))]
+
+
+def test_folder_list_gives_names_labels_and_bytes(tmp_path):
+    index = index_image_list(write_images(tmp_path / "d", 5), None, tmp_path)
+    assert index.names == [f"img/{i}.png" for i in range(5)]
+    assert (index.labels.tolist(), index.labels.dtype) == ([0, 1, 2, 0, 1], np.int64)
+    assert contents(index) == [(tmp_path / "d" / name).read_bytes() for name in index.names]
+
+
+def test_root_folder_replaces_the_lists_own(tmp_path):
+    path = write_images(tmp_path / "d", 3)
+    moved = path.rename(tmp_path / "elsewhere.txt")
+    assert len(contents(index_image_list(moved, tmp_path / "d", tmp_path))) == 3
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+@pytest.mark.parametrize("prefix", ["", "./", "top/"])
+def test_tar_gives_the_same_as_the_folder(tmp_path, mode, prefix):
+    folder = write_images(tmp_path / "d", 4).parent
+    archive = tar_of(folder, tmp_path / "a.tar", prefix=prefix, mode=mode)
+    (tmp_path / "work").mkdir()
+    index = index_image_list(Path(f"{archive}::{prefix}list.txt"), None, tmp_path / "work")
+    assert contents(index) == contents(index_image_list(folder / "list.txt", None, tmp_path))
+    assert bool(list((tmp_path / "work").iterdir())) == (mode != "w")  # a plain tar is read in place
+
+
+def test_root_folder_inside_a_tar(tmp_path):
+    folder = write_images(tmp_path / "d", 2).parent
+    files = {"lists/a.txt": (folder / "list.txt").read_bytes()}
+    files |= {f"data/img/{i}.png": (folder / "img" / f"{i}.png").read_bytes() for i in range(2)}
+    archive = write_tar(tmp_path / "a.tar", files, mode="w")
+    index = index_image_list(Path(f"{archive}::lists/a.txt"), Path("data"), tmp_path)
+    assert contents(index)[1] == files["data/img/1.png"]
+
+
+@pytest.mark.parametrize("in_tar", [False, True])
+def test_subset_reads_its_own_records_only(tmp_path, in_tar):
+    path = write_images(tmp_path / "d", 6)
+    source = Path(f"{tar_of(path.parent, tmp_path / 'a.tar')}::list.txt") if in_tar else path
+    index = index_image_list(source, None, tmp_path)
+    with index.reader.subset(np.array([5, 2])).opened() as read:
+        assert [read(0), read(1)] == [contents(index)[5], contents(index)[2]]
+        with pytest.raises(IndexError):
+            read(2)
+
+
+def test_missing_image_is_a_rejected_record(tmp_path):
+    (tmp_path / "list.txt").write_text("gone.png 0\n")
+    with index_image_list(tmp_path / "list.txt", None, tmp_path).reader.opened() as read:
+        with pytest.raises(RecordError, match=f"^No such file or directory: {tmp_path}/gone.png"):
+            read(0)
+    archive = write_tar(tmp_path / "a.tar", {"list.txt": b"gone.png 0\n"})
+    with index_image_list(Path(f"{archive}::list.txt"), None, tmp_path).reader.opened() as read:
+        with pytest.raises(RecordError, match=r"^no such file in the archive$"):
+            read(0)
+
+
+def test_lines_without_label_are_rejected_with_their_number(tmp_path):
+    path = write_images(tmp_path / "d", 2)
+    path.write_text("img/0.png 0\n\noops\nimg/1.png 1\n")
+    index = index_image_list(path, None, tmp_path)
+    assert index.names == ["img/0.png", "img/1.png"]
+    assert [(item.position, item.name, item.label, item.reason) for item in index.rejected] == [
+        (2, "oops", None, 'line 3 is not "path label"')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"), [("", "no line"), ("\n\n", "no line"), ("a\nb\n", '2 lines, none of them "path label"')]
+)
+def test_empty_list_says_what_was_found(tmp_path, text, finding):
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(DataError) as caught:
+        index_image_list(tmp_path / "list.txt", None, tmp_path)
+    assert str(caught.value) == f"{tmp_path}/list.txt: the image list is empty: {finding}"
+
+
+def test_missing_member_lists_the_text_files(tmp_path):
+    archive = write_tar(tmp_path / "a.tar.gz", {"train.txt": b"", "test.txt": b"", "x.jpg": b""})
+    with pytest.raises(ConfigError) as caught:
+        index_image_list(Path(f"{archive}::list.txt"), None, tmp_path)
+    assert str(caught.value) == f'{archive}: no member "list.txt"; its text files: test.txt, train.txt'
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w"])
+def test_archive_cut_short_is_damaged(tmp_path, mode):
+    archive = tar_of(write_images(tmp_path / "d", 6).parent, tmp_path / "a.tar", mode=mode)
+    os.truncate(archive, archive.stat().st_size // 3)
+    with pytest.raises(DataError, match=r"a\.tar: (damaged or cut short|not a readable tar|the tar is cut short)"):
+        index_image_list(Path(f"{archive}::list.txt"), None, tmp_path)
+
+
+def test_file_that_is_no_tar_says_so(tmp_path):
+    (tmp_path / "a.tar").write_bytes(b"text" * 1000)
+    with pytest.raises(DataError, match=r"a\.tar: not a readable tar"):
+        index_image_list(Path(f"{tmp_path}/a.tar::list.txt"), None, tmp_path)
+
+
+def test_digest_changes_with_list_and_images(tmp_path):
+    path = write_images(tmp_path / "d", 3)
+    digest = digest_image_list(path, None)
+    assert digest_image_list(path, None) == digest
+    os.utime(tmp_path / "d" / "img" / "1.png", ns=(1, 1))
+    touched = digest_image_list(path, None)
+    (tmp_path / "d" / "img" / "2.png").unlink()
+    gone = digest_image_list(path, None)
+    path.write_text(path.read_text() + "img/0.png 2\n")
+    assert len({digest, touched, gone, digest_image_list(path, None)}) == 4
+
+
+def test_member_names_are_normalized():
+    assert split_member(Path("a.tar::./b/../c.txt")) == (Path("a.tar"), "c.txt")
+    assert split_member(Path("d/list.txt")) == (Path("d/list.txt"), None)

@@ -1,0 +1,109 @@
+"""From records to stored pixels: order of the steps, and when compressed bytes may stay."""
+
+import cv2
+import numpy as np
+import pytest
+
+from caffe_import.datum import decode_image
+from deepspark_ops.ingest.pixels import PixelRecipe, compress
+from deepspark_ops.ingest.records import RecordError
+from tests.reference.raw_sources import image_bgr
+
+
+def encode(image: np.ndarray, suffix: str) -> bytes:
+    return cv2.imencode(suffix, image)[1].tobytes()
+
+
+def test_compressed_colour_image_becomes_bgr_planes():
+    pixels = PixelRecipe(decode_color=True).apply(encode(image_bgr(1), ".png"))
+    np.testing.assert_array_equal(pixels, image_bgr(1).transpose(2, 0, 1))
+
+
+def test_gray_file_gets_three_channels_unless_gray_is_asked_for():
+    record = encode(image_bgr(1)[..., 0], ".png")
+    assert PixelRecipe(decode_color=True).apply(record).shape == (3, 8, 8)
+    assert PixelRecipe(decode_color=True, gray=True).apply(record).shape == (1, 8, 8)
+    assert PixelRecipe(decode_color=None).apply(record).shape == (1, 8, 8)
+
+
+def test_gray_of_raw_pixels_is_opencvs():
+    image = image_bgr(2)
+    pixels = PixelRecipe(gray=True).apply(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    np.testing.assert_array_equal(pixels[0], cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
+
+
+def test_resize_is_opencvs_bilinear():
+    image = image_bgr(3, (9, 14))
+    pixels = PixelRecipe(decode_color=True, height=5, width=6).apply(encode(image, ".png"))
+    np.testing.assert_array_equal(pixels, cv2.resize(image, (6, 5)).transpose(2, 0, 1))
+
+
+def test_max_pixel_scales_before_the_resize():
+    digit = np.array([[[0, 16], [4, 8]]], np.uint8)
+    scaled = PixelRecipe(max_pixel=16).apply(digit)
+    assert scaled.tolist() == [[[0, 255], [64, 128]]]  # 63.75 and 127.5, rounded to nearest, halves up
+    resized = PixelRecipe(max_pixel=16, height=3, width=3).apply(digit)
+    np.testing.assert_array_equal(resized[0], cv2.resize(scaled[0], (3, 3)))
+
+
+def test_every_level_scales_to_the_nearest():
+    for largest in (1, 15, 16, 100, 254):
+        values = np.arange(largest + 1, dtype=np.uint8).reshape(1, 1, -1)
+        expected = [int(v * 255 / largest + 0.5) for v in range(largest + 1)]
+        assert PixelRecipe(max_pixel=largest).apply(values)[0, 0].tolist() == expected
+
+
+def test_float_pixels_are_scaled_without_rounding():
+    values = np.array([[[1.0, 0.5]]], np.float32)
+    np.testing.assert_allclose(PixelRecipe(max_pixel=2).apply(values), [[[127.5, 63.75]]])
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"no image", encode(image_bgr(1), ".jpg")[:-40], encode(image_bgr(1), ".png")[:-20]]
+)
+def test_damaged_image_is_rejected_with_its_size(record):
+    with pytest.raises(RecordError, match=f"^{len(record)} bytes that are no image OpenCV can read"):
+        PixelRecipe(decode_color=True).apply(record)
+
+
+def test_value_above_max_pixel_is_rejected():
+    with pytest.raises(RecordError, match="pixel value 17 exceeds max_pixel=16"):
+        PixelRecipe(max_pixel=16).apply(np.full((1, 2, 2), 17, np.uint8))
+
+
+def apply_and_compress(recipe: PixelRecipe, record) -> tuple[np.ndarray, bytes]:
+    image = recipe.apply(record)
+    return image, compress(record, image)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_untouched_image_keeps_its_bytes(suffix):
+    record = encode(image_bgr(4), suffix)
+    assert apply_and_compress(PixelRecipe(decode_color=True), record)[1] == record
+
+
+@pytest.mark.parametrize(
+    ("recipe", "record"),
+    [
+        (PixelRecipe(decode_color=True, height=4, width=4), encode(image_bgr(4), ".png")),
+        (PixelRecipe(gray=True), encode(image_bgr(4), ".png")),
+        (PixelRecipe(decode_color=True), encode(image_bgr(4)[..., 0], ".png")),
+        (PixelRecipe(), np.ascontiguousarray(image_bgr(4).transpose(2, 0, 1))),
+        (PixelRecipe(), image_bgr(4)[np.newaxis, ..., 0]),
+    ],
+)
+def test_changed_image_is_compressed_anew_without_loss(recipe, record):
+    image, compressed = apply_and_compress(recipe, record)
+    assert not isinstance(record, bytes) or compressed != record
+    np.testing.assert_array_equal(decode_image(compressed, color=None, where=""), image)
+
+
+def test_changed_jpeg_stays_a_jpeg():
+    _, compressed = apply_and_compress(PixelRecipe(gray=True), encode(image_bgr(4, (64, 64)), ".jpg"))
+    assert compressed[:2] == b"\xff\xd8"
+    assert decode_image(compressed, color=None, where="").shape == (1, 64, 64)
+
+
+def test_pixels_that_no_image_format_holds_are_rejected():
+    with pytest.raises(RecordError, match="uint8 pixels of 2 channels cannot be compressed; use encoded=false"):
+        compress(b"", np.zeros((2, 3, 3), np.uint8))

@@ -1,0 +1,139 @@
+"""From a config to tasks: nothing lost, options that do not fit, digests that see every change."""
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest import plan as plan_module
+from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from tests.reference.raw_sources import write_cifar, write_images, write_tar
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_images(tmp_path / "raw", 30)
+
+
+def plan_of(tmp_path, source, **options):
+    config = IngestConfig(source=source, output=tmp_path / "out", **options)
+    return plan_ingest(config, make_recipe(config), tmp_path)
+
+
+def positions_of(plan, split):
+    return np.concatenate([task.positions for task in plan.tasks if task.split == split]).tolist()
+
+
+def test_every_record_is_in_exactly_one_task(tmp_path, source):
+    plan = plan_of(tmp_path, source, samples_per_shard=7)
+    train, test = positions_of(plan, "train"), positions_of(plan, "test")
+    assert sorted(train + test) == list(range(30))
+    assert [len(task.positions) for task in plan.tasks] == [6, 6, 6, 6, 6]
+    assert [(task.split, task.number, task.first) for task in plan.tasks] == [
+        ("train", 0, 0),
+        ("train", 1, 6),
+        ("train", 2, 12),
+        ("train", 3, 18),
+        ("test", 0, 0),
+    ]
+    for task in plan.tasks:
+        assert task.labels.tolist() == [position % 3 for position in task.positions.tolist()]
+        assert task.names == tuple(f"img/{position}.png" for position in task.positions.tolist())
+
+
+def test_order_is_the_sources_without_shuffle_and_follows_the_seed_with(tmp_path, source):
+    plain = positions_of(plan_of(tmp_path, source, shuffle=False, test_fraction=0), "train")
+    first, again, other = (positions_of(plan_of(tmp_path, source, test_fraction=0, seed=s), "train") for s in (1, 1, 2))
+    assert plain == list(range(30)) == sorted(first)
+    assert first == again != other
+
+
+def test_test_source_is_the_whole_test_split(tmp_path, source):
+    (source.parent / "test.txt").write_text("img/3.png 0\nimg/4.png 1\n")
+    plan = plan_of(tmp_path, source, test_source=source.parent / "test.txt")
+    assert (len(positions_of(plan, "train")), len(positions_of(plan, "test"))) == (30, 2)
+    assert plan.n_records == 32
+
+
+def test_labels_outside_the_classes_are_left_out_and_named(tmp_path, source):
+    plan = plan_of(tmp_path, source, n_classes=2, test_fraction=0)
+    assert len(positions_of(plan, "train")) == 20
+    assert len(plan.rejected["train"]) == 10
+    item = plan.rejected["train"][0]
+    assert (item.position, item.name, item.label, item.reason) == (2, "img/2.png", 2, "label 2 is outside [0, 2)")
+
+
+def test_class_names_count_the_classes(tmp_path, source):
+    (tmp_path / "names.txt").write_text("a b\nc\n\nd\ne\n")
+    plan = plan_of(tmp_path, source, class_names=tmp_path / "names.txt")
+    assert (plan.class_names, plan.n_classes) == (("a b", "c", "d", "e"), 4)
+    archive = write_tar(tmp_path / "n.tar.gz", {"names.txt": b"x\ny\nz\n"})
+    plan = plan_of(tmp_path, source, class_names=f"{archive}::names.txt")
+    assert plan.class_names == ("x", "y", "z")
+
+
+def test_names_that_come_with_the_source_are_used(tmp_path):
+    (tmp_path / "c").mkdir()
+    write_cifar(tmp_path / "c" / "data_batch_1.bin", [0, 1, 1, 0])
+    (tmp_path / "c" / "batches.meta.txt").write_text("cat\ndog\n")
+    plan = plan_of(tmp_path, tmp_path / "c", test_fraction=0.5)
+    assert (plan.class_names, plan.n_classes, plan.tasks[0].shape) == (("cat", "dog"), 2, (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class_names": "gone.txt"}, "class_names=gone.txt: no such file"),
+        ({"test_fraction": 0.01}, "test_fraction=0.01 leaves the test set empty"),
+        ({"test_fraction": 0.99}, "test_fraction=0.99 leaves the train set empty"),
+        ({"n_classes": 2, "class_names": "names.txt"}, r"n_classes=2, but .*names\.txt names 3; give one of them"),
+        ({"class_names": "empty.txt"}, r"class_names=.*empty\.txt: the file is empty"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, source, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ConfigError, match=message):
+        plan_of(tmp_path, source, **options)
+
+
+def test_wild_labels_ask_for_n_classes(tmp_path, source):
+    source.write_text(source.read_text() + "img/0.png 999999999\n")
+    with pytest.raises(ConfigError, match="the largest label is 999,999,999; give n_classes"):
+        plan_of(tmp_path, source)
+    assert plan_of(tmp_path, source, n_classes=3).n_classes == 3
+    source.write_text("img/0.png -1\n")
+    with pytest.raises(DataError, match=r"every label is negative, e\.g\. -1"):
+        plan_of(tmp_path, source)
+
+
+def test_source_without_a_readable_record_names_the_first(tmp_path):
+    (tmp_path / "list.txt").write_text("a.png 0\nb.png 0\n")
+    with pytest.raises(DataError, match=r"none of the first 2 records can be used: a\.png: No such file or directory"):
+        plan_of(tmp_path, tmp_path / "list.txt")
+
+
+def test_first_readable_record_decides_the_shape(tmp_path, source):
+    (source.parent / "img" / "0.png").write_bytes(b"")
+    assert plan_of(tmp_path, source).tasks[0].shape == (3, 8, 8)
+    assert plan_of(tmp_path, source, gray=True, resize_height=4, resize_width=6).tasks[0].shape == (1, 4, 6)
+
+
+def test_shards_stay_below_two_gigabytes(tmp_path, source, monkeypatch):
+    monkeypatch.setattr(plan_module, "MAX_SHARD_BYTES", 5 * 4096 / 0.9)
+    assert max(len(task.positions) for task in plan_of(tmp_path, source, test_fraction=0).tasks) == 5
+
+
+def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
+    def digest(**options) -> str:
+        return make_recipe(IngestConfig(**{"source": source, "output": tmp_path / "out", **options})).sha256
+
+    base = digest()
+    assert base == digest() == digest(output=tmp_path / "elsewhere", master="local[1]", max_rejected_fraction=0.5)
+    (tmp_path / "names.txt").write_text("a\n")
+    named = digest(class_names=tmp_path / "names.txt")
+    (tmp_path / "names.txt").write_text("b\n")
+    others = [digest(seed=2), digest(gray=True), named, digest(class_names=tmp_path / "names.txt")]
+    source.write_text(source.read_text() + "img/1.png 2\n")
+    assert len({base, *others, digest()}) == 6

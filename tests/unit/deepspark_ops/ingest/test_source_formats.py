@@ -1,0 +1,68 @@
+"""What auto finds, and what it says where it finds nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config import IngestConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.source_formats import detect_format, resolve_format
+from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
+
+DATA = Path(__file__).parents[3] / "fixtures" / "caffe" / "data"
+
+
+def test_each_format_is_recognized(tmp_path):
+    archive = write_tar(tmp_path / "a.tar.gz", {"list.txt": b"x 1\n"})
+    (tmp_path / "cifar").mkdir()
+    write_cifar(tmp_path / "cifar" / "data_batch_1.bin", [1])
+    images = np.zeros((2, 3, 3))
+    found = {
+        write_images(tmp_path / "d", 1): "image_list",
+        Path(f"{archive}::list.txt"): "image_list",
+        write_idx(tmp_path / "a-images-idx3-ubyte", images): "idx",
+        write_idx(tmp_path / "b-images-idx3-ubyte.gz", images): "idx",
+        tmp_path / "cifar": "cifar_binary",
+        tmp_path / "cifar" / "data_batch_1.bin": "cifar_binary",
+        DATA / "lmdb_raw": "caffe_lmdb",
+    }
+    assert {source: detect_format(source) for source in found} == found
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_archive_alone_asks_for_the_list(tmp_path, mode):
+    archive = write_tar(tmp_path / "a.tar", {"list.txt": b"x 1\n"}, mode=mode)
+    with pytest.raises(ConfigError) as caught:
+        detect_format(archive)
+    assert str(caught.value) == (
+        f"source={archive} is an archive; name the image list in it, e.g. {archive}::train.txt"
+    )
+
+
+def test_missing_source_folder_without_data_and_unknown_bytes(tmp_path):
+    with pytest.raises(ConfigError, match=r"source=.*gone: no such file or folder"):
+        detect_format(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"no such file or folder"):
+        detect_format(Path(f"{tmp_path}/gone.tar::list.txt"))
+    with pytest.raises(ConfigError, match=r"neither data\.mdb \(LMDB\) nor data_batch_\*\.bin \(CIFAR\)$"):
+        detect_format(tmp_path)
+    (tmp_path / "train.txt").write_text("a 1\n")
+    with pytest.raises(ConfigError, match=r"; did you mean the list .*/train\.txt\?$"):
+        detect_format(tmp_path)
+    (tmp_path / "x").write_bytes(b"\x00\x01\x02")
+    with pytest.raises(ConfigError, match="neither text nor a known format; allowed: image list, IDX"):
+        detect_format(tmp_path / "x")
+
+
+def test_named_format_must_fit_the_source(tmp_path):
+    def resolve(source: Path, name: str) -> str:
+        return resolve_format(IngestConfig(source=source, output=tmp_path, source_format=name), source)
+
+    assert resolve(DATA / "lmdb_raw", "caffe_lmdb") == "caffe_lmdb"
+    with pytest.raises(ConfigError, match="is a folder, which source_format=idx cannot be"):
+        resolve(DATA / "lmdb_raw", "idx")
+    with pytest.raises(ConfigError, match="is no folder, which source_format=caffe_lmdb cannot be"):
+        resolve(DATA / "list_png.txt", "caffe_lmdb")
+    with pytest.raises(ConfigError, match="no such file or folder"):
+        resolve(tmp_path / "gone", "image_list")
