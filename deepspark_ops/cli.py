@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -84,7 +84,11 @@ def stage_command(
         def command(**values: Any) -> None:
             switches = {flag: bool(values.pop(flag)) for flag in flags}
             with told_to_user():
-                given = {field: value for field, value in values.items() if value is not None}
+                given = {
+                    field: _plain_value(value, model.model_fields[field])
+                    for field, value in values.items()
+                    if value is not None
+                }
                 run(absolute_paths(parse_config(model, given)), **switches)
 
         parameters = [
@@ -125,6 +129,16 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _plain_value(value: str | bool, info: FieldInfo) -> str | bool | int | float:
+    """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
+    kinds = {get_args(member)[0] if hasattr(member, "__metadata__") else member for member in _members(info.annotation)}
+    for kind in (int, float):
+        if isinstance(value, str) and kind in kinds:
+            with suppress(ValueError):
+                return kind(value)
+    return value
 
 
 def _help(info: FieldInfo) -> str:

@@ -213,12 +213,13 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines = []
+        findings: dict[str, list[str]] = {}
         for problem in error.errors():
             # Members of a union carry the member's tag in their place; the field is what the user wrote.
             name = str(problem["loc"][0]) if problem["loc"] else model.__name__
             finding = problem["msg"].removeprefix("Value error, ")
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            value = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
-            lines.append(value + finding + known)
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from error
+            start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
+            findings.setdefault(start, []).append(finding + known)
+        lines = [start + " or ".join(dict.fromkeys(found)) for start, found in findings.items()]
+        raise ConfigError("\n".join(lines)) from error

@@ -18,7 +18,7 @@ class Curves:
     Attributes:
         loss: Worker -> (clock, training loss).
         mean_loss: Loss over all workers, a running mean over ``smoothing`` reports.
-        smoothing: Reports in one mean.
+        smoothing: Reports in one mean; at least one of each worker.
         learning_rate: (clock, rate), of the worker that reported.
         evaluations: Output of a test net -> (clock, value).
         n_workers: Workers that reported.
@@ -55,7 +55,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
             for name, value in _outputs(event).items():
                 evaluations[name][event.clock] = value
     all_losses = sorted((clock, value) for points in loss.values() for clock, value in points.items())
-    smoothing = max(1, len(all_losses) // 15)
+    smoothing = max(1, len(loss), len(all_losses) // 15)
     return Curves(
         loss={worker: sorted((float(c), v) for c, v in points.items()) for worker, points in sorted(loss.items())},
         mean_loss=_running_mean(all_losses, smoothing),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib import resources
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -73,7 +75,7 @@ def _header(title: str, metrics: MetricsReport) -> str:
     snapshot = f"snapshot at iteration {grouped(scored.iteration)}" if scored.iteration is not None else scored.weights
     return (
         f"<header><h1>{escape(title)}</h1><p>Run <b>{escape(scored.run)}</b>, {escape(snapshot)}, scored on the "
-        f"{scored.split} set of {escape(scored.dataset)} &middot; {escape(metrics.created[:16].replace('T', ' '))} UTC"
+        f"{scored.split} set of {escape(Path(scored.dataset).name)} &middot; {escape(metrics.created[:16].replace('T', ' '))} UTC"
         "</p></header>\n"
     )
 
@@ -181,8 +183,9 @@ def _loss_card(curves: Curves) -> str:
         Line(f"worker {worker}", points, f"line-{at % N_COLOURS if is_named else 0} thin")
         for at, (worker, points) in enumerate(curves.loss.items())
     ]
-    text = "mean" if curves.smoothing == 1 else f"mean of {curves.smoothing} reports"
-    mean = Line(text, curves.mean_loss, "mean")
+    mean = Line(f"mean of {curves.smoothing} reports", curves.mean_loss, "mean")
+    if curves.smoothing == 1:
+        return _card("Training loss", [replace(lines[0], style="line-0")], [], wants_log=True)
     legend = [*lines, mean] if is_named else [Line("workers", [], "line-0 thin"), mean]
     return _card("Training loss", [*lines, mean], legend, wants_log=True)
 

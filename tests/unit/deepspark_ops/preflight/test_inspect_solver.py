@@ -1,0 +1,165 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from caffe_import.caffemodel import write_caffemodel
+from caffe_import.datum import encode_datum
+from caffe_import.net_spec import build_net_spec
+from caffe_import.prototxt import parse_net
+from deepspark_ops.config import CheckConfig
+from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.preflight.table import report_lines
+from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+
+NET = """
+name: "tiny"
+layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+  data_param { source: "train_lmdb" batch_size: 4 backend: LMDB } }
+layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TEST }
+  data_param { source: "test_lmdb" batch_size: 5 backend: LMDB } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 3 kernel_size: 3 } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" include { phase: TEST } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+SOLVER = """
+net: "net.prototxt" base_lr: 0.1 lr_policy: "multistep" gamma: 0.5 stepvalue: 30 stepvalue: 60 max_iter: 100
+iter_size: 2 test_iter: 2 test_interval: 10 snapshot_prefix: "tiny"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    for name, n in (("train_lmdb", 20), ("test_lmdb", 10)):
+        image = np.zeros((2, 6, 7), np.uint8)
+        write_lmdb_shard(tmp_path / name, [(sample_key(k, "x"), encode_datum(image, k % 2)) for k in range(n)])
+    return tmp_path
+
+
+def inspect(folder, **options):
+    return inspect_solver(CheckConfig(solver=folder / "solver.prototxt", **options))
+
+
+def test_layers_have_shapes_parameters_and_cost_counted_by_hand(folder):
+    train, test = inspect(folder).nets
+    by_name = {layer.name: layer for layer in train.layers}
+    assert by_name["conv"].top_shapes == ((4, 3, 4, 5),)
+    assert by_name["conv"].n_params == 3 * 2 * 9 + 3
+    # Every output is a dot of 2 x 3 x 3 values; a multiply-add counts two. The bias may count or not.
+    outputs = 4 * 3 * 4 * 5
+    assert outputs * 2 * 18 <= by_name["conv"].flops <= outputs * (2 * 18 + 1)
+    assert by_name["conv"].activation_bytes == 4 * outputs
+    assert by_name["relu"].activation_bytes == 0
+    assert train.n_params == 57 + 60 * 2 + 2
+    assert train.batch_size == 4
+    assert train.data[0].n_samples == 20
+    assert test.data[0].sample_shapes == ((2, 6, 7), ())
+    assert [layer.type for layer in test.layers].count("Split") == 0
+
+
+def test_work_is_counted_over_all_workers(folder):
+    work = inspect(folder, n_workers=3).work
+    assert work.effective_batch == 4 * 2 * 3
+    assert work.n_samples == 100 * 4 * 2
+    assert work.epochs == 40
+    assert [(point.clock, round(point.learning_rate, 6)) for point in work.learning_rates] == [
+        (0, 0.1),
+        (30, 0.05),
+        (60, 0.025),
+        (99, 0.025),
+    ]
+    assert work.center_bytes == 4 * 179
+
+
+def test_overrides_count(folder):
+    assert inspect(folder, overrides="max_iter: 7 iter_size: 1").work.n_samples == 28
+
+
+def test_sound_solver_has_no_problems(folder):
+    assert inspect(folder).problems == ()
+
+
+def test_missing_source_is_a_problem_with_its_remedy(folder):
+    (folder / "test_lmdb" / "data.mdb").unlink()
+    (folder / "test_lmdb").rmdir()
+    report = inspect(folder)
+    assert [net.title for net in report.nets] == ["train"]
+    (error,) = report.errors
+    assert error.startswith('test net: layer "data" (Data): source "')
+    assert "no such database folder" in error
+    assert error.endswith(
+        '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
+    )
+
+
+def test_data_that_are_ingested_later_are_no_problem(folder):
+    (folder / "train_lmdb" / "data.mdb").unlink()
+    report = inspect(folder, ingests_first=True)
+    assert report.errors == ()
+    assert report.work is None
+    assert report.problems[0].finding == "train net: shapes are not checked, its data are ingested later"
+
+
+def test_wiring_is_checked_even_before_the_data_are_there(folder):
+    (folder / "net.prototxt").write_text(NET.replace('bottom: "conv" top: "ip"', 'bottom: "cnov" top: "ip"'))
+    errors = inspect(folder, ingests_first=True).errors
+    assert len(errors) == 2
+    assert 'layer "ip"' in errors[0]
+    assert '"cnov"' in errors[0]
+
+
+def test_test_iter_that_does_not_cover_the_test_set_is_noted(folder):
+    (problem,) = inspect(folder, overrides="test_iter: 3").problems
+    assert problem.severity == "warning"
+    assert problem.finding == "test net: test_iter 3 x batch_size 5 = 15 samples of 10; some are scored twice"
+
+
+def test_net_without_loss_cannot_be_trained(folder):
+    (folder / "net.prototxt").write_text(NET[: NET.index('layer { name: "loss"')])
+    assert "train net: no layer has a loss, so there is nothing to train; add a loss layer" in inspect(folder).errors
+
+
+def test_solver_that_would_keep_nothing_is_refused(folder):
+    errors = inspect(folder, overrides="snapshot_after_train: false").errors
+    assert errors == ("solver: snapshot is 0 and snapshot_after_train false, so no weights would be kept",)
+
+
+def test_weights_say_which_layers_start_fresh(folder):
+    head = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 6 dim: 7 } } }'
+    start = NET.index('layer { name: "conv"')
+    net = build_net_spec(parse_net(head + NET[start : NET.index('layer { name: "ip"')]), phase="TEST")
+    write_caffemodel(folder / "w.caffemodel", net, np.zeros(net.params.n_params, np.float32))
+    (problem,) = inspect(folder, weights=folder / "w.caffemodel").problems
+    assert problem.finding == f'{folder}/w.caffemodel has no weights for "ip": these layers start fresh'
+
+
+def test_lines_for_a_log_hold_the_figures(folder):
+    text = "\n".join(report_lines(inspect(folder)))
+    assert "conv" in text
+    assert "4 x 3 x 4 x 5" in text
+    assert "0.1 at 0, 0.05 at 30, 0.025 at 60, 0.025 at 99" in text
+    assert "\x1b" not in text
+
+
+def test_process_fails_with_the_finding_as_its_last_message(folder):
+    (folder / "train_lmdb" / "data.mdb").unlink()
+    config = folder / "config.json"
+    config.write_text(CheckConfig(solver=folder / "solver.prototxt").model_dump_json())
+    done = subprocess.run(
+        [sys.executable, "-m", "deepspark_ops.preflight", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("ERROR: train net: layer")
+
+
+def test_report_needs_neither_tensorflow_nor_spark():
+    script = (
+        "import sys, deepspark_ops.preflight.inspect_solver, deepspark_ops.preflight.table\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'pyspark', 'airflow', 'keras')]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
