@@ -48,8 +48,8 @@ class IngestConfig(StageConfig):
     """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
 
     source: Path = Field(
-        description="Training data: image list ('path label' lines), IDX images, a folder of CIFAR-10 binary batches"
-        " or a Caffe LMDB; inside a tar as ARCHIVE.tar.gz::MEMBER",
+        description="Training data: image list ('path label' lines; inside a tar as ARCHIVE.tar.gz::LIST), IDX images,"
+        " a folder of CIFAR binary batches (data_batch_*.bin) or one batch, or a Caffe LMDB",
         json_schema_extra=FORM,
     )
     test_source: Path | None = Field(
@@ -57,19 +57,23 @@ class IngestConfig(StageConfig):
     )
     test_fraction: Fraction = Field(
         0.2,
-        description="Share of the source that becomes the test set, stratified by label, chosen by a stable hash;"
+        description="Share of each label that becomes the test set, chosen by a stable hash; 0: no test set;"
         " unused with test_source",
         json_schema_extra=FORM,
     )
     source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)
     root_folder: Path | None = Field(
         None,
-        description="Folder that the list's paths are relative to; default: the list's own",
+        description="Folder that the list's paths are relative to (of the archive, for a list in one); default: the list's",
         json_schema_extra=FORM,
     )
-    labels: Path | None = Field(None, description="IDX label file; default: beside the images, by its usual name")
+    labels: Path | None = Field(
+        None, description="IDX label file of source; default: beside the images, by its usual name"
+    )
     class_names: Path | None = Field(
-        None, description="Text file with one class name per line, in label order", json_schema_extra=FORM
+        None,
+        description="Text file with one class name per line, in label order, also ARCHIVE::FILE",
+        json_schema_extra=FORM,
     )
     output: Path = Field(description="Dataset folder to write")
     shard_format: Literal["lmdb", "hdf5"] = Field("lmdb", description="File format of shards", json_schema_extra=FORM)

@@ -33,6 +33,7 @@ from deepspark_ops.spark_submit import job_variables, read_config_file, require_
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
+_WORK_PREFIX = ".work-"
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, so the session's settings are already decided."""
 
@@ -115,7 +116,9 @@ def _work_folder(output: Path) -> Iterator[Path]:
     """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end."""
     try:
         output.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".work-", dir=output))
+        for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
+            shutil.rmtree(left_over, ignore_errors=True)
+        work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output))
     except OSError as error:
         msg = f"output={output}: {error.strerror or error}"
         raise ConfigError(msg) from error

@@ -30,7 +30,7 @@ def test_line_is_path_and_label(line, entry):
 
 
 def test_blank_lines_and_windows_line_ends_do_not_count():
-    assert parse_image_list("a 1\r\n\r\n\nb 2\r\n") == [ListedImage("a", 1), ListedImage("b", 2)]
+    assert parse_image_list("a 1\r\n\r\n  \nb 2\r\n") == [ListedImage("a", 1), ListedImage("b", 2)]
     assert parse_image_list("\n\nbad\n") == [BadLine(3, "bad")]
 
 

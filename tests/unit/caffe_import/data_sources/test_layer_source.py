@@ -45,7 +45,7 @@ def test_sample_shapes_are_those_before_the_crop(text, shapes):
         (
             'type: "Input" top: "x"',
             NetError,
-            'layer "d" (Input) reads no files; types that do: Data, ImageData, HDF5Data',
+            'layer "d" (Input) has no source that can be opened; types that have: Data, ImageData, HDF5Data',
         ),
         ('type: "Data" top: "x"', NetError, 'layer "d" (Data): source is missing'),
         (

@@ -129,6 +129,16 @@ def test_log_larger_than_a_block_is_read(tmp_path):
     assert labels_of(write_database(tmp_path / "db", log=log)) == [5, 5, 5]
 
 
+@pytest.mark.parametrize("left", range(1, 10))
+def test_record_that_leaves_no_room_for_a_header_is_followed_by_padding(tmp_path, left):
+    overhead = len(log_file(write_batch(1, (VALUE, b"a", b"x" * 20_000)))) - 20_000
+    filler = b"x" * (32_768 - overhead - left)
+    first = write_batch(1, (VALUE, b"a", filler))
+    log = log_file(first, write_batch(2, (DELETION, b"a", b""), (VALUE, b"b", datum(8))))
+    assert len(log_file(first)) == 32_768 - left
+    assert labels_of(write_database(tmp_path / "db", log=log)) == [8]
+
+
 def test_newest_write_of_a_key_counts_and_a_deletion_hides(tmp_path):
     table = table_file(
         [(b"a", 1, VALUE, datum(1)), (b"b", 2, VALUE, datum(2)), (b"c", 3, VALUE, datum(3))], snappy=False

@@ -23,7 +23,7 @@ def test_images_and_labels_are_those_of_the_files(tmp_path, suffix):
     index = index_idx(write_pair(tmp_path, suffix), None, tmp_path)
     assert index.labels.tolist() == LABELS.tolist()
     assert index.names == [str(i) for i in range(12)]
-    with index.reader.subset(np.array([7, 0])).opened() as read:
+    with index.reader.subset(np.array([3, 7, 0])).subset(np.array([1, 2])).opened() as read:
         np.testing.assert_array_equal(read(0), IMAGES[7][np.newaxis])
         np.testing.assert_array_equal(read(1), IMAGES[0][np.newaxis])
 
