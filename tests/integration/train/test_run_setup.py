@@ -1,0 +1,207 @@
+"""From config to run folder to start: with an ingested dataset, and every mistake that the driver can find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caffe_import.caffemodel import read_caffemodel, write_caffemodel
+from caffe_import.errors import CaffeImportError
+from caffe_import.fillers import initial_vector
+from caffe_import.prototxt import read_net
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, prepare_run
+from deepspark_ops.train.start import plan_start
+from tests.integration.small_run import NET, SOLVER, make_dataset
+from tests.integration.train.in_process import run_in_process
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    make_dataset(root)
+    return root
+
+
+def config_of(folder: Path, dataset: Path | None, *, net: str = NET, solver: str = SOLVER, **fields: object):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "net.prototxt").write_text(net)
+    (folder / "solver.prototxt").write_text(solver.format(net=folder / "net.prototxt"))
+    values = {"solver": folder / "solver.prototxt", "dataset": dataset, "run_dir": folder / "run", "n_workers": 1}
+    return TrainConfig(**{**values, **fields})
+
+
+def prepared(folder: Path, dataset: Path | None, **fields: object):
+    found = prepare_run(config_of(folder, dataset, **fields))
+    found.run.binding.close()
+    return found
+
+
+def refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
+    config = config_of(folder, dataset, **fields)
+    with pytest.raises((DeepSparkError, CaffeImportError)) as raised:
+        plan_start(prepare_run(config).run)
+    return str(raised.value)
+
+
+def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: Path) -> None:
+    first = prepared(tmp_path, dataset, n_workers=3, overrides="max_iter: 77")
+    net = read_net(first.run.paths.net)
+    assert [layer.data_param.source for layer in net.layer[:2]] == [str(dataset / "train"), str(dataset / "test")]
+    assert net.layer[0].transform_param.mean_file == str(dataset / "train" / "mean.binaryproto")
+    loaded = load_run(first.run.paths.root)
+    assert loaded.solver.max_iter == 77
+    assert loaded.prefix == "patches"
+    assert loaded.train_net.params == first.run.train_net.params
+    assert loaded.images_per_step() == 32
+    assert [layer.tops for layer in loaded.train_layers()] == [{"data": (32, 3, 12, 12), "label": (32,)}]
+    assert [layer.tops for layer in loaded.test_layers()[0]] == [{"data": (10, 3, 12, 12), "label": (10,)}]
+    loaded.binding.close()
+
+
+def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, tmp_path: Path) -> None:
+    assert prepared(tmp_path / "a", dataset).orders["train"].order == "file"
+    shuffled = prepared(tmp_path / "b", dataset, n_workers=2).orders["train"]
+    assert (shuffled.order, shuffled.shard_samples, shuffled.piece_samples) == ("shuffled", (80, 80), 10)
+    assert prepared(tmp_path / "c", dataset, n_workers=2, order="file").orders["train"].order == "file"
+
+
+def test_missing_seed_is_fixed_and_noted(dataset: Path, tmp_path: Path) -> None:
+    found = prepared(tmp_path, dataset, solver=SOLVER.replace("random_seed: 3", ""))
+    assert found.run.random_seed == DEFAULT_SEED
+    assert any("random_seed" in note for note in found.notes)
+    assert load_run(found.run.paths.root).random_seed == DEFAULT_SEED
+
+
+def test_different_test_nets_keep_files_of_their_own(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.prototxt").write_text(NET.replace("batch_size: 10", "batch_size: 7"))
+    solver = SOLVER.replace('net: "{net}"', f'train_net: "{{net}}" test_net: "{tmp_path}/test.prototxt"')
+    prepared(tmp_path, dataset, solver=solver)
+    run = load_run(tmp_path / "run")
+    assert run.train_net.inputs["data"][0] == 32
+    assert run.test_nets[0].inputs["data"][0] == 7
+
+
+def test_input_layers_take_the_datasets_columns_in_order(dataset: Path, tmp_path: Path) -> None:
+    net = NET[NET.index('layer { name: "conv"') :]
+    shapes = "shape { dim: 8 dim: 3 dim: 14 dim: 16 } shape { dim: 8 }"
+    data = f'layer {{ name: "in" type: "Input" top: "data" top: "label" input_param {{ {shapes} }} }}'
+    solver = SOLVER.replace("test_iter: 3 test_interval: 20", "")
+    run = prepare_run(config_of(tmp_path, dataset, net=data + net, solver=solver)).run
+    (layer,) = run.train_layers()
+    images, labels = layer.samples.read(0, 0, 8)
+    targets = {top: np.empty(shape, np.float32) for top, shape in layer.tops.items()}
+    layer.fill((images, labels), targets, (1,))
+    assert targets["data"].tolist() == images.astype(np.float32).tolist()
+    assert targets["label"].tolist() == labels.tolist()
+    run.binding.close()
+
+
+def test_weights_are_copied_by_name_and_the_rest_is_filled(dataset: Path, tmp_path: Path) -> None:
+    net = prepared(tmp_path / "a", dataset).run.train_net
+    weights = tmp_path / "w.caffemodel"
+    vector = np.arange(net.params.n_params, dtype=np.float32)
+    write_caffemodel(weights, net, vector)
+    other = NET.replace('name: "ip"', 'name: "ip_new"')
+    run = prepare_run(config_of(tmp_path / "b", dataset, net=other, weights=weights)).run
+    start = plan_start(run)
+    views = run.train_net.params.views(start.center)
+    assert views["conv[0]"].tolist() == net.params.views(vector)["conv[0]"].tolist()
+    filled = run.train_net.params.views(initial_vector(run.train_net, 3))
+    assert views["ip_new[0]"].tolist() == filled["ip_new[0]"].tolist()
+    assert start.notes[0] == f"weights from {weights}"
+
+
+def test_two_workers_in_one_process_learn_and_share_an_epoch(dataset: Path, tmp_path: Path) -> None:
+    finished = run_in_process(config_of(tmp_path, dataset, n_workers=2, overrides="max_iter: 120 snapshot: 60"))
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished", "finished"]
+    assert sum(outcome.steps for outcome in finished.outcomes) == 120
+    assert finished.events("evaluation")[-1].data["accuracy"] > 0.6  # 30 samples of 3 classes; guessing gives a third
+    assert [event.data["samples"] for event in finished.events("epoch")][:3] == [160] * 3
+    assert finished.prepared.run.paths.snapshot_iterations() == [60, 120]
+    blobs = read_caffemodel(finished.prepared.run.paths.snapshot("patches", 120, "caffemodel"))
+    assert blobs["conv"][0].ravel().tolist() == finished.center[: blobs["conv"][0].size].tolist()
+
+
+# ------------------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_mistakes_leave_no_folder(dataset: Path, tmp_path: Path) -> None:
+    refusal(tmp_path, dataset, net=NET.replace('"InnerProduct" bottom: "pool"', '"InnerProduct" bottom: "nothing"'))
+    refusal(tmp_path, tmp_path / "absent")
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_dataset(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    assert refusal(tmp_path, absent) == (
+        f'dataset={absent}: no such folder; run "deepspark ingest" first, or give its --output'
+    )
+
+
+def test_dataset_without_its_manifest(tmp_path: Path) -> None:
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    assert 'run task "ingest"' in refusal(tmp_path, tmp_path / "data")
+
+
+def test_more_classes_than_outputs(dataset: Path, tmp_path: Path) -> None:
+    found = refusal(tmp_path, dataset, net=NET.replace("num_output: 3", "num_output: 2"))
+    assert found == (
+        f'layer "loss": bottom "ip" has 2 scores per sample, the dataset {dataset} has 3 classes;'
+        " give the net as many outputs as classes"
+    )
+
+
+def test_missing_weights_and_weights_of_another_net(dataset: Path, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.caffemodel"
+    assert refusal(tmp_path, dataset, weights=absent) == f"weights={absent}: no such file"
+    other = prepared(
+        tmp_path / "o", dataset, net=NET.replace('name: "conv"', 'name: "c"').replace('name: "ip"', 'name: "i"')
+    )
+    weights = tmp_path / "other.caffemodel"
+    net = other.run.train_net
+    write_caffemodel(weights, net, np.zeros(net.params.n_params, np.float32))
+    assert refusal(tmp_path / "b", dataset, weights=weights) == (
+        f'weights={weights}: holds none of the net\'s layers; the net has "conv", "ip", the file "c", "i";'
+        " is it the file of another net?"
+    )
+
+
+def test_net_that_reads_no_files_without_a_dataset(tmp_path: Path) -> None:
+    net = (
+        'layer { name: "in" type: "MemoryData" top: "data" top: "label"'
+        " memory_data_param { batch_size: 2 channels: 3 height: 4 width: 4 } }"
+    )
+    found = refusal(
+        tmp_path,
+        None,
+        net=net + NET[NET.index('layer { name: "conv"') :],
+        solver=SOLVER.replace("test_iter: 3 test_interval: 20", ""),
+    )
+    assert found == (
+        'layer "in" (MemoryData): reads no files; give an ingested dataset (option dataset) or a layer of type Data'
+    )
+
+
+def test_snapshot_of_another_net_in_the_folder(dataset: Path, tmp_path: Path) -> None:
+    config = config_of(tmp_path, dataset, overrides="max_iter: 4 snapshot: 4 test_interval: 100")
+    run_in_process(config)
+    found = refusal(tmp_path, dataset, net=NET.replace("num_output: 8", "num_output: 9"))
+    assert "state of a net with" in found
+    assert "give another run_dir" in found
+
+
+def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
+    assert 'strategy "esgd" is unknown' in refusal(tmp_path, dataset, strategy="esgd")
+    solverstate = tmp_path / "s.solverstate"
+    solverstate.write_bytes(b"")
+    weights = tmp_path / "w.caffemodel"
+    found = refusal(tmp_path, dataset, resume=solverstate, solver=SOLVER + f'weights: "{weights}"')
+    assert found == (
+        f"resume={solverstate}, and the solver names weights {weights}: keep one; a solverstate brings its own weights"
+    )
