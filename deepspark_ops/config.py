@@ -64,7 +64,7 @@ class IngestConfig(StageConfig):
     source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)
     root_folder: Path | None = Field(
         None,
-        description="Folder that the list's paths are relative to (of the archive, if it lies in one); default: its own",
+        description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
         json_schema_extra=FORM,
     )
     labels: Path | None = Field(
