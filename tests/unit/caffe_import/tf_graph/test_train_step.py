@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.prototxt import parse_net, parse_solver
+from caffe_import.solver_spec import SolverSpec, solver_spec
+from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
+from tests.reference.slow_training import SlowSolver, train
+
+pytestmark = pytest.mark.tf
+
+BATCH, INPUTS, CLASSES = 4, 3, 3
+
+SOFTMAX = """
+layer { name: "in" type: "Input" top: "data" top: "label"
+  input_param { shape { dim: 4 dim: 3 } shape { dim: 4 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" param { lr_mult: %s decay_mult: %s }
+  inner_product_param { num_output: 3 bias_term: false } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+DROPOUT = """
+layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 400 } } }
+layer { name: "drop" type: "Dropout" bottom: "data" top: "drop" }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 1 } }
+layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+"""
+
+
+def net_of(text: str) -> NetSpec:
+    return build_net_spec(parse_net(text), phase="TRAIN")
+
+
+def solver_of(text: str = "") -> SolverSpec:
+    policy = "" if "lr_policy" in text else 'lr_policy: "fixed"'
+    return solver_spec(parse_solver(f"base_lr: 0.1 {policy} max_iter: 100 {text}"))
+
+
+def softmax(
+    solver: str = "", *, lr_mult: float = 1, decay_mult: float = 1, with_grad_norm: bool = False
+) -> TrainFunction:
+    net = net_of(SOFTMAX % (lr_mult, decay_mult))
+    return compile_training(net, solver_of(solver), n_threads=1, with_grad_norm=with_grad_norm)
+
+
+def batches(n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "data": rng.normal(size=(n, BATCH, INPUTS)).astype(np.float32),
+        "label": rng.integers(0, CLASSES, (n, BATCH)).astype(np.float32),
+    }
+
+
+def start(function: TrainFunction) -> TrainState:
+    rng = np.random.default_rng(1)
+    return function.initial_state(rng.normal(size=function.net.params.n_params).astype(np.float32))
+
+
+def run(
+    function: TrainFunction,
+    state: TrainState,
+    feeds: dict[str, np.ndarray],
+    *,
+    step: int = 0,
+    rate_scale: float = 1.0,
+    seed: int = 0,
+    worker: int = 0,
+) -> tuple[TrainState, StepOutputs]:
+    n_steps = len(next(iter(feeds.values()))) // function.solver.iter_size
+    return function.run(state, step=step, n_steps=n_steps, rate_scale=rate_scale, seed=seed, worker=worker, feeds=feeds)
+
+
+def slow_result(
+    function: TrainFunction, feeds: dict[str, np.ndarray], solver: SlowSolver
+) -> tuple[np.ndarray, list[float]]:
+    weights = start(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
+    pairs = [
+        (images.tolist(), labels.astype(int).tolist())
+        for images, labels in zip(feeds["data"], feeds["label"], strict=True)
+    ]
+    losses = train(weights, pairs, solver)
+    return np.array(weights).reshape(-1), losses
+
+
+@pytest.mark.parametrize(
+    ("options", "slow"),
+    [
+        ("", SlowSolver()),
+        ("momentum: 0.9", SlowSolver(momentum=0.9)),
+        ("momentum: 0.9 weight_decay: 0.1", SlowSolver(momentum=0.9, weight_decay=0.1)),
+        ('weight_decay: 0.1 regularization_type: "L1"', SlowSolver(weight_decay=0.1, regularization_type="L1")),
+        ("clip_gradients: 0.2 weight_decay: 0.5", SlowSolver(clip_gradients=0.2, weight_decay=0.5)),
+        ("iter_size: 3", SlowSolver(iter_size=3)),
+        ("iter_size: 2 clip_gradients: 0.3", SlowSolver(iter_size=2, clip_gradients=0.3)),
+        ('type: "Nesterov" momentum: 0.8', SlowSolver("Nesterov", momentum=0.8)),
+        ('type: "AdaGrad" delta: 0.01', SlowSolver("AdaGrad", delta=0.01)),
+        ('type: "RMSProp" rms_decay: 0.9', SlowSolver("RMSProp", rms_decay=0.9)),
+        ('type: "AdaDelta" momentum: 0.9 delta: 1e-3', SlowSolver("AdaDelta", momentum=0.9, delta=1e-3)),
+        ('type: "Adam" momentum: 0.9', SlowSolver("Adam", momentum=0.9)),
+        ('type: "Adam" momentum: 0.5 momentum2: 0.9 weight_decay: 0.1 iter_size: 2',
+         SlowSolver("Adam", momentum=0.5, momentum2=0.9, weight_decay=0.1, iter_size=2)),
+    ],
+)  # fmt: skip
+def test_training_equals_the_slow_loop(options: str, slow: SlowSolver) -> None:
+    function = softmax(options)
+    feeds = batches(6)
+    weights, losses = slow_result(function, feeds, slow)
+    state, outputs = run(function, start(function), feeds)
+    np.testing.assert_allclose(state.params_view(), weights, rtol=2e-5, atol=1e-6)  # float32, 6 updates
+    np.testing.assert_allclose(outputs.losses, losses, rtol=1e-5)
+
+
+def test_multipliers_scale_rate_and_decay() -> None:
+    function = softmax("momentum: 0.9 weight_decay: 0.1", lr_mult=2, decay_mult=0.5)
+    feeds = batches(4)
+    slow = SlowSolver(momentum=0.9, weight_decay=0.1, lr_mult=2, decay_mult=0.5)
+    np.testing.assert_allclose(
+        run(function, start(function), feeds)[0].params_view(), slow_result(function, feeds, slow)[0], rtol=2e-5
+    )
+
+
+def test_frozen_blob_keeps_its_values_and_has_no_share_in_the_norm() -> None:
+    function = softmax("weight_decay: 0.1", lr_mult=0, with_grad_norm=True)
+    before = start(function)
+    after, outputs = run(function, before, batches(3))
+    assert after.params_view().tolist() == before.params_view().tolist()
+    assert outputs.grad_norm is not None
+    assert outputs.grad_norm.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_one_trace_serves_every_number_of_steps() -> None:
+    function = softmax("iter_size: 2")
+    state = start(function)
+    for n_steps in (1, 5, 2, 1):
+        state, outputs = run(function, state, batches(2 * n_steps))
+        assert outputs.losses.shape == (n_steps,)
+    assert function.count_traces == 1
+
+
+@pytest.mark.parametrize(
+    "solver", ["momentum: 0.9", 'type: "Adam" momentum: 0.9', 'momentum: 0.9 lr_policy: "exp" gamma: 0.9']
+)
+def test_two_calls_equal_one_bit_for_bit(solver: str) -> None:
+    function = softmax(solver)
+    feeds = batches(7)
+    whole, _ = run(function, start(function), feeds)
+    state, _ = run(function, start(function), {name: array[:3] for name, array in feeds.items()})
+    state, _ = run(function, state, {name: array[3:] for name, array in feeds.items()}, step=3)
+    assert np.array_equal(state.params_view(), whole.params_view())
+    assert np.array_equal(state.history_view(), whole.history_view())
+    assert state.updates == whole.updates == 7
+
+
+def test_run_leaves_the_given_state_alone() -> None:
+    function = softmax("momentum: 0.9")
+    params = np.arange(CLASSES * INPUTS, dtype=np.float32)
+    before = function.initial_state(params)
+    run(function, before, batches(3))
+    assert params.tolist() == list(range(CLASSES * INPUTS))
+    assert not before.history_view().any()
+
+
+def test_views_share_memory_and_are_read_only() -> None:
+    function = softmax()
+    state, _ = run(function, start(function), batches(1))
+    view = state.params_view()
+    assert np.shares_memory(view, state.params_view())
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1.0
+
+
+def test_a_fresh_numpy_vector_continues_as_the_tensor_does() -> None:
+    function = softmax("momentum: 0.9")
+    state, _ = run(function, start(function), batches(2))
+    copied = replace(state, params=np.array(state.params_view()))
+    assert np.array_equal(
+        run(function, copied, batches(2, 5), step=2)[0].params_view(),
+        run(function, state, batches(2, 5), step=2)[0].params_view(),
+    )
+
+
+def test_rates_follow_the_clock_and_the_scale() -> None:
+    function = softmax('lr_policy: "step" gamma: 0.5 stepsize: 2')
+    _, outputs = run(function, start(function), batches(4), step=1, rate_scale=3.0)
+    np.testing.assert_allclose(outputs.lr, [0.3, 0.15, 0.15, 0.075], rtol=1e-6)
+
+
+def test_rate_scale_multiplies_the_step() -> None:
+    function = softmax()
+    before = start(function)
+    once = run(function, before, batches(1))[0].params_view() - before.params_view()
+    thrice = run(function, before, batches(1), rate_scale=3.0)[0].params_view() - before.params_view()
+    np.testing.assert_allclose(thrice, 3 * once, rtol=1e-4)  # differences of float32 numbers near 1
+
+
+def dropped(step: int, seed: int, worker: int, *, iter_size: int = 1) -> np.ndarray:
+    function = compile_training(net_of(DROPOUT), solver_of(f"iter_size: {iter_size}"), n_threads=1)
+    feeds = {"data": np.ones((2 * iter_size, 2, 400), np.float32)}
+    return run(function, start(function), feeds, step=step, seed=seed, worker=worker)[1].outputs["drop"]
+
+
+def test_draws_repeat_by_seed_and_differ_by_step_worker_and_seed() -> None:
+    masks = dropped(0, 1, 0)
+    assert np.array_equal(masks, dropped(0, 1, 0))
+    assert not np.array_equal(masks[0], masks[1])
+    assert np.array_equal(dropped(1, 1, 0)[0], masks[1])  # the clock decides, not the call
+    assert not np.array_equal(masks, dropped(0, 1, 1))
+    assert not np.array_equal(masks, dropped(0, 2, 0))
+
+
+def test_draws_differ_by_pass() -> None:
+    net = net_of(DROPOUT.replace('bottom: "data" top: "ip"', 'bottom: "drop" top: "ip"'))
+    function = compile_training(net, solver_of("iter_size: 2"), n_threads=1, with_grad_norm=True)
+    feeds = {"data": np.ones((2, 2, 400), np.float32)}
+    before = start(function)
+    after, _ = run(function, before, feeds)
+    entry = net.params.entry("ip", 0)
+    steps = (before.params_view() - after.params_view())[entry.offset : entry.stop]
+    # Two samples in two passes with values 0 or 2: five levels if the passes differ, three if they repeat.
+    assert len(np.unique(np.round(steps, 5))) == 5
+
+
+def test_statistics_advance_in_every_pass_and_take_no_decay() -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 2 } } }
+    layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" }
+    layer { name: "ip" type: "InnerProduct" bottom: "bn" top: "ip" inner_product_param { num_output: 1 } }
+    layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+    """
+    net = net_of(text)
+    function = compile_training(net, solver_of("iter_size: 3 weight_decay: 0.5 momentum: 0.9"), n_threads=1)
+    feeds = {"data": np.random.default_rng(0).normal(size=(6, 4, 2)).astype(np.float32)}
+    state, _ = run(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
+    blobs = net.params.views(state.params_view())
+    factor, total = 0.0, np.zeros(2)
+    for batch in feeds["data"].astype(np.float64):
+        factor, total = 0.999 * factor + 1, 0.999 * total + batch.mean(axis=0)
+    np.testing.assert_allclose(blobs["bn[2]"], [factor], rtol=1e-6)
+    np.testing.assert_allclose(blobs["bn[0]"], total, rtol=1e-5, atol=1e-6)
+
+
+def test_layer_state_goes_on_from_call_to_call() -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "x" top: "cont"
+      input_param { shape { dim: 2 dim: 1 dim: 2 } shape { dim: 2 dim: 1 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" top: "h"
+      recurrent_param { num_output: 2 weight_filler { type: "uniform" min: -1 } } }
+    layer { name: "loss" type: "Reduction" bottom: "h" top: "loss" loss_weight: 1 }
+    """
+    function = compile_training(net_of(text), solver_of(), n_threads=1)
+    feeds = {"x": np.ones((4, 2, 1, 2), np.float32), "cont": np.ones((4, 2, 1), np.float32)}
+    whole, _ = run(function, start(function), feeds)
+    state = start(function)
+    for step in range(4):
+        one = {name: array[step : step + 1] for name, array in feeds.items()}
+        state, _ = run(function, state, one, step=step)
+    assert np.array_equal(state.params_view(), whole.params_view())
+    assert any(np.asarray(tensor).any() for tensor in state.layer_state.values())
+
+
+def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
+    function = softmax()
+    with pytest.raises(ValueError, match=r'no feed for blob "label"; expected float32 \(2, 4\)'):
+        run(function, start(function), {"data": batches(2)["data"]})
+    wrong = {"data": batches(2)["data"], "label": np.zeros((2, 5), np.float32)}
+    with pytest.raises(ValueError, match=r'feed for blob "label" has shape \(2, 5\); expected \(2, 4\)'):
+        run(function, start(function), wrong)
+
+
+@pytest.mark.parametrize("name", ["AdaGrad", "RMSProp"])
+def test_momentum_is_refused_where_caffe_refuses_it(name: str) -> None:
+    solver = replace(solver_of(), type=name, momentum=0.9)
+    with pytest.raises(CaffeImportError, match=rf"momentum=0.9: solver type {name} allows 0 only"):
+        compile_training(net_of(SOFTMAX % (1, 1)), solver, n_threads=1)
+
+
+def test_graph_holds_no_variables() -> None:
+    function = softmax("momentum: 0.9 iter_size: 2")
+    run(function, start(function), batches(2))
+    graph = function._function.get_concrete_function().graph  # the only way to look inside
+    definition = graph.as_graph_def()
+    operations = {node.op for node in definition.node}
+    operations |= {node.op for inner in definition.library.function for node in inner.node_def}
+    assert not {name for name in operations if "Variable" in name or "VarHandle" in name}
+    assert any("While" in name for name in operations)
