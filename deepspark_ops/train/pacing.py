@@ -20,8 +20,8 @@ EXCHANGE_SHARE = 0.02
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
 _FIRST_DECISION = 4
-_DECIDE_EVERY = 48
-_WINDOW = 16
+_DECIDE_EVERY = 64
+_WINDOW = 32
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class CommPeriod:
     """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
 
     ``auto`` starts at 1, measures, and takes the smallest tau with ``exchange / (tau * step + exchange)`` at or below
-    ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the answer moves by a
-    quarter, so that noise does not fill the log.
+    ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the answer moves by half
+    or more, so that noise does not fill the log.
     """
 
     def __init__(self, setting: Literal["auto"] | int) -> None:
@@ -123,7 +123,7 @@ class CommPeriod:
     def _decide(self) -> str | None:
         step_s, exchange_s = median(self._step_s), median(self._exchange_s)
         wanted = smallest_comm_period(step_s, exchange_s)
-        if abs(wanted - self.value) <= self.value // 4:
+        if 2 * max(wanted, self.value) < 3 * min(wanted, self.value) or wanted == self.value:
             return None
         self.value = wanted
         share = exchange_s / (wanted * step_s + exchange_s)

@@ -61,14 +61,14 @@ def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
     )
 
 
-def test_auto_changes_its_mind_only_for_a_quarter() -> None:
+def test_auto_changes_its_mind_only_for_half_as_much_again() -> None:
     period = CommPeriod("auto")
     for _ in range(5):
         period.observe(n_steps=1, compute_s=0.010, exchange_s=0.004)
     assert period.value == 20
     for _ in range(200):
-        assert period.observe(n_steps=20, compute_s=0.200, exchange_s=0.0045) is None
-    reasons = [period.observe(n_steps=20, compute_s=0.200, exchange_s=0.008) for _ in range(100)]
+        assert period.observe(n_steps=20, compute_s=0.200, exchange_s=0.0058) is None
+    reasons = [period.observe(n_steps=20, compute_s=0.200, exchange_s=0.008) for _ in range(128)]
     assert period.value == 40
     assert sum(reason is not None for reason in reasons) == 1
 
