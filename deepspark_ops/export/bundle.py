@@ -115,6 +115,9 @@ class _Export:
     def write(self) -> BundleManifest:
         trained = self._trained
         expected = self._probabilities(trained.net, trained.params, self._scores)
+        if not np.isfinite(expected).all():
+            msg = f"{trained.weights.path}: the net's scores are not finite; the weights diverged, export others"
+            raise DataError(msg)
         net = self._build(1)
         params = deploy_params(trained.net.params, trained.params, net.params)
         self._on_step(f"writing {DEPLOY_NAME} and {WEIGHTS_NAME}: {net.params.n_params:,} parameters")

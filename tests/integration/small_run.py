@@ -106,7 +106,7 @@ def make_dataset(root, *, n_train=160, n_test=53):
     return samples
 
 
-def make_run(folder, dataset, *, net=NET, n_steps=40):
+def make_run(folder, dataset=None, *, net=NET, n_steps=40):
     """Write solver, net and a run folder, train ``n_steps`` in this process, and leave a snapshot as training does."""
     folder.mkdir(parents=True, exist_ok=True)
     net_path, solver_path = folder / "net.prototxt", folder / "solver.prototxt"

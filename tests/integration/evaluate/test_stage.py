@@ -1,15 +1,20 @@
 import json
+import subprocess
+import sys
 
+import h5py
 import numpy as np
 import pytest
 
 from caffe_import.caffemodel import read_caffemodel
 from caffe_import.errors import NetError, WeightsError
 from caffe_import.mean_file import read_mean
-from deepspark_ops.config import EvaluateConfig
+from deepspark_ops.config import EvaluateConfig, ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.export.bundle import write_bundle
+from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.run_paths import DatasetPaths
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
 from tests.reference.slow_scores import slow_scores, slow_softmax
@@ -166,9 +171,6 @@ def test_truncated_shard_is_named(dataset, run, tmp_path):
 
 
 def test_process_tells_its_mistake_last(tmp_path):
-    import subprocess
-    import sys
-
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"run_dir": str(tmp_path / "none")}))
     done = subprocess.run(
@@ -185,3 +187,64 @@ def test_images_of_two_shards_are_read_across_the_border(run, dataset, tmp_path)
     assert len(images) == 53
     report = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=10)).metrics
     assert np.array(report.confusion).sum() == 53
+
+
+OWN_SOURCE = """
+name: "own"
+layer {{ name: "data" type: "HDF5Data" top: "features" top: "class" include {{ phase: TRAIN }}
+  hdf5_data_param {{ source: "{folder}/train.txt" batch_size: 8 }} }}
+layer {{ name: "data" type: "HDF5Data" top: "features" top: "class" include {{ phase: TEST }}
+  hdf5_data_param {{ source: "{folder}/test.txt" batch_size: 8 }} }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "features" top: "ip"
+  inner_product_param {{ num_output: 3 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "class" top: "loss" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """A run on the net's own HDF5 files, without a dataset; returns it and its samples by split."""
+    folder = tmp_path_factory.mktemp("own")
+    samples = {}
+    for split, n, seed in (("train", 64, 1), ("test", 21, 2)):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 3, n)
+        features = rng.normal(size=(n, 5)).astype(np.float32)
+        features[np.arange(n), labels] += 1
+        with h5py.File(folder / f"{split}.h5", "w") as file:
+            file["features"], file["class"] = features, labels.astype(np.float32)
+        (folder / f"{split}.txt").write_text(f"{folder}/{split}.h5\n")
+        samples[split] = features, labels
+    return make_run(folder / "r", net=OWN_SOURCE.format(folder=folder)), samples
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_net_with_its_own_sources_is_scored_on_the_split_that_was_asked_for(vectors, tmp_path, split):
+    run, samples = vectors
+    features, labels = samples[split]
+    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
+    weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
+    rows = [slow_softmax((weights @ row + bias).tolist()) for row in features]
+    expected = slow_scores(rows, labels.tolist())
+    assert [list(row) for row in found.confusion] == expected["confusion"]
+    assert found.loss == pytest.approx(expected["loss"], rel=1e-5)
+    assert found.scored.dataset.endswith(f"{split}.txt")
+
+
+def test_vectors_have_no_pictures(vectors, tmp_path):
+    page = run_evaluate(EvaluateConfig(run_dir=vectors[0].root, output=tmp_path)).report_path.read_text()
+    assert "<figure>" not in page
+    assert "Confusion matrix" in page
+
+
+def test_vectors_are_exported_as_they_are(vectors, tmp_path):
+    run, samples = vectors
+    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=str)
+    (contract,) = made.manifest.inputs
+    assert (contract.name, contract.shape, contract.dtype) == ("features", (-1, 5), "float32")
+    assert contract.preprocessing == ()
+    assert made.manifest.origin.datasets == {}
+    serve = load_saved_model(made.folder / "saved_model")
+    found = serve({"features": samples["test"][0]})["classes"]
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "e")).metrics
+    assert (found == samples["test"][1]).mean() == pytest.approx(metrics.top1)
