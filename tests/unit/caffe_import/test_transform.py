@@ -133,6 +133,26 @@ def test_input_is_not_written():
     assert (images == 9.0).all()
 
 
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_result_is_written_into_out(phase):
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    options = TransformOptions(crop_size=4, scale=0.25, mean_values=(3.0,))
+    ring = np.full((10, 3, 4, 4), np.nan, np.float32)
+    returned = transform_batch(images, options, phase=phase, rng=np.random.default_rng(2), out=ring[1:9])
+    assert np.shares_memory(returned, ring)
+    np.testing.assert_array_equal(
+        ring[1:9], transform_batch(images, options, phase=phase, rng=np.random.default_rng(2))
+    )
+    assert np.isnan(ring[[0, 9]]).all()
+
+
+def test_more_images_than_are_converted_at_once():
+    images = np.random.default_rng(0).integers(0, 256, (50, 3, 40, 41), dtype=np.uint8)
+    mean = np.random.default_rng(1).random((3, 40, 41), np.float32)
+    result = transform_batch(images, TransformOptions(mean=mean), phase="TRAIN")
+    np.testing.assert_array_equal(result, images.astype(np.float32) - mean)
+
+
 def test_random_transform_without_generator_is_refused():
     images = np.zeros((1, 1, 4, 4), np.uint8)
     with pytest.raises(ValueError, match="needs rng"):
