@@ -91,13 +91,15 @@ def _work_table(work: WorkReport) -> Table:
 
 
 def _tops(layer: LayerReport) -> str:
+    if layer.tops == (layer.name,):
+        return _shape(layer.top_shapes[0]) or "scalar"
     return ", ".join(
         escape(f"{top} {_shape(shape) or 'scalar'}") for top, shape in zip(layer.tops, layer.top_shapes, strict=True)
     )
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(str(extent) for extent in shape)
+    return "x".join(str(extent) for extent in shape)
 
 
 def _mega(flops: int) -> str:

@@ -73,7 +73,7 @@ def test_check_of_a_sound_solver(dataset, solver, monkeypatch):
     result = invoke("check", solver, "--dataset", dataset)
     assert result.exit_code == 0, result.output
     assert "patches, train net" in result.stdout
-    assert "160 samples of 3 x 14 x 16" in result.stdout
+    assert "160 samples of 3x14x16" in result.stdout
 
 
 @pytest.mark.spark

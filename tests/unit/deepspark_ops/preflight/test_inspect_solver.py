@@ -141,7 +141,7 @@ def test_weights_say_which_layers_start_fresh(folder):
 def test_lines_for_a_log_hold_the_figures(folder):
     text = "\n".join(report_lines(inspect(folder)))
     assert "conv" in text
-    assert "4 x 3 x 4 x 5" in text
+    assert "4x3x4x5" in text
     assert "0.1 at 0, 0.05 at 30, 0.025 at 60, 0.025 at 99" in text
     assert "\x1b" not in text
 
