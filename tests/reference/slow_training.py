@@ -1,4 +1,4 @@
-"""Softmax regression trained by Caffe's solvers, number by number, in float64. Written from solver.cpp and the papers."""
+"""Softmax regression trained by Caffe's solvers, number by number, in float64. From solver.cpp and the papers."""
 
 from __future__ import annotations
 
