@@ -75,7 +75,8 @@ install_requirements() {
   fi
   say "installing $lock (the first time about 3 GB are unpacked; less than a minute from a warm cache)"
   # Without compiled bytecode TensorFlow's import takes ten seconds instead of two.
-  .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --require-hashes --requirement "$lock"
+  .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --require-hashes --requirement "$lock" \
+    2> >(grep -v '^ [-+~] ' >&2)  # one line for each of 160 packages
   .venv/bin/uv pip install --python .venv/bin/python --quiet --no-deps --no-build-isolation --editable .
 }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule
 
@@ -22,7 +24,9 @@ DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 TIMETABLE = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
 
-# What the scheduled runs train; a run by hand may name other values in the form.
+# What the scheduled runs train, unless the JSON file named by DEEPSPARK_RETRAIN_DEFAULTS says otherwise, e.g.
+# {"solver": "nets/solver.prototxt", "source": "/data/train_list.txt", "model": "parts"}. A run by hand may change it.
+DEFAULTS_FILE = os.environ.get("DEEPSPARK_RETRAIN_DEFAULTS")
 DIGITS = {
     "solver": "examples/digits/lenet_solver.prototxt",
     "overrides": "max_iter: 500 base_lr: 0.002",
@@ -33,6 +37,8 @@ DIGITS = {
     "model": "digits",
 }
 
+DEFAULTS = json.loads(Path(DEFAULTS_FILE).read_text(encoding="utf-8")) if DEFAULTS_FILE else DIGITS
+
 with DAG(
     dag_id="deepspark_retrain",
     description="Retrain the model in production and replace it by a better one",
@@ -40,6 +46,9 @@ with DAG(
 Runs on a timetable (UTC; `DEEPSPARK_RETRAIN_CRON`) or when `deepspark_train` has ingested a changed source that is
 this DAG's own. Training starts from the weights in production; both models are scored on the same data; only a better
 one is exported and promoted to `models/<model>/`. The first model goes into production unopposed.
+
+Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
+example without it.
 """,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(TIMETABLE, timezone="UTC"), assets=[DATASET]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
@@ -53,7 +62,7 @@ one is exported and promoted to `models/<model>/`. The first model goes into pro
             ("Evaluate", EvaluateConfig),
             ("Promote", PromoteConfig),
         ],
-        DIGITS,
+        DEFAULTS,
         optional=["source"],
     ),
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "places": PLACES},

@@ -1,0 +1,51 @@
+"""The whole DAG, in one process, as ``airflow dags test`` runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.e2e.conftest import Sandbox
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+
+
+def test_solver_goes_in_and_a_checked_bundle_comes_out_once_per_source(sandbox: Sandbox) -> None:
+    first = sandbox.airflow("dags", "test", "deepspark_train", "-c", json.dumps(sandbox.conf()))
+    assert first.returncode == 0, first.stdout[-8000:]
+    (run,) = (sandbox.home / "runs" / "deepspark_train").iterdir()
+    metrics = json.loads((run / "evaluation" / "metrics.json").read_text())
+    assert metrics["top1"] > 0.8
+    assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
+    # Lines of the Spark workers reach the log through the driver; one of them may find the work done when it starts.
+    assert re.search(r"worker [01] loss clock=\d+ loss=\S+ learning_rate=\S+ images_per_s=", first.stdout)
+    datasets = [path for path in (sandbox.home / "datasets").iterdir() if path.is_dir()]
+    assert len(datasets) == 1
+
+    # The same source is not ingested twice; a retry of nothing costs nothing.
+    conf = json.dumps(sandbox.conf(overrides="max_iter: 40", n_workers=1))
+    second = sandbox.airflow("dags", "test", "deepspark_train", "-c", conf)
+    assert second.returncode == 0, second.stdout[-8000:]
+    assert "is used as it is" in second.stdout
+    assert [path for path in (sandbox.home / "datasets").iterdir() if path.is_dir()] == datasets
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_worker": 3}, 'conf has an unknown parameter "n_worker"; did you mean "n_workers"?'),
+        ({"comm_period": "1.5"}, "comm_period='1.5': "),
+        ({"source": "nowhere.txt"}, "nowhere.txt does not exist"),
+        ({"overrides": "max_itr: 3"}, 'unknown field "max_itr"'),
+    ],
+)
+def test_a_mistake_ends_the_run_in_its_first_task_by_name(
+    sandbox: Sandbox, changes: dict[str, object], message: str
+) -> None:
+    done = sandbox.airflow("dags", "test", "deepspark_train", "-c", json.dumps(sandbox.conf(**changes)))
+    assert done.returncode != 0
+    # Last in the task's log: Airflow prints the exception with its message after everything else.
+    assert message in done.stdout.rpartition("AirflowFailException")[2].partition("::group::")[0], done.stdout[-6000:]
+    assert not (sandbox.home / "datasets").exists()

@@ -1,0 +1,125 @@
+"""A Spark stage below an Airflow operator: levels and last message reach the task's log, and nothing outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+
+SUBMIT = """
+import os, sys
+from deepspark_ops.operators.spark_stage import StageSubmitHook
+from deepspark_ops.spark_submit import StageFailed, job_variables, spark_conf
+variables = job_variables(os.environ)
+hook = StageSubmitHook(conf=spark_conf(), name="train", env_vars=variables, application_args=sys.argv[2:])
+try:
+    hook.submit(sys.argv[1])
+except StageFailed as error:
+    print(f"FAILED {error.exit_code}: {error}")
+"""
+
+# A driver with two Python workers that never end by themselves; each writes its process id into a folder.
+ENDLESS = """
+import os, sys, time
+from pathlib import Path
+from deepspark_ops.spark_submit import stage_main
+
+def work(index, rows):
+    Path(folder, f"worker{index}").write_text(str(os.getpid()))
+    time.sleep(600)
+    yield index
+
+def run(path):
+    from pyspark.sql import SparkSession
+    global folder
+    folder = str(path)
+    Path(folder, "driver").write_text(str(os.getpid()))
+    Path(folder, "jvm").write_text(str(os.getppid()))
+    context = SparkSession.builder.getOrCreate().sparkContext
+    context.parallelize(range(2), 2).mapPartitionsWithIndex(work).collect()
+
+if __name__ == "__main__":
+    sys.exit(stage_main(run))
+"""
+
+MISTAKEN = """
+import logging, sys
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.spark_submit import stage_main
+
+def run(path):
+    logging.getLogger("x").warning("rate_scale is capped")
+    raise ConfigError("n_workers=0: at least 1\\nallowed: more")
+
+if __name__ == "__main__":
+    sys.exit(stage_main(run))
+"""
+
+
+def start(tmp_path: Path, application: str, argument: Path) -> subprocess.Popen[str]:
+    (tmp_path / "submit.py").write_text(SUBMIT)
+    (tmp_path / "application.py").write_text(application)
+    connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
+    return subprocess.Popen(
+        [sys.executable, str(tmp_path / "submit.py"), str(tmp_path / "application.py"), str(argument)],
+        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW_CONN_SPARK_DEFAULT": connection},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.1)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.Signals) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    process = start(tmp_path, ENDLESS, pids)
+    names = {"driver", "jvm", "worker0", "worker1"}
+    try:
+        wait_for("workers", lambda: {p.name for p in pids.iterdir() if p.read_text()} == names, 120)
+        started = {path.name: int(path.read_text()) for path in pids.iterdir()}
+        assert not any(is_gone(pid) for pid in started.values())
+        process.send_signal(number)
+        process.wait()
+        wait_for(f"end of {started}", lambda: all(is_gone(pid) for pid in started.values()), 30)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_levels_and_the_stages_own_message_reach_the_task(tmp_path: Path) -> None:
+    output, _ = start(tmp_path, MISTAKEN, tmp_path / "config.json").communicate(timeout=120)
+    told = [(match[1], match[2]) for match in re.finditer(r"\[(\w+) *\] (.*?) +\[airflow\.task\.hooks", output)]
+    assert told[1:] == [
+        ("warning", "rate_scale is capped"),
+        ("error", "n_workers=0: at least 1"),
+        ("error", "allowed: more"),
+    ]
+    assert output.endswith("FAILED 2: n_workers=0: at least 1\nallowed: more\n")
