@@ -26,7 +26,8 @@ def open_source(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     """
     opener = _OPENERS.get(layer.type)
     if opener is None:
-        msg = f'layer "{layer.name}" ({layer.type}) has no source that can be opened; types that have: {", ".join(_OPENERS)}'
+        known = ", ".join(_OPENERS)
+        msg = f'layer "{layer.name}" ({layer.type}) has no source that can be opened; types that have: {known}'
         raise NetError(msg, layer=layer.name)
     return opener(layer, root)
 

@@ -47,7 +47,7 @@ class LmdbSource:
         self._n_samples = 0
 
     def __len__(self) -> int:
-        """Return the number of records."""
+        """Return the number of records, as the header says; no record is touched."""
         self._opened()
         return self._n_samples
 
@@ -90,6 +90,8 @@ class LmdbSource:
             DataSourceError: A page of the database is damaged, or records are missing.
         """
         environment = self._opened()
+        if not self._marks:
+            self._marks = self._key_marks(environment)
         try:
             with environment.begin(buffers=True) as transaction:
                 yield self._walk(transaction.cursor(), start, count)
@@ -126,7 +128,6 @@ class LmdbSource:
                 self.close()
                 msg = f"{self.folder}: the LMDB has no records"
                 raise DataSourceError(msg)
-            self._marks = self._key_marks(environment)
         return self._environment
 
     def _key_marks(self, environment: lmdb.Environment) -> list[bytes]:

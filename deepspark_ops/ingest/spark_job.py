@@ -99,7 +99,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         manifests = commit_dataset(config, recipe, plan, results)
     for split, manifest in manifests.items():
         _log.info(
-            "ingest %s: %s samples of %s classes in %s shards, %s bytes, %s rejected",
+            "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
             split,
             f"{manifest.n_samples:,}",
             manifest.n_classes,

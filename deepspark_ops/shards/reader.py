@@ -169,6 +169,9 @@ def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
 def verify(split_folder: Path) -> DatasetManifest:
     """Compare every file of a split with its manifest, counts first, then every byte; return the manifest.
 
+    The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its
+    digest is found right.
+
     Raises:
         DataError: The first difference found, one line, with the remedy.
     """
