@@ -234,6 +234,7 @@ class StageDisplay:
         """Name the stage; ``total`` is what the bar counts to, None if that is not known beforehand."""
         self._console = _stderr()
         self._held: list[str] = []
+        self._reached = 0
         self._progress: Progress | None = None
         if self._console.is_terminal:
             self._progress = Progress(
@@ -278,7 +279,9 @@ class StageDisplay:
         if self._progress is None:
             return
         if clock := _CLOCK.search(text):
-            self._progress.update(self._task, completed=int(clock[1]))
+            # Workers report out of step; the bar shows the farthest.
+            self._reached = max(self._reached, int(clock[1]))
+            self._progress.update(self._task, completed=self._reached)
         elif count := _COUNT.search(text):
             done, total = (int(number.replace(",", "")) for number in count.groups())
             self._progress.update(self._task, completed=done, total=total)
