@@ -73,9 +73,10 @@ def percent(share: float | None) -> str:
 def _header(title: str, metrics: MetricsReport) -> str:
     scored = metrics.scored
     snapshot = f"snapshot at iteration {grouped(scored.iteration)}" if scored.iteration is not None else scored.weights
+    dataset, when = Path(scored.dataset).name, metrics.created[:16].replace("T", " ")
     return (
         f"<header><h1>{escape(title)}</h1><p>Run <b>{escape(scored.run)}</b>, {escape(snapshot)}, scored on the "
-        f"{scored.split} set of {escape(Path(scored.dataset).name)} &middot; {escape(metrics.created[:16].replace('T', ' '))} UTC"
+        f"{scored.split} set of {escape(dataset)} &middot; {escape(when)} UTC"
         "</p></header>\n"
     )
 
