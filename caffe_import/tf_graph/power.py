@@ -17,8 +17,8 @@ def emit_power(request: EmitRequest) -> Emission:
     x = bottom.at_hand
     if options.power * options.scale == 0:
         # Caffe sets the gradient to zero here; x * 0 would make NaN of an infinity.
-        constant = 1.0 if options.power == 0 else options.shift**options.power
-        top = tf.fill(tf.shape(x), tf.constant(constant, tf.float32))
+        constant = tf.constant(1.0) if options.power == 0 else tf.pow(tf.constant(options.shift), options.power)
+        top = tf.fill(tf.shape(x), constant)
     else:
         inner = options.scale * x + options.shift
         top = inner if options.power == 1 else tf.pow(inner, options.power)

@@ -1,0 +1,39 @@
+"""Every layer case recorded from Caffe, by layer type, compared as ``python -m caffe_import.parity`` does."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caffe_import.layer_registry import registered_types
+from caffe_import.parity.case import Case, run_case
+
+pytestmark = pytest.mark.tf
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "caffe"
+RECORDS: dict[str, list[dict[str, Any]]] = defaultdict(list)
+for record in json.loads((FOLDER / "layers" / "index.json").read_text(encoding="utf-8"))["cases"]:
+    RECORDS[record["layer_type"]].append(record)
+
+WITHOUT_CASES = {
+    "Data", "DummyData", "HDF5Data", "HDF5Output", "ImageData", "Input", "MemoryData", "Python", "WindowData"
+}  # fmt: skip
+"""No values of their own: they are fed, refused, or write files."""
+
+
+@pytest.mark.parametrize("layer_type", sorted(RECORDS))
+def test_layer_type_agrees_with_caffe(layer_type: str) -> None:
+    faults = {}
+    for record in RECORDS[layer_type]:
+        outcome = run_case(Case(FOLDER, record))
+        if outcome.status != "passed":
+            faults[outcome.name] = (outcome.status, outcome.faults)
+    assert not faults
+
+
+def test_every_layer_type_has_cases() -> None:
+    assert set(registered_types()) == RECORDS.keys() | WITHOUT_CASES

@@ -1,0 +1,212 @@
+"""Compares one layer, built as a net of its own, with a slow reference written from Caffe's definition.
+
+The gradient's reference needs no formula: it is the central difference of the slow forward pass in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from caffe_import.errors import NetError
+from caffe_import.layer_registry import LayerDefinition, Phase
+from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.prototxt import parse_net
+from caffe_import.tf_graph.builder import initial_layer_state
+from caffe_import.tf_graph.gradients import Passes, run_passes
+
+Array = npt.NDArray[np.float64]
+Reference = Callable[..., Sequence[Array]]
+"""Takes the bottoms, then the parameter blobs, all float64; returns the tops."""
+
+FORWARD_BOUND = 1e-5
+"""Of norm(ours - reference) / norm(reference): float32 against float64, sums of at most some hundred terms."""
+BACKWARD_BOUND = 1e-4
+"""As above; adds the error of the central difference, about (step)^2."""
+
+_STEP = 1e-4
+_MOST_PLACES = 40
+
+
+def define(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") -> LayerDefinition:
+    """Return the definition of the one layer in ``text``; its bottoms must be x0, x1, ..."""
+    return net_of(text, bottom_shapes, phase=phase).layers[-1].definition
+
+
+def net_of(
+    text: str, bottom_shapes: Sequence[tuple[int, ...]], *, phase: Phase = "TRAIN", channels_last: bool = False
+) -> NetSpec:
+    """Return a net of Input layers x0, x1, ... and the layer in ``text``, which reads them.
+
+    Args:
+        text: Fields of one ``layer { }`` without name, bottoms and tops n0, n1, ... of its choice.
+        bottom_shapes: One per bottom.
+        phase: Phase of the net.
+        channels_last: Hand rank-4 bottoms over in the channels-last form (by a pooling over single pixels).
+    """
+    lines = []
+    bottoms = []
+    for position, shape in enumerate(bottom_shapes):
+        dims = " ".join(f"dim: {extent}" for extent in shape)
+        lines.append(
+            f'layer {{ name: "x{position}" type: "Input" top: "x{position}" input_param {{ shape {{ {dims} }} }} }}'
+        )
+        bottoms.append(f"x{position}")
+        if channels_last and len(shape) == 4:
+            lines.append(
+                f'layer {{ name: "p{position}" type: "Pooling" bottom: "x{position}" top: "p{position}" '
+                "pooling_param { kernel_size: 1 } }"
+            )
+            bottoms[-1] = f"p{position}"
+    reads = " ".join(f'bottom: "{name}"' for name in bottoms)
+    lines.append(f'layer {{ name: "layer" {reads} {text} }}')
+    return build_net_spec(parse_net("force_backward: true\n" + "\n".join(lines)), phase=phase)
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """What a checked layer did, for further claims."""
+
+    net: NetSpec
+    passes: Passes
+    tops: tuple[npt.NDArray[np.float32], ...]
+
+
+def run_layer(
+    text: str,
+    bottoms: Sequence[npt.ArrayLike],
+    params: Sequence[npt.ArrayLike] = (),
+    *,
+    phase: Phase = "TRAIN",
+    channels_last: bool = False,
+    top_gradients: Mapping[str, npt.ArrayLike] | None = None,
+    seed: int = 0,
+) -> LayerRun:
+    """Run one forward and one backward pass of the layer in ``text`` (see ``net_of``)."""
+    arrays = [np.asarray(bottom, np.float32) for bottom in bottoms]
+    net = net_of(text, [array.shape for array in arrays], phase=phase, channels_last=channels_last)
+    vector = np.zeros(net.params.n_params, np.float32)
+    for index, blob in enumerate(params):
+        entry = net.params.entry("layer", index)
+        assert np.shape(blob) == entry.shape
+        vector[entry.offset : entry.stop] = np.asarray(blob, np.float32).reshape(-1)
+    passes = run_passes(
+        net,
+        vector,
+        {f"x{position}": array for position, array in enumerate(arrays)},
+        layer_state=initial_layer_state(net),
+        top_gradients={name: np.asarray(value, np.float32) for name, value in (top_gradients or {}).items()},
+        seed=seed,
+    )
+    return LayerRun(net, passes, tuple(passes.blobs[top] for top in net.layers[-1].tops))
+
+
+def check_layer(
+    text: str,
+    reference: Reference,
+    bottoms: Sequence[npt.ArrayLike],
+    params: Sequence[npt.ArrayLike] = (),
+    *,
+    phase: Phase = "TRAIN",
+    channels_last: bool = False,
+    no_gradient: Sequence[int] = (),
+    fixed_params: bool = False,
+) -> LayerRun:
+    """Assert that the layer's tops and gradients are the reference's.
+
+    Args:
+        text: See ``net_of``.
+        reference: The slow forward pass.
+        bottoms: Values, kept away from kinks by the caller.
+        params: The layer's blobs.
+        phase: Phase of the net.
+        channels_last: See ``net_of``.
+        no_gradient: Bottoms that must get none (labels).
+        fixed_params: The blobs must get no gradient (statistics).
+    """
+    doubles = [np.asarray(bottom, np.float64) for bottom in bottoms]
+    blobs = [np.asarray(param, np.float64) for param in params]
+    expected = [np.asarray(top) for top in reference(*doubles, *blobs)]
+    spec = net_of(text, [array.shape for array in doubles], phase=phase).layers[-1]
+    rng = np.random.default_rng(11)
+    is_loss = spec.definition.default_loss_weight != 0
+    weights = [
+        np.float64(weight) if is_loss else rng.normal(size=top.shape)
+        for top, weight in zip(expected, spec.loss_weights, strict=True)
+    ]
+    run = run_layer(
+        text,
+        bottoms,
+        params,
+        phase=phase,
+        channels_last=channels_last,
+        top_gradients={} if is_loss else dict(zip(spec.tops, weights, strict=True)),
+    )
+    for top, ours, theirs in zip(spec.tops, run.tops, expected, strict=True):
+        assert_close(ours, theirs, FORWARD_BOUND, f"top {top}")
+
+    def objective() -> float:
+        return sum(float(np.sum(w * t)) for w, t in zip(weights, reference(*doubles, *blobs), strict=True))
+
+    for position, values in enumerate(doubles):
+        ours = run.passes.blob_gradients[f"x{position}"]
+        if position in no_gradient:
+            assert ours is None or not ours.any()
+            continue
+        ours = np.zeros(values.shape) if ours is None else ours
+        assert ours.shape == values.shape
+        _assert_gradient(ours, objective, values, f"gradient of x{position}")
+    views = run.net.params.views(run.passes.param_gradients)
+    for index, blob in enumerate(blobs):
+        if fixed_params:
+            assert not views[f"layer[{index}]"].any()
+        else:
+            _assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}")
+    return run
+
+
+def _assert_gradient(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str) -> None:
+    """Compare with central differences of ``objective``, which reads ``values``; they are written and put back."""
+    flat, n_values = values.reshape(-1), values.size
+    # Loops are slow: of larger blobs a random sample of places is looked at.
+    places = np.random.default_rng(n_values).permutation(n_values)[:_MOST_PLACES]
+    theirs = np.zeros(len(places))
+    for position, place in enumerate(places):
+        kept = flat[place]
+        flat[place] = kept + _STEP
+        above = objective()
+        flat[place] = kept - _STEP
+        below = objective()
+        flat[place] = kept
+        theirs[position] = (above - below) / (2 * _STEP)
+    assert_close(np.reshape(ours, -1)[places], theirs, BACKWARD_BOUND, what)
+
+
+def assert_close(ours: npt.ArrayLike, theirs: npt.ArrayLike, bound: float, what: str) -> None:
+    """Assert the shape, and norm(ours - theirs) <= bound * norm(theirs); where theirs is zero, <= bound."""
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, expected {theirs.shape}"
+    error, size = np.linalg.norm(ours - theirs), np.linalg.norm(theirs)
+    assert error <= bound * (size if size > 1e-12 else 1), f"{what}: relative error {error / (size or 1):.2e} > {bound}"
+
+
+def spread_values(*shape: int, seed: int = 5, gap: float = 0.05) -> Array:
+    """Return values of both signs, at least ``gap`` from zero and from each other, in random order.
+
+    So that no maximum, threshold or kink changes sides within a difference's step.
+    """
+    count = int(np.prod(shape))
+    values = (np.arange(count) - count // 2 + 0.5) * gap
+    return np.random.default_rng(seed).permutation(values).reshape(shape)
+
+
+def refusal(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") -> str:
+    """Return the message with which the layer in ``text`` is refused; fail if it is not."""
+    with pytest.raises(NetError) as caught:
+        define(text, *bottom_shapes, phase=phase)
+    assert caught.value.layer == "layer"
+    return str(caught.value)

@@ -1,0 +1,71 @@
+"""Deconvolution: shapes, refusals, values and gradients against loops that spread every input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.reference.layer_check import check_layer, define, refusal
+from tests.reference.slow_windows import slow_deconvolution
+
+pytestmark = pytest.mark.tf
+
+
+def text(options: str) -> str:
+    return f'type: "Deconvolution" top: "n0" convolution_param {{ {options} }}'
+
+
+def test_shapes_and_swapped_weights() -> None:
+    definition = define(text("num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2"), (2, 4, 5, 7))
+    assert definition.top_shapes == ((2, 6, 10, 14),)
+    assert [blob.shape for blob in definition.blobs] == [(4, 3, 4, 4), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "finding"),
+    [
+        (
+            "num_output: 3 kernel_size: 2 group: 2",
+            "group=2 must divide the 4 channels of the bottom and num_output=3, all at least 1",
+        ),
+        ("num_output: 2 kernel_size: 1 pad: 2", "pad (2, 2) leaves nothing of the top: its size would be (-1, -1)"),
+        ("num_output: 2", "convolution_param.kernel_size is missing; allowed: one value or one for each of 2 axes"),
+    ],
+)
+def test_wrong_options_are_refused(options: str, finding: str) -> None:
+    assert refusal(text(options), (1, 4, 3, 3)) == f'layer "layer" (Deconvolution): {finding}'
+
+
+CASES = [
+    # spatial size, kernel, stride, pad, dilation, group, channels, outputs
+    ((3, 4), (3, 3), (1, 1), (0, 0), (1, 1), 1, 2, 3),
+    ((3, 4), (4, 3), (2, 3), (1, 1), (1, 1), 1, 2, 2),
+    ((3, 4), (4, 4), (2, 2), (1, 1), (1, 1), 3, 3, 3),
+    ((3, 3), (2, 2), (2, 1), (0, 1), (1, 1), 2, 2, 2),
+    ((3, 3), (3, 3), (2, 2), (1, 1), (1, 1), 2, 4, 6),
+    ((3, 3), (2, 2), (2, 1), (1, 0), (2, 3), 1, 2, 2),
+    ((3, 3), (2, 2), (3, 3), (0, 0), (2, 2), 2, 4, 2),
+    ((4,), (3,), (2,), (1,), (1,), 1, 2, 2),
+    ((2, 3, 2), (2, 2, 3), (1, 2, 2), (0, 1, 1), (1, 1, 1), 1, 2, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "channels_last"),
+    [(case, False) for case in CASES] + [(case, True) for case in CASES if len(case[0]) == 2],
+    ids=str,
+)
+def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: bool) -> None:
+    size, kernel, stride, pad, dilation, group, channels, outputs = case
+    rng = np.random.default_rng(3)
+    fields = [("kernel_size", kernel), ("stride", stride), ("pad", pad), ("dilation", dilation)]
+    options = f"num_output: {outputs} group: {group} " + " ".join(
+        f"{name}: {value}" for name, values in fields for value in values
+    )
+    check_layer(
+        text(options),
+        lambda x, w, b: [slow_deconvolution(x, w, b, stride=stride, pad=pad, dilation=dilation, group=group)],
+        [rng.normal(size=(2, channels, *size))],
+        [rng.normal(size=(channels, outputs // group, *kernel)), rng.normal(size=outputs)],
+        channels_last=channels_last,
+    )
