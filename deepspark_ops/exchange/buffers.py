@@ -16,7 +16,8 @@ KEPT_VECTORS = 3
 
 def aligned_vector(n_floats: int) -> Vector:
     """Return an uninitialised float32 vector, shape (n_floats,), at a 64-byte boundary."""
-    return _aligned_part(_with_spare(n_floats), n_floats)
+    owner = _with_spare(n_floats)
+    return owner[_aligned_span(owner, n_floats)]
 
 
 class VectorPool:
@@ -30,23 +31,27 @@ class VectorPool:
         """Allocate nothing yet."""
         self._n_floats = n_floats
         self._owners: list[Vector] = []
+        self._spans: list[slice] = []
 
     def take(self) -> Vector:
         """Return a vector with arbitrary content, at a 64-byte boundary, that nobody else refers to."""
-        for i in range(len(self._owners)):
+        owners = self._owners
+        for i in range(len(owners)):
             # Two references: the list's and getrefcount's argument. Every view refers to its owner.
-            if sys.getrefcount(self._owners[i]) == 2:
-                return _aligned_part(self._owners[i], self._n_floats)
+            if sys.getrefcount(owners[i]) == 2:
+                return owners[i][self._spans[i]]
         owner = _with_spare(self._n_floats)
-        if len(self._owners) < KEPT_VECTORS:
-            self._owners.append(owner)
-        return _aligned_part(owner, self._n_floats)
+        span = _aligned_span(owner, self._n_floats)
+        if len(owners) < KEPT_VECTORS:
+            owners.append(owner)
+            self._spans.append(span)
+        return owner[span]
 
 
 def _with_spare(n_floats: int) -> Vector:
     return np.empty(n_floats + ALIGNMENT_BYTES // 4, np.float32)
 
 
-def _aligned_part(owner: Vector, n_floats: int) -> Vector:
+def _aligned_span(owner: Vector, n_floats: int) -> slice:
     first = (-owner.ctypes.data % ALIGNMENT_BYTES) // 4
-    return owner[first : first + n_floats]
+    return slice(first, first + n_floats)

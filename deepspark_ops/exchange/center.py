@@ -34,7 +34,10 @@ _HEADER = struct.Struct("<8sIIQQ16s")
 _PAGE = 4096
 
 # Columns of a worker's slot: 64-bit counters with one writer at a time, one cache line a worker.
-BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN = range(8)
+COLUMNS = 8
+BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN = range(COLUMNS)
+FEW_WORKERS = 64
+"""Up to here adding up a column in Python is faster than calling numpy."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Center:
         self._mapping = mapping
         self._handle = handle
         self._ended_at_pull: dict[int, int] = {}
+        # The same counters for single reads and writes, which numpy's scalars make ten times slower.
+        self._cells = self.slots.data.cast("B").cast("Q")
 
     @classmethod
     def in_memory(cls, initial: Vector, *, server_vectors: int, n_workers: int) -> Center:
@@ -95,7 +100,7 @@ class Center:
         vector = aligned_vector(len(initial))
         np.copyto(vector, initial)
         extras = tuple(np.zeros(len(initial), np.float32) for _ in range(server_vectors))
-        return cls((vector, extras, np.zeros((n_workers, 8), np.uint64)), None, b"")
+        return cls((vector, extras, np.zeros((n_workers, COLUMNS), np.uint64)), None, b"")
 
     @classmethod
     def create(cls, initial: Vector, *, server_vectors: int, n_workers: int, run_id: int, work: Path) -> Center:
@@ -167,7 +172,7 @@ class Center:
             msg = f"{path}: not a center file of version {_VERSION} with {size:,} bytes"
             raise ProtocolError(msg)
         mapping = mmap.mmap(handle, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        slots = np.frombuffer(mapping, np.uint64, n_workers * 8, _PAGE).reshape(n_workers, 8)
+        slots = np.frombuffer(mapping, np.uint64, n_workers * COLUMNS, _PAGE).reshape(n_workers, COLUMNS)
         first = _vectors_offset(n_workers)
         stride = _vector_bytes(n_params)
         vectors = [np.frombuffer(mapping, np.float32, n_params, first + i * stride) for i in range(1 + n_extras)]
@@ -191,32 +196,43 @@ class Center:
 
     def begin(self, worker: int) -> Ticket:
         """Open an exchange of ``worker`` and count what others did since its last pull."""
-        slot = self.slots[worker]
-        ended = int(self.slots[:, ENDED].sum()) - int(slot[ENDED])
-        begun = int(self.slots[:, BEGUN].sum()) - int(slot[BEGUN])
+        cells, row = self._cells, worker * COLUMNS
+        own_ended = cells[row + ENDED]
+        ended = self._total(ENDED) - own_ended
+        begun = self._total(BEGUN) - cells[row + BEGUN]
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
-        slot[PLACE] = slot[MARK] = 0
-        slot[BEGUN] = slot[ENDED] + np.uint64(1)
-        slot[STALENESS] += np.uint64(staleness)
-        return Ticket(int(slot[BEGUN]), staleness, begun, begun - ended)
+        cells[row + PLACE] = cells[row + MARK] = 0
+        cells[row + BEGUN] = own_ended + 1
+        if staleness:
+            cells[row + STALENESS] += staleness
+        return Ticket(own_ended + 1, staleness, begun, begun - ended)
 
     def end(self, worker: int, ticket: Ticket) -> int:
         """Close an exchange; returns how many exchanges of others were open during it."""
-        slot = self.slots[worker]
-        begun = int(self.slots[:, BEGUN].sum()) - int(slot[BEGUN])
-        overlaps = ticket.others_open + begun - ticket.others_begun
-        slot[OVERLAPS] += np.uint64(overlaps)
-        slot[ENDED] = slot[BEGUN]
+        cells, row = self._cells, worker * COLUMNS
+        overlaps = ticket.others_open + self._total(BEGUN) - ticket.sequence - ticket.others_begun
+        if overlaps:
+            cells[row + OVERLAPS] += overlaps
+        cells[row + ENDED] = ticket.sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
         """Close what a worker that is gone left open."""
-        self.slots[worker, BEGUN] = self.slots[worker, ENDED]
+        self._cells[worker * COLUMNS + BEGUN] = self._cells[worker * COLUMNS + ENDED]
 
     def pulled(self, worker: int) -> None:
         """Note that ``worker`` has just read the whole center."""
-        self._ended_at_pull[worker] = int(self.slots[:, ENDED].sum()) - int(self.slots[worker, ENDED])
+        self._ended_at_pull[worker] = self._total(ENDED) - self._cells[worker * COLUMNS + ENDED]
+
+    def others_begun(self, worker: int) -> int:
+        """Return how many exchanges the other workers have begun so far."""
+        return self._total(BEGUN) - self._cells[worker * COLUMNS + BEGUN]
+
+    def _total(self, column: int) -> int:
+        if len(self.slots) <= FEW_WORKERS:
+            return sum(self._cells[column::COLUMNS])
+        return int(self.slots[:, column].sum())
 
     def unlink(self) -> None:
         """Remove the file; whoever maps it keeps its memory until it closes."""
@@ -226,7 +242,8 @@ class Center:
     def close(self) -> None:
         """Give the mapping back. The arrays must not be used after."""
         empty = np.empty(0, np.float32)
-        self.vector, self.extras, self.slots = empty, (), np.empty((0, 8), np.uint64)
+        self._cells.release()
+        self.vector, self.extras, self.slots = empty, (), np.empty((0, COLUMNS), np.uint64)
         if self._mapping is not None:
             # A view that a caller still holds keeps the mapping alive; it goes with that view.
             with suppress(BufferError):
@@ -243,6 +260,7 @@ class Chunks:
     def __init__(self, n_params: int, chunk: int, strategy: Strategy, statistics: StatisticBlobs) -> None:
         """Cut the vector."""
         self.ranges = chunk_ranges(n_params, chunk)
+        self.spans = tuple(slice(*span) for span in self.ranges)
         self.strategy = strategy
         # Statistics meet in their own way; in a push they are zero, which changes nothing. Alone they are copied.
         held = statistics if strategy.name != "alone" else StatisticBlobs()
@@ -293,15 +311,16 @@ def meet_in_memory(
     measure = measure_distance and strategy.pulls
     square = 0.0
     for position in order:
-        span = slice(*chunks.ranges[position])
-        part, own, pushed = vector[span], local[span], push[: span.stop - span.start]
+        span = chunks.spans[position]
+        part, own, new = vector[span], local[span], new_local[span]
+        pushed = push[: len(own)]
         if measure:
             np.subtract(own, part, out=pushed)
             square += float(np.dot(pushed, pushed))
-        worker_chunk(own, part, new_local[span], pushed, start[span], terms)
+        worker_chunk(own, part, new, pushed, start[span] if strategy.keeps_start else own, terms)
         if chunks.held is not None:
-            chunks.hold_statistics(position, own, new_local[span], pushed)
-        server_chunk(part, tuple(extra[span] for extra in extras), pushed, terms)
+            chunks.hold_statistics(position, own, new, pushed)
+        server_chunk(part, tuple([extra[span] for extra in extras]) if extras else (), pushed, terms)
     return square**0.5 if measure else None
 
 

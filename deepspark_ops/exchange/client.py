@@ -50,8 +50,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-WINDOW_CHUNKS = 3
-"""Chunks asked for and not yet answered with a push: enough that both directions and both ends are busy."""
+WINDOW_BYTES = 4 << 20
+LEAST_WINDOW_CHUNKS = 3
+"""Chunks asked for and not yet answered with a push: enough that both directions and both ends are busy, also when
+either end waits a while for a core."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
 
 _Result = TypeVar("_Result")
@@ -391,6 +393,7 @@ class _Plan:
         self.statistics = statistics
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
+        self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * self.chunk)))
         self.vectors = VectorPool(self.n_params)
         self.start: Vector | None = None
 
@@ -506,7 +509,7 @@ class _SocketTransfer:
         self._sequence = sequence
         self._center = aligned_vector(plan.chunk)
         # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
-        self._pushes = tuple(aligned_vector(plan.chunk) for _ in range(WINDOW_CHUNKS))
+        self._pushes = tuple(aligned_vector(plan.chunk) for _ in range(plan.window))
 
     def pull(self) -> Vector:
         """Copy the center; after a broken connection from the beginning."""
@@ -516,11 +519,11 @@ class _SocketTransfer:
         def attempt(connection: Connection, _: bool) -> None:
             call_once(connection, {"call": "pulled"}, plan.worker, 0)
             stream = _Stream(connection, plan, self._sequence)
-            for place in range(min(WINDOW_CHUNKS, len(plan.order))):
+            for place in range(plan.window):
                 stream.ask(place)
             for place, position in enumerate(plan.order):
                 stream.receive(place, vector[slice(*plan.chunks.ranges[position])])
-                stream.ask(place + WINDOW_CHUNKS)
+                stream.ask(place + plan.window)
 
         self._server.repeat(attempt)
         plan.began_with(vector)
@@ -559,10 +562,10 @@ class _SocketTransfer:
             start, stop = stream.span(place)
             center = self._center[: stop - start]
             stream.receive(place, center)
-            push = self._pushes[place % WINDOW_CHUNKS][: stop - start]
+            push = self._pushes[place % self._plan.window][: stop - start]
             meeting.compute(place, center, push)
             stream.push(place, push)
-            stream.ask(place + WINDOW_CHUNKS)
+            stream.ask(place + self._plan.window)
             stream.send_some()
 
     def _push_only(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
@@ -622,7 +625,7 @@ class _Stream:
     def begin(self, meeting: _Meeting, is_repeated: bool) -> int:
         """Open the exchange, or take it up again; returns the first place to compute."""
         self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
-        asked = min(WINDOW_CHUNKS, len(self._plan.order)) if self._plan.strategy.pulls and not is_repeated else 0
+        asked = self._plan.window if self._plan.strategy.pulls and not is_repeated else 0
         for place in range(asked):
             self.ask(place)
         self.send_rest()
@@ -631,7 +634,7 @@ class _Stream:
         if not is_repeated:
             meeting.terms = Terms(self._plan.n_workers, self._plan.moving_rate, int(answer["staleness"]))
         if self._plan.strategy.pulls:
-            for place in range(first + asked, first + WINDOW_CHUNKS):
+            for place in range(first + asked, first + self._plan.window):
                 self.ask(place)
         return first
 

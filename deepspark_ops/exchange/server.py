@@ -373,8 +373,7 @@ class _Peer:
             slot[PLACE] = slot[MARK]
             slot[MARK] = 0
         if self._ticket is None:
-            begun = int(self._center.slots[:, BEGUN].sum()) - int(slot[BEGUN])
-            self._ticket = Ticket(int(slot[BEGUN]), 0, begun, 0)
+            self._ticket = Ticket(int(slot[BEGUN]), 0, self._center.others_begun(self.worker), 0)
 
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""

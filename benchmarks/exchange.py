@@ -1,0 +1,387 @@
+"""What an exchange costs, as shares of what the machine can do. ``python benchmarks/exchange.py [--json] [--quick]``.
+
+Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on one
+mapped vector like the center. ``private_ratio`` is against the same update on arrays of each process alone: it has no
+other process to fetch cache lines from, and numpy gets huge pages there, which Linux gives to shared memory only where
+``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` allows it.
+Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection.
+Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
+control call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepspark_ops.exchange.buffers import aligned_vector
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.client import ExchangeAddress, connect
+from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
+
+SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}
+ROUNDS = 5
+ROUND_S = 0.4
+SLICES = 8
+MOVING_RATE = np.float32(0.45)
+CORES = sorted(os.sched_getaffinity(0))
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: ``ours`` and ``yardstick`` are rates in bytes/s, ``ratio`` the median of their quotients."""
+
+    transport: str
+    n_params: int
+    n_workers: int
+    ours: float
+    yardstick: float
+    ratio: float
+    private_ratio: float | None
+    rounds: list[float]
+
+
+def elastic_update(local: Vector, center: Vector, new_local: Vector, push: Vector, chunk: int) -> None:
+    """The yardstick: the same arithmetic in plain numpy on arrays of this process."""
+    for start, stop in chunk_ranges(len(local), chunk):
+        own, part, pushed = local[start:stop], center[start:stop], push[: stop - start]
+        np.subtract(own, part, out=pushed)
+        np.multiply(pushed, MOVING_RATE, out=pushed)
+        np.subtract(own, pushed, out=new_local[start:stop])
+        np.add(part, pushed, out=part)
+
+
+def worker_process(
+    pipe: Connection, address: ExchangeAddress, worker: int, core: int, chunk: int, shared_path: Path
+) -> None:
+    """Join, then time what the parent asks for until it says stop; one answer per request."""
+    os.sched_setaffinity(0, {core})
+    link = connect(address)
+    n_params = link.join(worker).n_params
+    local = link.pull()
+    own_local, own_center = aligned_vector(n_params), aligned_vector(n_params)
+    spare, push = aligned_vector(n_params), aligned_vector(chunk)
+    own_local[:], own_center[:], spare[:] = local, local[::-1], 0.0
+    buffers = [own_local, spare]
+    shared = Center.open(shared_path)
+    # As the exchange does: workers begin at different places of the vector.
+    first = worker * n_params // 2 // chunk * chunk
+
+    def exchange() -> None:
+        nonlocal local
+        local, _ = link.exchange(local)
+
+    def private() -> None:
+        elastic_update(buffers[0], own_center, buffers[1], push, chunk)
+        buffers.reverse()
+
+    def yardstick() -> None:
+        old, new = buffers
+        elastic_update(old[first:], shared.vector[first:], new[first:], push, chunk)
+        elastic_update(old[:first], shared.vector[:first], new[:first], push, chunk)
+        buffers.reverse()
+
+    actions: dict[str, Callable[[], object]] = {
+        "exchange": exchange,
+        "yardstick": yardstick,
+        "private": private,
+        "control": link.heartbeat,
+    }
+    for action in (exchange, yardstick, private):
+        action()
+        action()
+    pipe.send("ready")
+    while (request := pipe.recv()) != "stop":
+        name, seconds = request
+        pipe.send(rate(actions[name], seconds))
+    link.leave()
+    link.close()
+
+
+def rate(action: Callable[[], object], seconds: float) -> float:
+    """Return how often per second ``action`` runs, over at least ``seconds`` and one call."""
+    n_calls, started = 0, time.perf_counter()
+    while (passed := time.perf_counter() - started) < seconds or not n_calls:
+        action()
+        n_calls += 1
+    return n_calls / passed
+
+
+def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int) -> None:
+    """Send chunks as fast as the kernel takes them whenever the parent asks for some seconds of it."""
+    os.sched_setaffinity(0, {core})
+    data = memoryview(bytes(4 * chunk))
+    with socket.create_connection(address) as sock:
+        pipe.send("ready")
+        while (seconds := pipe.recv()) != "stop":
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                sock.sendall(data)
+            pipe.send("sent")
+
+
+def raw_receiver(pipe: Connection, address_pipe: Connection, core: int, chunk: int) -> None:
+    """Receive for as long as the parent asks and answer with bytes per second."""
+    os.sched_setaffinity(0, {core})
+    buffer = memoryview(bytearray(4 * chunk))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address_pipe.send(listener.getsockname())
+        sock, _ = listener.accept()
+        with sock:
+            pipe.send("ready")
+            while pipe.recv() != "stop":
+                sock.settimeout(0.05)
+                received, first, last = 0, 0.0, 0.0
+                try:
+                    while True:
+                        got = sock.recv_into(buffer)
+                        last = time.perf_counter()
+                        first = first or last
+                        received += got
+                except TimeoutError:
+                    pipe.send(received / max(last - first, 1e-9))
+
+
+class Crew:
+    """Child processes, each with a pipe; requests go to all of them at once."""
+
+    def __init__(self, targets: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+        """Start the processes."""
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for target, args in targets:
+            ours, theirs = SPAWN.Pipe()
+            process = SPAWN.Process(target=target, args=(theirs, *args), daemon=True)
+            process.start()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def wait_ready(self) -> None:
+        """Wait for the first message of each."""
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def ask(self, request: Any) -> list[Any]:
+        """Send a request to all and return their answers."""
+        for pipe in self.pipes:
+            pipe.send(request)
+        return [pipe.recv() for pipe in self.pipes]
+
+    def stop(self) -> None:
+        """End the processes."""
+        for pipe in self.pipes:
+            pipe.send("stop")
+        for process in self.processes:
+            process.join(10)
+
+
+class RawLoopback:
+    """A one-way connection between two pinned processes."""
+
+    def __init__(self, chunk: int) -> None:
+        """Start both processes and connect them."""
+        ours, theirs = SPAWN.Pipe()
+        self._receiver = Crew([(raw_receiver, (theirs, CORES[-1], chunk))])
+        self._sender = Crew([(raw_sender, (ours.recv(), CORES[0], chunk))])
+        self._receiver.wait_ready()
+        self._sender.wait_ready()
+
+    def rate(self, seconds: float) -> float:
+        """Return bytes per second."""
+        self._receiver.pipes[0].send(seconds)
+        self._sender.ask(seconds)
+        return float(self._receiver.pipes[0].recv())
+
+    def stop(self) -> None:
+        """End both processes."""
+        self._sender.stop()
+        self._receiver.stop()
+
+
+def pin(pid: int, cores: set[int]) -> None:
+    """Pin every thread of a process."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(task), cores)
+
+
+def settings_for(folder: Path, n_params: int, chunk: int, transport: str) -> ExchangeSettings:
+    """Return settings of a run of two workers; with one process at work the arithmetic is the elastic one too."""
+    return ExchangeSettings(
+        run_id=1,
+        n_params=n_params,
+        n_workers=2,
+        schedule=Schedule(1),
+        work=folder / "work",
+        events=folder / "events.jsonl",
+        moving_rate=float(MOVING_RATE),
+        chunk=chunk,
+        transport=transport,  # type: ignore[arg-type]
+    )
+
+
+def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: float) -> tuple[Row, dict[str, Any]]:
+    """Time one case; returns its row and what was seen of the server."""
+    initial = np.random.default_rng(0).standard_normal(n_params, np.float32)
+    raw = RawLoopback(chunk) if transport == "socket" else None
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        start_exchange(settings_for(Path(folder), n_params, chunk, transport), initial) as running,
+    ):
+        # Three processes on two cores: the server goes where there is room.
+        pin(running.pid, {CORES[0]} if n_workers == 1 else set(CORES))
+        shared = Center.create(initial, server_vectors=0, n_workers=1, run_id=2, work=Path(folder))
+        assert shared.path is not None
+        cores = [CORES[-1 - i % len(CORES)] for i in range(n_workers)]
+        crew = Crew([(worker_process, (running.address, i, core, chunk, shared.path)) for i, core in enumerate(cores)])
+        crew.wait_ready()
+        shared.unlink()
+        rounds = [measure_round(crew, raw, n_params, seconds) for _ in range(ROUNDS)]
+        control_us = 1e6 / crew.ask(("control", 0.1))[0]
+        seen = server_figures(running, n_params) | {"control_call_us": round(control_us, 1)}
+        crew.stop()
+        shared.close()
+    if raw is not None:
+        raw.stop()
+    ratios = [found["exchange"] / found["yardstick"] for found in rounds]
+    privates = [found["exchange"] / found["private"] for found in rounds if "private" in found]
+    row = Row(
+        transport,
+        n_params,
+        n_workers,
+        statistics.median(found["exchange"] for found in rounds),
+        statistics.median(found["yardstick"] for found in rounds),
+        round(statistics.median(ratios), 3),
+        round(statistics.median(privates), 3) if privates else None,
+        [round(r, 3) for r in ratios],
+    )
+    return row, seen
+
+
+def measure_round(crew: Crew, raw: RawLoopback | None, n_params: int, seconds: float) -> dict[str, float]:
+    """Return bytes/s of each action, from short slices in turn, so that a noisy neighbour disturbs all alike."""
+    names = ("exchange", "yardstick", "private") if raw is None else ("exchange", "yardstick")
+    found = dict.fromkeys(names, 0.0)
+    for _ in range(SLICES):
+        for name in names:
+            if name == "yardstick" and raw is not None:
+                found[name] += raw.rate(seconds / SLICES) / SLICES
+            else:
+                found[name] += 8.0 * n_params * sum(crew.ask((name, seconds / SLICES))) / SLICES
+    return found
+
+
+def server_figures(running: RunningExchange, n_params: int) -> dict[str, Any]:
+    """Return the server's memory beside what it may have."""
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    resident = int(fields["VmHWM"].split()[0]) * 1024
+    return {"server_bytes": resident, "server_bytes_limit": 4 * n_params + (64 << 20)}
+
+
+def start_seconds() -> float:
+    """Return the median time from asking for a server to its readiness."""
+    taken = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            with start_exchange(settings_for(Path(folder), 1_000, CHUNK_FLOATS, "auto"), np.zeros(1_000, np.float32)):
+                taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    """Run every case and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="only 0.4 and 7 million parameters, short rounds")
+    parser.add_argument("--chunks", action="store_true", help="compare chunk sizes of the yardstick and end")
+    parser.add_argument("--only", choices=["shm", "socket"], help="only one transport")
+    arguments = parser.parse_args()
+    if arguments.chunks:
+        compare_chunks()
+        return
+    sizes = [n for n in SIZES.values() if not (arguments.quick and n > 10_000_000)]
+    seconds = ROUND_S / 4 if arguments.quick else ROUND_S
+    rows, server = [], []
+    for transport in ("shm", "socket"):
+        if arguments.only not in (None, transport):
+            continue
+        for n_params in sizes:
+            for n_workers in (1, 2):
+                row, seen = compare(transport, n_params, n_workers, CHUNK_FLOATS, seconds)
+                rows.append(row)
+                server.append(seen)
+                if not arguments.json:
+                    print(
+                        f"{transport:6} {n_params:>10,} floats, {n_workers} workers: {row.ours / 1e9:6.2f} GB/s of"
+                        f" {row.yardstick / 1e9:6.2f} GB/s = {row.ratio:.3f}"
+                        f" (private: {row.private_ratio})  {row.rounds}",
+                        flush=True,
+                    )
+    result = summary(rows, server)
+    if arguments.json:
+        json.dump(result, sys.stdout, indent=2)
+        print()
+    else:
+        print({key: value for key, value in result.items() if key != "rows"})
+
+
+def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures that are compared with their goals."""
+
+    def least(transport: str, n_workers: int) -> float | None:
+        return min((r.ratio for r in rows if (r.transport, r.n_workers) == (transport, n_workers)), default=None)
+
+    found = {f"{transport}_ratio_{n}_workers": least(transport, n) for transport in ("shm", "socket") for n in (1, 2)}
+    by_transport = {
+        f"{transport}_ratio_min": min((r.ratio for r in rows if r.transport == transport), default=None)
+        for transport in ("shm", "socket")
+    }
+    return {
+        **by_transport,
+        "shm_private_ratio_min": min((r.private_ratio for r in rows if r.private_ratio is not None), default=None),
+        **found,
+        "server_spare_bytes": max(s["server_bytes"] - s["server_bytes_limit"] for s in server) + (64 << 20),
+        "server_within_limit": all(s["server_bytes"] <= s["server_bytes_limit"] for s in server),
+        "server_start_s": round(start_seconds(), 3),
+        "control_call_us": statistics.median(s["control_call_us"] for s in server),
+        "chunk_floats": CHUNK_FLOATS,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def compare_chunks() -> None:
+    """Print the yardstick's time per chunk size: how ``CHUNK_FLOATS`` was chosen."""
+    os.sched_setaffinity(0, {CORES[-1]})
+    for n_params in SIZES.values():
+        local, center = np.random.default_rng(0).standard_normal((2, n_params), np.float32)
+        new_local, push = np.zeros_like(local), np.empty_like(local)
+        times: dict[int, list[float]] = {}
+        for _ in range(ROUNDS):
+            for chunk in (16_384, 32_768, 65_536, 131_072, 262_144, 524_288, n_params):
+                update = functools.partial(elastic_update, local, center, new_local, push[:chunk], chunk)
+                times.setdefault(chunk, []).append(1e3 / rate(update, 0.05))
+        print(f"{n_params:>10,}:", "  ".join(f"{c:,}: {statistics.median(t):.3f} ms" for c, t in times.items()))
+
+
+if __name__ == "__main__":
+    main()
