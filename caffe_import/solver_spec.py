@@ -14,6 +14,7 @@ from typing import Final, Literal, cast
 from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt import merge_solver, read_net, read_solver, read_text, solver_field_error
+from caffe_import.relative_paths import find_relative
 from caffe_import.upgrade import upgrade_net
 
 SnapshotFormat = Literal["BINARYPROTO", "HDF5"]
@@ -106,7 +107,7 @@ class LoadedSolver:
 def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
     """Read a solver and the nets it names, apply overrides, check everything that can be checked without data.
 
-    A relative path in the solver is tried from the working directory (Caffe), then from the solver's folder.
+    A relative path in the solver is looked for as ``relative_paths`` says.
 
     Args:
         path: The solver's prototxt.
@@ -314,19 +315,15 @@ class _NetFinder:
     def _refuse(self, finding: str) -> PrototxtError:
         return PrototxtError(f"{self._path}: {finding}", path=str(self._path))
 
-    def _resolve(self, written: str) -> Path | None:
-        candidates = (Path(written), self._path.parent / written)
-        return next((candidate for candidate in candidates if candidate.is_file()), None)
-
     def _read(self, field_name: str, written: str) -> tuple[caffe_pb2.NetParameter, Path]:
-        found = self._resolve(written)
+        found = find_relative(written, self._path)
         if found is None:
             finding = (
                 f'{field_name}: "{written}": no such file, neither from the working directory {Path.cwd()} '
-                f"nor from the solver's folder {self._path.parent.resolve()}"
+                f"nor from the solver's folder {self._path.parent.resolve()} or one above it"
             )
             raise self._refuse(finding)
-        return read_net(found), found
+        return read_net(found[0]), found[0]
 
     def train_net(self) -> tuple[caffe_pb2.NetParameter, Path | None]:
         message = self._message
@@ -372,4 +369,5 @@ class _NetFinder:
     def weights(self) -> list[str]:
         """Caffe's ``weights``: repeated, each a comma-separated list of files."""
         written = [part.strip() for entry in self._message.weights for part in entry.split(",") if part.strip()]
-        return [str(self._resolve(part) or part) for part in written]
+        found = ((part, find_relative(part, self._path)) for part in written)
+        return [str(place[0]) if place else part for part, place in found]

@@ -5,12 +5,12 @@ With an ingested dataset the layers' own sources and mean files are replaced by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from caffe_import.data_sources.hdf5_source import read_hdf5_list
 from caffe_import.proto import caffe_pb2
+from caffe_import.relative_paths import find_relative
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.train.data_binding import READS_FILES
 
@@ -21,8 +21,7 @@ class SourceResolver:
 
     Attributes:
         dataset: Ingested dataset (absolute); None keeps the nets' own sources.
-        solver: The solver's file; relative paths are tried from the working directory (Caffe), then from the solver's
-            folder and its parents, since Caffe's own examples are written for the folder above them.
+        solver: The solver's file; relative paths are looked for as ``relative_paths`` says.
         lists: Folder for lists of HDF5 files whose lines had to be made absolute.
         notes: What was replaced, for the log.
     """
@@ -98,14 +97,8 @@ class SourceResolver:
 
     def _find_with_root(self, written: str) -> tuple[Path, Path]:
         """Return the file and the folder it was found from; where none has it, the working directory's."""
-        for root in self._roots():
-            if (root / written).exists():
-                return (root / written).absolute(), root
-        return Path.cwd() / written, Path.cwd()
-
-    def _roots(self) -> Iterator[Path]:
-        yield Path.cwd()
-        yield from self.solver.absolute().parents
+        found, root = find_relative(written, self.solver) or (Path(written), Path())
+        return found.absolute(), root.absolute()
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -128,12 +128,19 @@ class TestLoadSolver:
         loaded = load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
         assert (loaded.train_net.name, loaded.net_path) == ("outer", Path("net.prototxt"))
 
+    def test_net_named_from_a_folder_above_the_solver_is_found(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir("/")
+        loaded = load_solver(write(folder, f'net: "{folder.name}/net.prototxt" {BASE}'))
+        assert loaded.net_path == folder / "net.prototxt"
+
     def test_missing_net_names_both_places(self, folder: Path) -> None:
         with pytest.raises(PrototxtError) as caught:
             load_solver(write(folder, f'net: "../nett.prototxt" {BASE}'))
         assert str(caught.value) == (
             f'{folder / "solver.prototxt"}: net: "../nett.prototxt": no such file, neither from the working directory '
-            f"{folder.parent} nor from the solver's folder {folder}"
+            f"{folder.parent} nor from the solver's folder {folder} or one above it"
         )
 
     @pytest.mark.parametrize(
