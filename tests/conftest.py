@@ -8,6 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no finding: time limits belong to pytest-timeout.
+settings.register_profile("deepspark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("deepspark")
 
 _AIRFLOW_HOME = pytest.StashKey[str]()
 _TESTS = Path(__file__).parent

@@ -278,7 +278,7 @@ schedules = st.builds(
 histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.integers(0, 9)), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(schedules, histories)
 def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
     world = World(GrantLedger(schedule, TIMEOUT_S))

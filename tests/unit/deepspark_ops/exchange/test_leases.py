@@ -105,7 +105,7 @@ datasets = st.builds(
 actions = st.lists(st.tuples(st.sampled_from(["take", "take", "done", "part", "lose", "restart"]), st.integers(0, 2)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(datasets, actions)
 def test_every_sample_of_an_epoch_is_completed_once(dataset: DatasetOrder, history: list[tuple[str, int]]) -> None:
     book = LeaseBook("train", dataset)
