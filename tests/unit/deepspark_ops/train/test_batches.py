@@ -136,6 +136,15 @@ def test_random_draws_depend_on_seed_worker_and_own_step_alone() -> None:
     assert draw(worker=1, first_step=0, skip_steps=0, take=6).tolist() != whole.tolist()
 
 
+def test_every_step_draws_anew() -> None:
+    same = np.broadcast_to(random_images()[:1], (12, 2, 3, 3))
+    link = LeaseLink(train=DatasetOrder((12,)))
+    layers = [layer_of(samples_of((12,), pixels=same), 4, transform=TransformOptions(mirror=True, crop_size=2))]
+    with batches_of(link, layers, iter_size=2) as batches:
+        feeds, _ = batches.take(3)
+        assert len({feeds["data"][i].tobytes() for i in range(6)}) == 6
+
+
 def test_position_tells_what_was_taken_and_not_what_was_made_ahead() -> None:
     link = LeaseLink(train=DatasetOrder((100,), piece_samples=10))
     with batches_of(link, [layer_of(samples_of((100,)), 4)]) as batches:
