@@ -49,12 +49,18 @@ class Ticket:
         staleness: Exchanges that others ended since this worker's last pull.
         others_begun: Sum of the others' begun exchanges when this one began.
         others_open: How many of them were open then.
+        total: Exchanges that all workers had ended.
     """
 
     sequence: int
     staleness: int
     others_begun: int
     others_open: int
+    total: int
+
+    def terms(self, n_workers: int, moving_rate: float) -> Terms:
+        """Return the numbers that a strategy sees."""
+        return Terms(n_workers, moving_rate, self.staleness, self.sequence - 1, self.total)
 
 
 class Center:
@@ -206,7 +212,7 @@ class Center:
         cells[row + BEGUN] = own_ended + 1
         if staleness:
             cells[row + STALENESS] += staleness
-        return Ticket(own_ended + 1, staleness, begun, begun - ended)
+        return Ticket(own_ended + 1, staleness, begun, begun - ended, ended + own_ended)
 
     def end(self, worker: int, ticket: Ticket) -> int:
         """Close an exchange; returns how many exchanges of others were open during it."""
@@ -225,9 +231,10 @@ class Center:
         """Note that ``worker`` has just read the whole center."""
         self._ended_at_pull[worker] = self._total(ENDED) - self._cells[worker * COLUMNS + ENDED]
 
-    def others_begun(self, worker: int) -> int:
-        """Return how many exchanges the other workers have begun so far."""
-        return self._total(BEGUN) - self._cells[worker * COLUMNS + BEGUN]
+    def reopened(self, worker: int) -> Ticket:
+        """Return a ticket for an exchange that an earlier server process opened."""
+        begun = self._cells[worker * COLUMNS + BEGUN]
+        return Ticket(begun, 0, self._total(BEGUN) - begun, 0, self._total(ENDED))
 
     def _total(self, column: int) -> int:
         if len(self.slots) <= FEW_WORKERS:

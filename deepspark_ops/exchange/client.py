@@ -29,7 +29,7 @@ from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait, an
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome, WorkerLink
 from deepspark_ops.exchange.settings import Transport
-from deepspark_ops.exchange.strategies import Terms, find_strategy
+from deepspark_ops.exchange.strategies import Terms, configure
 from deepspark_ops.exchange.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 
@@ -389,7 +389,7 @@ class _Plan:
         self.n_workers: int = found["n_workers"]
         self.moving_rate: float = found["moving_rate"]
         self.chunk = min(found["chunk"], found["n_params"])
-        self.strategy = find_strategy(found["strategy"])
+        self.strategy = configure(found["strategy"], found["options"])
         self.statistics = statistics
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
@@ -475,7 +475,7 @@ class _SharedMemoryTransfer:
         if plan.lacks_start:
             self.pull()
         ticket = center.begin(plan.worker)
-        terms = Terms(plan.n_workers, plan.moving_rate, ticket.staleness)
+        terms = ticket.terms(plan.n_workers, plan.moving_rate)
         new_local = plan.vectors.take()
         distance = meet_in_memory(
             center,
@@ -582,6 +582,7 @@ class _Meeting:
 
     def __init__(self, plan: _Plan, sequence: int, local: Vector, new_local: Vector, measure: bool) -> None:
         self.terms = Terms(plan.n_workers, plan.moving_rate)
+        self.has_begun = False
         self.measure = measure
         self.squares: dict[int, float] = {}
         self._plan = plan
@@ -631,8 +632,15 @@ class _Stream:
         self.send_rest()
         answer = expect_json(self._connection, wire.ANSWER)
         first = int(answer["place"])
-        if not is_repeated:
-            meeting.terms = Terms(self._plan.n_workers, self._plan.moving_rate, int(answer["staleness"]))
+        if not meeting.has_begun:
+            meeting.has_begun = True
+            meeting.terms = Terms(
+                self._plan.n_workers,
+                self._plan.moving_rate,
+                int(answer["staleness"]),
+                self._sequence - 1,
+                int(answer["total"]),
+            )
         if self._plan.strategy.pulls:
             for place in range(first + asked, first + self._plan.window):
                 self.ask(place)

@@ -25,7 +25,6 @@ from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state_file import write_state
-from deepspark_ops.exchange.strategies import Terms
 from deepspark_ops.param_vector import Vector
 
 
@@ -63,6 +62,7 @@ class LocalLink:
         self._exchange = exchange
         self._coordinator = exchange.coordinator
         self._strategy = settings.running_strategy()
+        self._moving_rate = settings.alpha()
         self._chunks = Chunks(settings.n_params, settings.chunk, self._strategy, settings.statistics)
         self._push = aligned_vector(min(settings.chunk, settings.n_params))
         self._vectors = VectorPool(settings.n_params)
@@ -102,7 +102,7 @@ class LocalLink:
         if self._strategy.keeps_start and self._start is None:
             self.pull()
         ticket = center.begin(worker)
-        terms = Terms(settings.n_workers, settings.alpha(), ticket.staleness)
+        terms = ticket.terms(settings.n_workers, self._moving_rate)
         new_local = self._vectors.take()
         order = self._chunks.order(worker, settings.n_workers)
         distance = meet_in_memory(

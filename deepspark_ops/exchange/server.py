@@ -60,6 +60,7 @@ class ExchangeServer:
         self.center = center
         self.coordinator = Coordinator(settings, center)
         self.strategy = settings.running_strategy()
+        self.moving_rate = settings.alpha()
         self.chunks = Chunks(settings.n_params, settings.chunk, self.strategy, settings.statistics)
         self.buffers = _BufferStore(min(settings.chunk, settings.n_params))
         self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
@@ -176,7 +177,7 @@ class _Peer:
         self._center = server.center
         self._order: tuple[int, ...] = ()
         self._ticket: Ticket | None = None
-        self._terms = Terms(server.settings.n_workers, server.settings.alpha())
+        self._terms = Terms(server.settings.n_workers, server.moving_rate)
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "describe": self._describe,
             "join": self._join,
@@ -230,7 +231,8 @@ class _Peer:
             "n_params": settings.n_params,
             "n_workers": settings.n_workers,
             "strategy": self._server.strategy.name,
-            "moving_rate": settings.alpha(),
+            "options": dict(settings.options) if self._server.strategy.name != "alone" else {},
+            "moving_rate": self._server.moving_rate,
             "chunk": settings.chunk,
             "statistics": settings.statistics.to_json(),
             "transport": settings.transport,
@@ -361,9 +363,9 @@ class _Peer:
             raise ProtocolError(msg)
         ended = frame.sequence == int(slot[ENDED])
         place = len(self._order) if ended else int(slot[PLACE])
-        staleness = self._ticket.staleness if self._ticket is not None else 0
-        self._terms = Terms(self._server.settings.n_workers, self._server.settings.alpha(), staleness)
-        answer = {"place": place, "staleness": staleness}
+        ticket = self._ticket or self._center.reopened(worker)
+        self._terms = ticket.terms(self._server.settings.n_workers, self._server.moving_rate)
+        answer = {"place": place, "staleness": ticket.staleness, "total": ticket.total}
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
@@ -373,7 +375,7 @@ class _Peer:
             slot[PLACE] = slot[MARK]
             slot[MARK] = 0
         if self._ticket is None:
-            self._ticket = Ticket(int(slot[BEGUN]), 0, self._center.others_begun(self.worker), 0)
+            self._ticket = self._center.reopened(self.worker)
 
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""

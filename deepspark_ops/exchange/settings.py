@@ -10,7 +10,7 @@ from typing import Any, Literal
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.exchange.strategies import Strategy, check_moving_rate, find_strategy
+from deepspark_ops.exchange.strategies import Option, Strategy, check_moving_rate, configure, find_strategy
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
 
 Transport = Literal["auto", "shm", "socket"]
@@ -29,6 +29,7 @@ class ExchangeSettings:
         events: The run's ``events.jsonl``.
         strategy: Name.
         moving_rate: alpha; None takes the strategy's default.
+        options: The strategy's own options by name.
         datasets: Name -> how it is read.
         lease_state: Data position of a snapshot (``complete.json``, key ``leases``) to go on from.
         statistics: BatchNorm's blobs.
@@ -46,6 +47,7 @@ class ExchangeSettings:
     events: Path
     strategy: str = "easgd"
     moving_rate: float | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
     datasets: Mapping[str, DatasetOrder] = field(default_factory=dict)
     lease_state: Mapping[str, Any] = field(default_factory=dict)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
@@ -74,11 +76,11 @@ class ExchangeSettings:
         if self.transport not in ("auto", "shm", "socket"):
             msg = f'transport="{self.transport}"; allowed: auto, shm, socket'
             raise ConfigError(msg)
-        check_moving_rate(find_strategy(self.strategy), self.moving_rate, self.n_workers)
+        check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)
 
     def running_strategy(self) -> Strategy:
         """Return the strategy that runs with this number of workers."""
-        return find_strategy(self.strategy).for_workers(self.n_workers)
+        return configure(self.strategy, self.options).for_workers(self.n_workers)
 
     def alpha(self) -> float:
         """Return the moving rate in use."""

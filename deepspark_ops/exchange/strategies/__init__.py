@@ -6,8 +6,10 @@ file adds the strategy to the command line, the DAG's form and the server.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,6 +17,8 @@ from typing import ClassVar, Literal
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.param_vector import Vector
+
+Option = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,15 @@ class Terms:
         n_workers: p, workers the run was configured with.
         moving_rate: alpha, dimensionless; unused by strategies without an elastic term.
         staleness: Exchanges by other workers since this worker's last pull.
+        own: Exchanges that this worker ended before.
+        total: Exchanges that all workers ended before.
     """
 
     n_workers: int
     moving_rate: float = 0.0
     staleness: int = 0
+    own: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class Requires:
 class Strategy:
     """How workers and center meet; frozen, without state, pure functions on chunks.
 
+    A strategy's own options are fields with defaults; ``configure`` sets them by name.
+
     One exchange of one chunk: the worker reads the center's chunk (if ``pulls``), ``worker_chunk`` computes the
     worker's new parameters and what it pushes, ``server_chunk`` applies the push to the center. Whoever holds the
     center runs ``server_chunk``: the server for a socket, the worker itself in shared memory.
@@ -64,7 +74,8 @@ class Strategy:
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
         history: What the solver's history does at an exchange: it is kept, or starts again from zero.
-        invariant: ``sum_kept``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding.
+        invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
+            chunk in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
     """
 
@@ -78,7 +89,7 @@ class Strategy:
     server_vectors: ClassVar[int] = 0
     keeps_start: ClassVar[bool] = False
     history: ClassVar[Literal["kept", "restarted"]] = "kept"
-    invariant: ClassVar[Literal["sum_kept", "none"]] = "none"
+    invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
 
     def worker_chunk(
@@ -139,6 +150,29 @@ def find_strategy(name: str) -> Strategy:
     hint = f'; did you mean "{near[0]}"?' if near else ""
     msg = f'strategy "{name}" is unknown; known: {", ".join(names)}{hint}'
     raise ConfigError(msg)
+
+
+def configure(name: str, options: Mapping[str, Option]) -> Strategy:
+    """Return the strategy of a name with some of its options set.
+
+    Raises:
+        ConfigError: Unknown name or option, or a value that the option does not take; says what is allowed.
+    """
+    strategy = find_strategy(name)
+    known = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(strategy)}
+    values: dict[str, Option] = {}
+    for key, value in options.items():
+        if key not in known:
+            allowed = ", ".join(known) or "none"
+            msg = f'option "{key}" of strategy {strategy.name} is unknown; allowed: {allowed}'
+            raise ConfigError(msg)
+        kind = type(known[key])
+        fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+        if not fits and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+            msg = f"{key}={value!r} of strategy {strategy.name}: expected {kind.__name__}"
+            raise ConfigError(msg)
+        values[key] = kind(value)
+    return dataclasses.replace(strategy, **values)
 
 
 def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: int) -> tuple[float, list[str]]:

@@ -29,7 +29,7 @@ class Easgd(Strategy):
     aliases = ("eamsgd",)
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
     unit = "weights"
-    invariant = "sum_kept"
+    invariant = "pushes_add_up"
     has_moving_rate = True
 
     def worker_chunk(

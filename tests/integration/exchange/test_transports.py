@@ -15,6 +15,7 @@ from deepspark_ops.exchange.client import ExchangeAddress, WorkerLink, connect
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.launch import start_exchange
 from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.exchange.strategies import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from tests.reference.slow_easgd import slow_run
 from tests.unit.deepspark_ops.exchange.exchange_run import (
@@ -76,6 +77,19 @@ def test_workers_in_a_fixed_order_agree_with_the_reference_bit_for_bit(tmp_path:
     for found, wanted in zip(locals_, expected, strict=True):
         np.testing.assert_array_equal(found, np.float32(wanted))
     np.testing.assert_array_equal(center, np.float32(expected_center))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("strategy", [name for name in strategy_names() if name != "eamsgd"])
+def test_every_strategy_agrees_with_local_bit_for_bit(tmp_path: Path, transport: str, strategy: str) -> None:
+    order = [0, 1, 1, 2, 0, 2, 2, 1, 0, 1, 2, 0]
+    fields = {"n_params": 200, "n_workers": 3, "chunk": 33, "strategy": strategy}
+    with start_exchange(make_settings(tmp_path / "s", transport=transport, **fields), initial_vector(200)) as running:
+        found = play([connect(running.address) for _ in range(3)], order, 200)
+        center = running.center.snapshot()
+    exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial_vector(200))
+    np.testing.assert_array_equal(found, play([exchange.link() for _ in range(3)], order, 200))
+    np.testing.assert_array_equal(center, exchange.center.vector)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

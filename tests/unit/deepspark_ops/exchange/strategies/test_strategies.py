@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import check_moving_rate, find_strategy, strategy_names
+from deepspark_ops.exchange.strategies import check_moving_rate, configure, find_strategy, strategy_names
 
 
 def test_unknown_name_lists_known_ones_and_the_nearest() -> None:
@@ -64,3 +64,22 @@ def test_default_moving_rate(n_workers: int, expected: float) -> None:
     rate, warnings = check_moving_rate(find_strategy("easgd"), None, n_workers)
     assert np.isclose(rate, expected)
     assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"no": 1}, 'option "no" of strategy downpour is unknown; allowed: push_scale'),
+        ({"push_scale": "half"}, "push_scale='half' of strategy downpour: expected float"),
+        ({"push_scale": True}, "push_scale=True of strategy downpour: expected float"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure("downpour", options)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_strategy_without_options_says_so() -> None:
+    with pytest.raises(ConfigError, match='option "no" of strategy easgd is unknown; allowed: none'):
+        configure("easgd", {"no": 1})

@@ -1,0 +1,119 @@
+"""DeepSpark's EASGD: a moving rate that decays, and a center that moves by a factor of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class DeepSpark(Strategy):
+    """Elastic averaging with decays.
+
+    Kim, Park, Jang and Yoon, "DeepSpark: A Spark-Based Distributed Deep Learning Framework for Commodity Clusters"
+    (2016), and its code (``DistAsyncEASGDSolver``, ``ParameterEASGDServer``)::
+
+        alpha  = moving_rate   * decay_rate        ** min(own // decay_step, decay_limit)
+        factor = server_factor * factor_decay_rate ** min(total // factor_decay_step, factor_decay_limit)
+        e       = alpha * (local - center)
+        local'  = local  - e
+        center' = center + factor * e
+
+    Steps count exchanges: the worker's own for alpha, all workers' for the factor. DeepSpark's file gives both in
+    minibatches of one worker, so ``deepspark_param`` divides by its ``period`` and multiplies the server's by p. Its
+    server let alpha decay by its own count as well and blended with a center it read later; here one ``e`` serves both
+    sides, so with factor 1 the sum of workers and center is kept. A limit of 0 means no decay, below 0 no limit,
+    as DeepSpark's defaults do.
+
+    Attributes:
+        decay_rate: Factor on alpha at each decay.
+        decay_step: Own exchanges between decays; 0: never.
+        decay_limit: Most decays.
+        server_factor: How far the center moves, in elastic differences.
+        factor_decay_rate: Factor on ``server_factor`` at each decay.
+        factor_decay_step: Exchanges of all workers between decays; 0: never.
+        factor_decay_limit: Most decays.
+    """
+
+    name = "deepspark"
+    source = "Kim, Park, Jang, Yoon 2016 and its code, DistAsyncEASGDSolver"
+    unit = "weights"
+    invariant = "pushes_add_up"
+    has_moving_rate = True
+
+    decay_rate: float = 1.0
+    decay_step: int = 0
+    decay_limit: int = -1
+    server_factor: float = 1.0
+    factor_decay_rate: float = 1.0
+    factor_decay_step: int = 0
+    factor_decay_limit: int = -1
+
+    def __post_init__(self) -> None:
+        """Refuse rates that grow or vanish.
+
+        Raises:
+            ConfigError: Names the option.
+        """
+        for name in ("decay_rate", "server_factor", "factor_decay_rate"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                msg = f"{name}={getattr(self, name):g}: must be in (0, 1]"
+                raise ConfigError(msg)
+        for name in ("decay_step", "factor_decay_step"):
+            if getattr(self, name) < 0:
+                msg = f"{name}={getattr(self, name)}: must not be negative; 0 means never"
+                raise ConfigError(msg)
+
+    def alpha(self, terms: Terms) -> float:
+        """Return the moving rate after the worker's decays so far."""
+        n_decays = _decays(terms.own, self.decay_step, self.decay_limit)
+        return float(terms.moving_rate * self.decay_rate**n_decays)
+
+    def factor(self, terms: Terms) -> float:
+        """Return the server factor after its decays so far."""
+        n_decays = _decays(terms.total, self.factor_decay_step, self.factor_decay_limit)
+        return float(self.server_factor * self.factor_decay_rate**n_decays)
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Write ``new_local = local - e`` and ``push = factor * e``."""
+        np.subtract(local, center, out=push)
+        np.multiply(push, np.float32(self.alpha(terms)), out=push)
+        np.subtract(local, push, out=new_local)
+        factor = self.factor(terms)
+        if factor != 1.0:
+            np.multiply(push, np.float32(factor), out=push)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+        """Add what the worker scaled."""
+        np.add(center, push, out=center)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return EASGD's 1/(p+1); a server factor below 1 only makes the center follow more slowly."""
+        return 1.0 / (n_workers + 1)
+
+    def default_moving_rate(self, n_workers: int) -> float:
+        """Return min(0.45, 0.9/p), as EASGD."""
+        return min(0.45, 0.9 / n_workers)
+
+
+def _decays(count: int, step: int, limit: int) -> int:
+    """Return how often something has decayed after ``count`` exchanges."""
+    if step == 0 or limit == 0:
+        return 0
+    return count // step if limit < 0 else min(count // step, limit)
+
+
+STRATEGY = DeepSpark()

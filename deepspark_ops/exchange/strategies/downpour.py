@@ -1,0 +1,79 @@
+"""Downpour SGD: workers push what they moved, and go on from the center."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class Downpour(Strategy):
+    """Every exchange adds a worker's movement to the center and gives the worker the center.
+
+    Dean et al., "Large Scale Distributed Deep Networks" (2012), section 4.1 and Algorithm 1, with the solver at the
+    worker: what is pushed is not a sum of gradients but the movement of ``comm_period`` local updates::
+
+        delta   = local - start                 start: the parameters after the worker's last exchange
+        center' = center + scale * delta
+        local'  = center'                       as pulled, with the own delta added
+
+    With p workers moving at once from the same start, unscaled deltas of several steps overshoot: they diverge from
+    p = 4. ``push_scale`` 0 means 1/p, the mean of the workers' movements. Momentum carries over from parameters that
+    the worker has left (Mitliagkas et al., "Asynchrony begets momentum", 2016), so the history starts again.
+
+    Attributes:
+        push_scale: Factor on the delta; 0: 1/p. With ``comm_period=1`` 1 is the paper's own choice.
+    """
+
+    name = "downpour"
+    source = "Dean et al. 2012, Algorithm 1; Mitliagkas et al. 2016 on momentum"
+    unit = "delta"
+    keeps_start = True
+    history = "restarted"
+    invariant = "pushes_add_up"
+
+    push_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a factor that moves the center backwards or too far.
+
+        Raises:
+            ConfigError: Outside [0, 1].
+        """
+        if not 0.0 <= self.push_scale <= 1.0:
+            msg = f"push_scale={self.push_scale:g}: must be in [0, 1]; 0 means 1/n_workers"
+            raise ConfigError(msg)
+
+    def scale(self, terms: Terms) -> float:
+        """Return the factor on a delta."""
+        return self.push_scale or 1.0 / terms.n_workers
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Write ``push = scale (local - start)`` and ``new_local = center + push``."""
+        np.subtract(local, start, out=push)
+        np.multiply(push, np.float32(self.scale(terms)), out=push)
+        np.add(center, push, out=new_local)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+        """Add the scaled delta."""
+        np.add(center, push, out=center)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return the scale: what a step of a worker moves the center."""
+        return self.scale(Terms(n_workers))
+
+
+STRATEGY = Downpour()

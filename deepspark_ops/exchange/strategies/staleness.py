@@ -1,0 +1,41 @@
+"""Downpour whose pushes weigh less the older the parameters are that they were computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.downpour import Downpour
+
+
+@dataclass(frozen=True)
+class Staleness(Downpour):
+    """Staleness-aware asynchronous SGD.
+
+    Zhang, Gupta, Lian and Liu, "Staleness-aware Async-SGD for Distributed Deep Learning" (2015), section 3: the
+    learning rate of a gradient is divided by its staleness. Here the movement is::
+
+        s     = exchanges by other workers since this worker's last pull
+        scale = push_scale / max(1, s)          or push_scale / (1 + s) with ``count_own``
+
+    Attributes:
+        push_scale: Factor on the delta before the division; 0: 1.
+        count_own: Divide by 1 + s: the worker's own push counts too.
+    """
+
+    name = "staleness"
+    source = "Zhang, Gupta, Lian, Liu 2015, section 3"
+
+    count_own: bool = False
+
+    def scale(self, terms: Terms) -> float:
+        """Return the factor on a delta."""
+        divisor = 1 + terms.staleness if self.count_own else max(1, terms.staleness)
+        return (self.push_scale or 1.0) / divisor
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return the scale at the staleness of p equally fast workers, p - 1."""
+        return self.scale(Terms(n_workers, staleness=n_workers - 1))
+
+
+STRATEGY = Staleness()

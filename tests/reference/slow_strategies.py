@@ -1,0 +1,89 @@
+"""Other ways to meet, element by element, in a fixed order of exchanges; written from the papers, not from our code.
+
+Every intermediate is rounded to float32, as the stored numbers are. A run is a list of (worker, what it adds to its
+parameters before it exchanges); all workers begin with the initial center.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Run = Sequence[tuple[int, Sequence[float]]]
+Result = tuple[list[list[np.float32]], list[np.float32]]
+F = np.float32
+
+
+def _start(initial: Sequence[float], n_workers: int) -> Result:
+    center = [F(x) for x in initial]
+    return [list(center) for _ in range(n_workers)], center
+
+
+def slow_downpour(initial: Sequence[float], run: Run, n_workers: int, scale: float) -> Result:
+    """Dean et al. 2012: push the scaled movement, take the center."""
+    locals_, center = _start(initial, n_workers)
+    starts = [list(x) for x in locals_]
+    for worker, update in run:
+        for i, u in enumerate(update):
+            moved = F(locals_[worker][i] + F(u))
+            delta = F(F(moved - starts[worker][i]) * F(scale))
+            center[i] = F(center[i] + delta)
+            locals_[worker][i] = starts[worker][i] = center[i]
+    return locals_, center
+
+
+def slow_staleness(initial: Sequence[float], run: Run, n_workers: int, *, count_own: bool) -> Result:
+    """Zhang et al. 2015: the movement divided by the number of others' pushes since the own last pull."""
+    locals_, center = _start(initial, n_workers)
+    starts = [list(x) for x in locals_]
+    since_pull = [0] * n_workers
+    for worker, update in run:
+        staleness = since_pull[worker]
+        scale = 1.0 / (1 + staleness if count_own else max(1, staleness))
+        for i, u in enumerate(update):
+            moved = F(locals_[worker][i] + F(u))
+            center[i] = F(center[i] + F(F(moved - starts[worker][i]) * F(scale)))
+            locals_[worker][i] = starts[worker][i] = center[i]
+        since_pull[worker] = 0
+        for other in range(n_workers):
+            if other != worker:
+                since_pull[other] += 1
+    return locals_, center
+
+
+def slow_deepspark(
+    initial: Sequence[float],
+    run: Run,
+    n_workers: int,
+    alpha: float,
+    decay: tuple[float, int, int],
+    server: tuple[float, float, int, int],
+) -> Result:
+    """Kim et al. 2016: alpha falls every ``step`` own exchanges, the server's factor every ``step`` of all.
+
+    Args:
+        initial: Center at the start.
+        run: Exchanges.
+        n_workers: p.
+        alpha: Moving rate at the start.
+        decay: (rate, step, limit) of alpha; a negative limit is none.
+        server: (factor, rate, step, limit) of the server's factor.
+    """
+    locals_, center = _start(initial, n_workers)
+    own, alphas, limits = [0] * n_workers, [alpha] * n_workers, [decay[1 + 1]] * n_workers
+    factor, factor_limit = server[0], server[3]
+    for total, (worker, update) in enumerate(run):
+        if own[worker] and own[worker] % decay[1] == 0 and limits[worker] != 0:
+            alphas[worker] *= decay[0]
+            limits[worker] -= 1
+        if total and total % server[2] == 0 and factor_limit != 0:
+            factor *= server[1]
+            factor_limit -= 1
+        own[worker] += 1
+        for i, u in enumerate(update):
+            moved = F(locals_[worker][i] + F(u))
+            pull = F(F(moved - center[i]) * F(alphas[worker]))
+            locals_[worker][i] = F(moved - pull)
+            center[i] = F(center[i] + (pull if factor == 1.0 else F(pull * F(factor))))
+    return locals_, center
