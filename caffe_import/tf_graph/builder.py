@@ -22,6 +22,8 @@ from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761
+# Odd too, and no small multiple of the other: a worker's layer does not meet another worker's.
+_WORKER_STRIDE = 0x85EBCA6B
 
 
 Tap = Callable[[str, Blob], Blob]
@@ -177,6 +179,11 @@ def initial_layer_state(net: NetSpec) -> dict[str, npt.NDArray[np.float32]]:
         for layer in net.layers
         for name, shape in layer.definition.state_shapes.items()
     }
+
+
+def random_key(seed: int, worker: int = 0) -> np.int32:
+    """Return the first half of a pass's seed: any integer, made int32, with an odd factor between the workers' keys."""
+    return np.int32((seed + worker * _WORKER_STRIDE + 2**31) % 2**32 - 2**31)
 
 
 def _is_fed(layer: LayerSpec) -> bool:

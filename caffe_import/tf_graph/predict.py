@@ -13,7 +13,7 @@ import tensorflow as tf
 from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import Vector
-from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
+from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -89,7 +89,7 @@ class ForwardFunction:
                 msg = f'feed for blob "{name}" {found}; expected float32 {shape}'
                 raise ValueError(msg)
             checked[name] = feeds[name]
-        key = np.array([seed, 0], np.int32)
+        key = np.array([random_key(seed), 0], np.int32)
         blobs, loss, after, state = self._function(params, dict(layer_state), key, checked)
         return ForwardPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), after, state)
 

@@ -18,12 +18,21 @@ from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamEntry, Vector
 from caffe_import.solver_spec import SolverSpec
-from caffe_import.tf_graph.builder import Forward, ForwardResult, build_forward, fed_blobs, initial_layer_state
+from caffe_import.tf_graph.builder import (
+    Forward,
+    ForwardResult,
+    build_forward,
+    fed_blobs,
+    initial_layer_state,
+    random_key,
+)
 from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest, find_rule
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
 Tensors = list[tf.Tensor]
+HistoryBlobs = Sequence[Sequence[tf.Tensor]]
+"""Slot, then blob in the layout's order and Caffe's shape: the history as a run leaves it."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +42,14 @@ class TrainState:
     Attributes:
         params: float32 (n_params,), in the layout's order. A fresh numpy vector is as good as a tensor; TensorFlow
             may read it in place, so do not write it afterwards.
-        history: float32 (n_slots, n_params), the solver's history.
+        history: The solver's history: float32 (n_slots, n_params) as it is given from outside, or the blobs of each
+            slot as a run leaves them. Only snapshots want it in one piece, so it is joined when ``history_view`` asks.
         layer_state: "layer/name" -> tensor that a layer carries to its next pass.
         updates: Updates made so far by this worker (Adam's t is one more).
     """
 
     params: tf.Tensor | Vector
-    history: tf.Tensor | Vector
+    history: HistoryBlobs | Vector
     layer_state: Mapping[str, tf.Tensor | Array]
     updates: int = 0
 
@@ -48,8 +58,10 @@ class TrainState:
         return as_array(self.params)
 
     def history_view(self) -> Vector:
-        """Return ``history`` as a read-only numpy array (n_slots, n_params) without a copy."""
-        return as_array(self.history)
+        """Return ``history`` as a read-only numpy array (n_slots, n_params); joined afresh after a run."""
+        if isinstance(self.history, np.ndarray):
+            return as_array(self.history)
+        return as_array(np.stack([np.concatenate([as_array(blob).reshape(-1) for blob in s]) for s in self.history]))
 
 
 @dataclass(frozen=True)
@@ -132,12 +144,12 @@ class TrainFunction:
         rates *= np.float32(rate_scale)
         params, history, layer_state, losses, outputs, norms = self._function(
             state.params,
-            state.history,
+            self._history_blobs(state.history),
             dict(state.layer_state),
             rates,
             np.int64(state.updates),
             np.int64(step),
-            _key(seed, worker),
+            random_key(seed, worker),
             self._checked(feeds, n_steps * self.solver.iter_size),
         )
         after = TrainState(params, history, layer_state, state.updates + n_steps)
@@ -145,6 +157,12 @@ class TrainFunction:
         return after, StepOutputs(
             losses.numpy(), reported, rates, norms.numpy() if self._graph.with_grad_norm else None
         )
+
+    def _history_blobs(self, history: HistoryBlobs | Vector) -> HistoryBlobs:
+        if not isinstance(history, np.ndarray):
+            return history
+        entries = self.net.params.entries
+        return [[slot[entry.offset : entry.stop].reshape(entry.shape) for entry in entries] for slot in history]
 
     def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> dict[str, Array]:
         checked = {}
@@ -160,10 +178,10 @@ class TrainFunction:
         return checked
 
     def _signature(self) -> list[Any]:
-        n_params = self.net.params.n_params
+        n_params, n_slots = self.net.params.n_params, self.rule.n_slots
         return [
             tf.TensorSpec((n_params,), tf.float32, "params"),
-            tf.TensorSpec((self.rule.n_slots, n_params), tf.float32, "history"),
+            [[tf.TensorSpec(entry.shape, tf.float32) for entry in self.net.params.entries] for _ in range(n_slots)],
             {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()},
             tf.TensorSpec((None,), tf.float32, "rates"),
             tf.TensorSpec((), tf.int64, "updates"),
@@ -196,11 +214,6 @@ def compile_training(
     return TrainFunction(net, solver, with_grad_norm=with_grad_norm or solver.clip_gradients >= 0)
 
 
-def _key(seed: int, worker: int) -> np.int32:
-    # One odd factor per worker keeps the keys of a run's workers apart; see builder._seed_of_layer for the layers.
-    return np.int32((seed + worker * 0x9E3779B1 + 2**31) % 2**32 - 2**31)
-
-
 class _Pass(NamedTuple):
     """What one pass, or the sum of a step's passes, left behind.
 
@@ -221,7 +234,7 @@ class _Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class _StepGraph:
-    """The graph: the vector is split once per call, the loop carries blobs, and one concat makes the vector again.
+    """The graph: the parameters are split once per call, the loop carries blobs, one concat makes the vector again.
 
     The loop carries blobs and not the vector: each blob's rule then uses its own constants (lr_mult, decay_mult), and
     no step pays for a split and a concat of all parameters.
@@ -236,7 +249,7 @@ class _StepGraph:
     def run(
         self,
         params: tf.Tensor,
-        history: tf.Tensor,
+        slots: list[Tensors],
         layer_state: dict[str, tf.Tensor],
         rates: tf.Tensor,
         updates: tf.Tensor,
@@ -246,7 +259,6 @@ class _StepGraph:
     ) -> Any:
         n_steps = tf.size(rates)
         entries = self.forward.entries(params)
-        slots = [self.forward.entries(history[k]) for k in range(self.rule.n_slots)]
         reports = [
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
             for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
@@ -274,7 +286,7 @@ class _StepGraph:
         losses, norms, *outputs = [report.stack() for report in reports]
         return (
             self._vector(entries),
-            tf.stack([self._vector(slot) for slot in slots]),
+            slots,
             layer_state,
             losses,
             dict(zip(self.net.outputs, outputs, strict=True)),
