@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule
 
 from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, PromoteConfig, TrainConfig
+from deepspark_ops.exchange.strategies import strategy_names
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
@@ -64,6 +65,7 @@ example without it.
         ],
         DEFAULTS,
         optional=["source"],
+        choices={"strategy": strategy_names()},
     ),
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "places": PLACES},
     tags=["deepspark"],

@@ -7,6 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Asset, AssetAlias
 
 from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
+from deepspark_ops.exchange.strategies import strategy_names
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.export import ExportOperator
@@ -45,6 +46,7 @@ exports it.
         [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
         DIGITS,
         optional=["source"],
+        choices={"strategy": strategy_names()},
     ),
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30), "places": PLACES},
     tags=["deepspark"],

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import find_strategy
 from deepspark_ops.export.registry import production_weights
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
@@ -81,7 +82,8 @@ class CheckOperator(BaseOperator):
     def _check_values(self, params: Mapping[str, Any], run: StageRun) -> CheckConfig:
         """Validate the values of all stages, so that a wrong one is refused now and not after the training."""
         root = self.places.root
-        config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
+        train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
+        find_strategy(train.strategy)
         config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
         if run.dataset is not None and not is_ingested(run.dataset):
             return config_from_params(CheckConfig, params, root, ingests_first=True)

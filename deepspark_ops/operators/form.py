@@ -24,7 +24,11 @@ _COPIED = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "patter
 
 
 def form_params(
-    sections: Sequence[Section], defaults: Mapping[str, Any], optional: Sequence[str] = ()
+    sections: Sequence[Section],
+    defaults: Mapping[str, Any],
+    *,
+    optional: Sequence[str] = (),
+    choices: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Param]:
     """Return the Params of a DAG, in the order of the sections and of the models' fields.
 
@@ -35,6 +39,7 @@ def form_params(
         sections: Parts of the form.
         defaults: Values of the DAG's example; they take the place of the models' defaults. JSON values.
         optional: Fields that may be left empty though their model needs them, since the stage is then left out.
+        choices: Values of text fields whose choice a registry knows and the model does not.
 
     Raises:
         ValueError: Two sections disagree about a field, a default is for no field, or a field has no default.
@@ -55,6 +60,8 @@ def form_params(
             keywords = {key: value for key, value in schema.items() if key != "default"}
             if name in optional:
                 keywords["type"] = [keywords["type"], "null"]
+            if choices and name in choices:
+                keywords["enum"] = list(choices[name])
             params[name] = Param(defaults.get(name, schema.get("default")), section=title, **keywords)
     if unused := sorted(set(defaults) - set(params)):
         msg = f"defaults for fields that are in no section of the form: {', '.join(unused)}"
@@ -80,6 +87,7 @@ def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
     is_mixed = words and {"integer", "number"} & set(types)
     if is_mixed:
         flat["pattern"] = f"^({'|'.join(words)}|{_NUMBER})$"
+        flat["examples"] = words  # the form takes a field of several types without examples for free JSON
     elif words:
         flat["enum"] = [*words, *([None] if "null" in types else [])]
     if schema.get("default") == "" and "null" not in types:

@@ -33,7 +33,8 @@ SECTIONS = [
 
 def params() -> dict[str, Param]:
     """Fresh ones: resolving a Param changes it."""
-    return form_params(SECTIONS, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
+    defaults = {"solver": "s.prototxt", "source": "list.txt"}
+    return form_params(SECTIONS, defaults, optional=["source"], choices={"strategy": ["easgd", "sync"]})
 
 
 def values(**changes: Any) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def test_every_default_passes_airflows_own_check(name: str) -> None:
         ("source_format", "tfrecord"),
         ("encoded", "yes"),
         ("split", "validation"),
+        ("strategy", "eagsd"),
         ("model", "../x"),
         ("solver", None),
     ],
