@@ -30,20 +30,27 @@ def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
     Raises:
         ExchangeUnavailable, ProtocolError, OSError: The server stayed silent, a disk, anything unforeseen.
     """
-    welcome = link.join(task.worker)
     try:
-        outcome = _train(task, link, welcome)
-    except (ConfigError, DataError, CaffeImportError) as error:
-        outcome = WorkerOutcome(task.worker, "refused", str(error))
-    except TrainingFailed as error:
-        outcome = WorkerOutcome(task.worker, "failed", str(error))
-    if outcome.ends_the_run:
-        # The driver learns of it now, not when the last of the other workers is done.
-        data = {"reason": outcome.message, "ending": outcome.ending}
-        link.send_event(make_event("worker_lost", clock=welcome.clock, worker=task.worker, **data))
-    link.leave()
-    link.close()
+        welcome = link.join(task.worker)
+        outcome = _outcome(task, link, welcome)
+        if outcome.ends_the_run:
+            # The driver learns of it now, not when the last of the other workers is done.
+            data = {"reason": outcome.message, "ending": outcome.ending}
+            link.send_event(make_event("worker_lost", clock=welcome.clock, worker=task.worker, **data))
+        link.leave()
+    finally:
+        # Without leave() this tells the server of a crash at once; a reused process would keep the socket open.
+        link.close()
     return outcome
+
+
+def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
+    try:
+        return _train(task, link, welcome)
+    except (ConfigError, DataError, CaffeImportError) as error:
+        return WorkerOutcome(task.worker, "refused", str(error))
+    except TrainingFailed as error:
+        return WorkerOutcome(task.worker, "failed", str(error))
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:

@@ -122,7 +122,7 @@ def test_two_workers_show_their_lines_and_leave_a_whole_run(tmp_path: Path) -> N
 
 
 def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 30000", n_workers=2, comm_period=2, grant_timeout_s=3.0)
+    job = training(tmp_path, "max_iter: 12000", n_workers=2, comm_period=2, grant_timeout_s=3.0)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
     os.kill(job.worker_pids()[0], signal.SIGKILL)
@@ -133,7 +133,19 @@ def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Pa
     assert [event.worker for event in job.events("worker_lost")] == [twice]
     assert any("start 2 of this worker" in event.data["text"] for event in job.events("note"))
     assert job.events("stage")[-1].data["status"] == "finished"
-    assert job.paths.snapshot_iterations() == [30000]
+    assert job.paths.snapshot_iterations() == [12000]
+
+
+def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 1000000", n_workers=1, worker_tries=1)
+    job.wait_for(r"worker 0 loss clock=[1-9]")
+    os.kill(job.worker_pids()[0], signal.SIGKILL)
+    assert job.wait() == 1, "\n".join(job.lines)
+    assert re.match(
+        r"1 of 1 workers given up after 1 starts each; \d+ of 1000000 minibatches are done, a retry goes on from the"
+        r" last snapshot: worker 0: its process was killed 1 times",
+        job.error_lines[-1],
+    )
 
 
 def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -70,6 +70,19 @@ def test_finished_worker_leaves_without_a_word(monkeypatch) -> None:
     assert (outcome.ending, outcome.steps, link.sent, link.calls) == ("finished", 5, [], ["leave", "close"])
 
 
+def test_crash_is_told_to_the_server_by_closing_without_leaving(monkeypatch) -> None:
+    links = []
+
+    def train(task, link, welcome):
+        links.append(link)
+        raise ExchangeUnavailable
+
+    monkeypatch.setattr(worker_process, "_train", train)
+    with pytest.raises(ExchangeUnavailable):
+        worker_process.run_worker(WorkerTask(Path("/run"), 1, 0, None, 0), QuietLink())
+    assert links[0].calls == ["close"]
+
+
 def test_other_errors_are_raised_until_the_last_try(monkeypatch) -> None:
     def fail(task, link):
         msg = f"server is gone at attempt {task.attempt}"
