@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from airflow_services import HOST, USER, Api, Services, ServicesFailed
+from airflow_services import HOST, USER, Api, Services, ServicesFailed, airflow_home
 
 
 def say(text: str) -> None:
@@ -23,8 +23,9 @@ def main() -> int:
     try:
         with Services(port, say) as services:
             print("\nAirflow is up.", flush=True)
-            print(f"  address   http://{HOST}:{port}\n  user      {USER}\n  password  {Api(port).password}")
-            print("\nCtrl-C ends it.", flush=True)
+            print(f"  address       http://{HOST}:{port}\n  user          {USER}\n  password      {Api(port).password}")
+            trigger = f"AIRFLOW_HOME={airflow_home()} .venv/bin/airflow dags trigger deepspark_train --conf '{{}}'"
+            print(f"  from a shell  {trigger}\n\nCtrl-C ends it.", flush=True)
             while True:
                 services.check()
                 time.sleep(1)

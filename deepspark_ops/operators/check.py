@@ -71,7 +71,7 @@ class CheckOperator(BaseOperator):
         dataset = None
         if str(params.get("source") or "").strip():
             ingest = config_from_params(IngestConfig, params, self.places.root, output=Path("undecided"))
-            _require_source(ingest.source)
+            _require_files(ingest)
             dataset = self.places.dataset_folder(ingest)
         production = None
         if self.warm_start:
@@ -90,8 +90,9 @@ class CheckOperator(BaseOperator):
         return config_from_params(CheckConfig, params, root, dataset=run.dataset)
 
 
-def _require_source(source: Path) -> None:
-    archive = Path(str(source).split("::")[0])
-    if not archive.exists():
-        msg = f"source={source}: {archive} does not exist"
-        raise ConfigError(msg)
+def _require_files(config: IngestConfig) -> None:
+    for name in ("source", "test_source", "labels", "class_names"):
+        path: Path | None = getattr(config, name)
+        if path is not None and not Path(str(path).split("::")[0]).exists():
+            msg = f"{name}={path}: no such file or folder"
+            raise ConfigError(msg)

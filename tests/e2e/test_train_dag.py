@@ -37,7 +37,7 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out_once_per_source(sandbox: 
     [
         ({"n_worker": 3}, 'conf has an unknown parameter "n_worker"; did you mean "n_workers"?'),
         ({"comm_period": "1.5"}, "comm_period='1.5': "),
-        ({"source": "nowhere.txt"}, "nowhere.txt does not exist"),
+        ({"source": "nowhere.txt"}, "nowhere.txt: no such file or folder"),
         ({"overrides": "max_itr: 3"}, 'unknown field "max_itr"'),
     ],
 )
