@@ -213,6 +213,6 @@ def _weighted(layer: LayerSpec, tops: Sequence[Blob]) -> list[tf.Tensor]:
     for top, weight in zip(tops, layer.loss_weights, strict=True):
         if weight == 0:
             continue
-        total = tf.reduce_sum(top.at_hand)
+        total = top.at_hand if top.at_hand.shape.rank == 0 else tf.reduce_sum(top.at_hand)
         losses.append(total if weight == 1 else weight * total)
     return losses

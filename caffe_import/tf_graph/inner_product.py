@@ -16,8 +16,12 @@ def emit_inner_product(request: EmitRequest) -> Emission:
     assert isinstance(options, InnerProductOptions)
     weights = request.params[0]
     n_inputs = weights.shape[0] if options.is_transposed else weights.shape[1]
-    inputs = tf.reshape(request.bottoms[0].caffe, (-1, n_inputs))
+    inputs = request.bottoms[0].caffe
+    # A reshape that changes nothing would still hide the product from TensorFlow's fusion with bias and ReLU.
+    if inputs.shape.rank != 2 or inputs.shape[1] != n_inputs:
+        inputs = tf.reshape(inputs, (-1, n_inputs))
     outputs = tf.matmul(inputs, weights, transpose_b=not options.is_transposed)
     if options.has_bias:
         outputs = tf.nn.bias_add(outputs, request.params[1])
-    return Emission((Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0])),))
+    top_shape = request.layer.definition.top_shapes[0]
+    return Emission((Blob.from_caffe(outputs if len(top_shape) == 2 else tf.reshape(outputs, top_shape)),))
