@@ -75,6 +75,10 @@ class TfModel:
         """See ``Model``."""
         self._state = replace(self._state, params=local)
 
+    def restart_history(self) -> None:
+        """See ``Model``."""
+        self._state = replace(self._state, history=np.zeros(np.shape(self._state.history), np.float32))
+
     def state(self) -> WorkerState:
         """See ``Model``."""
         layer_state = {name: as_array(value) for name, value in self._state.layer_state.items()}

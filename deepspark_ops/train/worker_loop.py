@@ -63,6 +63,9 @@ class Model(Protocol):
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""
 
+    def restart_history(self) -> None:
+        """Set the solver's history to zero; the update count stays."""
+
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""
 
@@ -103,6 +106,7 @@ class LoopPlan:
         n_test_nets: Number of test nets.
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
+        restarts_history: Does the solver's history start again at each exchange (the strategy's choice)?
     """
 
     worker: int
@@ -117,6 +121,7 @@ class LoopPlan:
     n_test_nets: int
     test_interval: int
     test_initialization: bool
+    restarts_history: bool = False
 
     def tests_before(self, clock: int) -> int:
         """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
@@ -326,6 +331,8 @@ class WorkerLoop:
     def _exchange(self, clock: int) -> None:
         local, report = self._link.exchange(self._model.local(), measure_distance=self._shows_soon(clock))
         self._model.replace_local(local)
+        if self._plan.restarts_history:
+            self._model.restart_history()
         self._exchanges += 1
         sums = self._interval
         sums.exchanges += 1

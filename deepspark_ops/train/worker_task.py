@@ -79,6 +79,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         n_test_nets=len(run.test_nets),
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
+        restarts_history=strategy.history == "restarted",
     )
 
 

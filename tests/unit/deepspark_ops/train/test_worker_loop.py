@@ -26,6 +26,7 @@ class CountingModel:
         self.value = np.zeros(1, np.float32)
         self.calls: list[tuple[int, int, float]] = []
         self.tested: list[float] = []
+        self.restarts: list[float] = []
         self.bad_step: int | None = None
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
@@ -41,6 +42,9 @@ class CountingModel:
 
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
+
+    def restart_history(self) -> None:
+        self.restarts.append(float(self.value[0]))
 
     def state(self) -> WorkerState:
         return WorkerState(np.array([[7.0]], np.float32), {"lstm/h": np.ones(2, np.float32)}, updates=len(self.calls))
@@ -208,6 +212,14 @@ def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None
         " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
     )
     assert bench.exchange.center.vector.tolist() == [4.0]
+
+
+def test_history_starts_again_after_each_exchange_where_the_strategy_wants_it(tmp_path: Path) -> None:
+    kept, restarted = Bench(tmp_path / "a", Schedule(10)), Bench(tmp_path / "b", Schedule(10), restarts_history=True)
+    kept.run()
+    restarted.run()
+    assert kept.model.restarts == []
+    assert restarted.model.restarts == [4.0, 8.0, 10.0]
 
 
 def test_run_that_ended_elsewhere_ends_this_loop(tmp_path: Path) -> None:
