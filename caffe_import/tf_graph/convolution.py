@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from caffe_import.layer_registry import Shape
 from caffe_import.layers.convolution import ConvolutionOptions
-from caffe_import.tf_graph.data_layout import NHWC_TO_NCHW, OIHW_TO_HWIO, Blob
+from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, NHWC_TO_NCHW, OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.padding import is_same_padding
 from caffe_import.windows import Window
 
 
@@ -31,10 +32,47 @@ def _convolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request: 
         return Blob.from_channels_last(outputs if bias is None else tf.nn.bias_add(outputs, bias))
     # Every other form: all axes before the channels act as one batch axis, the spatial axes follow the channels.
     inputs = tf.reshape(bottom.caffe, (-1, *shape[window.channel_axis :]))
-    outputs = convolve_any(inputs, weights, window, options.group)
+    outputs = convolve(inputs, weights, window, options.group)
     if bias is not None:
         outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
     return Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0]))
+
+
+def convolve(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:
+    """Convolve over any number of axes, in Caffe's order.
+
+    Args:
+        inputs: (N, in, spatial...), float32.
+        weights: (out, in / group, kernel...).
+        window: As many axes as ``inputs`` has after the channels.
+        group: As in Caffe; the groups' channels lie one after the other.
+
+    Returns:
+        (N, out, spatial'...), without bias.
+    """
+    rank = len(window.kernel)
+    if rank == 1:
+        # A line is an image of height 1.
+        flat = Window(window.channel_axis, *((one, *field) for one, field in _line_fields(window)))
+        return convolve(inputs[:, :, tf.newaxis], weights[:, :, tf.newaxis], flat, group)[:, :, 0]
+    if rank == 2:
+        outputs = convolve_nhwc(tf.transpose(inputs, NCHW_TO_NHWC), weights, window, group)
+        return tf.transpose(outputs, NHWC_TO_NCHW)
+    if rank == 3 and group == 1 and max(window.dilation) == 1:
+        return _conv3d(inputs, weights, window)
+    return _convolve_by_taps(inputs, weights, window, group)
+
+
+def _line_fields(window: Window) -> tuple[tuple[int, Shape], ...]:
+    """Return kernel, stride, pad and dilation, each with its value for an axis of extent 1."""
+    return (1, window.kernel), (1, window.stride), (0, window.pad), (1, window.dilation)
+
+
+def _conv3d(inputs: tf.Tensor, weights: tf.Tensor, window: Window) -> tf.Tensor:
+    last = tf.transpose(inputs, (0, 2, 3, 4, 1))
+    padded = tf.pad(last, [[0, 0], *([pad, pad] for pad in window.pad), [0, 0]]) if any(window.pad) else last
+    kernels = tf.transpose(weights, (2, 3, 4, 1, 0))
+    return tf.transpose(tf.nn.conv3d(padded, kernels, (1, *window.stride, 1), "VALID"), (0, 4, 1, 2, 3))
 
 
 def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, group: int) -> tf.Tensor:
@@ -52,8 +90,8 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
     kernels = tf.transpose(weights_oihw, OIHW_TO_HWIO)
     if max(window.dilation) > 1 and max(window.stride) > 1:
         # TensorFlow's CPU kernels have no gradient for this pair.
-        outputs = convolve_any(tf.transpose(inputs, NHWC_TO_NCHW), weights_oihw, window, group)
-        return tf.transpose(outputs, (0, 2, 3, 1))
+        outputs = _convolve_by_taps(tf.transpose(inputs, NHWC_TO_NCHW), weights_oihw, window, group)
+        return tf.transpose(outputs, NCHW_TO_NHWC)
     if group == 1:
         return _conv2d(inputs, kernels, window)
     if group == inputs.shape[3] and _depthwise_kernel_takes(window):
@@ -64,21 +102,41 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
 
 
 def _conv2d(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window) -> tf.Tensor:
-    """Convolve one group. The padding never goes to the kernel as explicit numbers.
+    if window.kernel == (1, 1) and window.stride == (1, 1) and window.pad == (0, 0):
+        # A product of matrices, measured 10 to 30 % faster with its gradients.
+        n_inputs, n_outputs = kernels_hwio.shape[2:]
+        rows = tf.matmul(tf.reshape(inputs, (-1, n_inputs)), tf.reshape(kernels_hwio, (n_inputs, n_outputs)))
+        return tf.reshape(rows, (-1, *inputs.shape[1:3], n_outputs))
+    if max(window.dilation) > 1:
+        return _dilated(inputs, kernels_hwio, window)
+    mode, padded = _fit(inputs, window)
+    return tf.nn.conv2d(padded, kernels_hwio, window.stride, mode)
 
-    The fast gradient kernels do not take explicit paddings (TensorFlow 2.21 then falls back to ones that need three
-    times as long), and with dilation there is no gradient at all. SAME is equal where the padding keeps the size;
-    elsewhere a pad operation, a small part of the convolution, does it.
+
+def _dilated(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window) -> tf.Tensor:
+    """Convolve, with stride 1, every d-th pixel as an image of its own.
+
+    The kernels' own dilation has no gradient on CPUs where TensorFlow leaves oneDNN out; this is as fast (31 ms against
+    29 ms for 8 images of 32x32x64, 3x3, dilation 2, with gradients).
     """
+    size = tuple(inputs.shape[1:3])
+    axes = list(zip(size, window.pad, window.dilation, window.kernel, window.slid_over(size), strict=True))
+    before_after = [[pad, pad + -(length + 2 * pad) % d] for length, pad, d, _, _ in axes]
+    images = tf.space_to_batch(inputs, window.dilation, before_after)
+    outputs = tf.nn.conv2d(images, kernels_hwio, 1, "VALID")
+    made = [sum(ends) + length - d * (k - 1) for (length, _, d, k, _), ends in zip(axes, before_after, strict=True)]
+    surplus = [[0, extent - n] for extent, (*_, n) in zip(made, axes, strict=True)]
+    return tf.batch_to_space(outputs, window.dilation, surplus)
+
+
+def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tf.Tensor]:
+    """Return a padding mode and an image (N, H, W, C) on which TensorFlow's windows are Caffe's."""
     if not any(window.pad):
-        return tf.nn.conv2d(inputs, kernels_hwio, window.stride, "VALID", dilations=window.dilation)
-    if window.stride == (1, 1) and all(
-        2 * pad == (kernel - 1) * dilation
-        for pad, kernel, dilation in zip(window.pad, window.kernel, window.dilation, strict=True)
-    ):
-        return tf.nn.conv2d(inputs, kernels_hwio, 1, "SAME", dilations=window.dilation)
-    padded = tf.pad(inputs, _paddings_nhwc(window))
-    return tf.nn.conv2d(padded, kernels_hwio, window.stride, "VALID", dilations=window.dilation)
+        return "VALID", inputs
+    size = tuple(inputs.shape[1:3])
+    if is_same_padding(size, window.extent, window.stride, window.pad, window.slid_over(size)):
+        return "SAME", inputs
+    return "VALID", tf.pad(inputs, [[0, 0], *([pad, pad] for pad in window.pad), [0, 0]])
 
 
 def _depthwise_kernel_takes(window: Window) -> bool:
@@ -89,28 +147,14 @@ def _depthwise(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window, group
     height, width = window.kernel
     # (kh, kw, 1, out) with the outputs of one channel side by side is (kh, kw, in, out / in) in the same memory.
     kernels = tf.reshape(kernels_hwio, (height, width, group, -1))
-    # Explicit paddings of this kernel abort the process in TensorFlow 2.21's shape inference (tensor_format.h:428).
-    padded = tf.pad(inputs, _paddings_nhwc(window)) if any(window.pad) else inputs
-    return tf.nn.depthwise_conv2d(padded, kernels, (1, *window.stride, 1), "VALID")
+    mode, padded = _fit(inputs, window)
+    return tf.nn.depthwise_conv2d(padded, kernels, (1, *window.stride, 1), mode)
 
 
-def _paddings_nhwc(window: Window) -> list[list[int]]:
-    return [[0, 0], *([pad, pad] for pad in window.pad), [0, 0]]
-
-
-def convolve_any(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:
-    """Convolve over any number of axes: for each kernel tap one strided slice and one matrix product.
+def _convolve_by_taps(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:
+    """Convolve as ``convolve`` does: for each kernel tap one strided slice and one matrix product.
 
     Slower than a fused kernel, but right for every rank, dilation, stride and group.
-
-    Args:
-        inputs: (N, in, spatial...), float32.
-        weights: (out, in / group, kernel...).
-        window: As many axes as ``inputs`` has after the channels.
-        group: As in Caffe.
-
-    Returns:
-        (N, out, spatial'...), without bias.
     """
     spatial = tuple(inputs.shape[2:])
     positions = window.slid_over(spatial)

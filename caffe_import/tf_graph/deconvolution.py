@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from caffe_import.layer_registry import Shape
 from caffe_import.layers.deconvolution import DeconvolutionOptions
-from caffe_import.tf_graph.convolution import convolve_any
+from caffe_import.tf_graph.convolution import convolve
 from caffe_import.tf_graph.data_layout import OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.padding import is_same_padding
 from caffe_import.windows import Window
 
 
@@ -50,24 +51,29 @@ def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOp
 
 
 def _conv2d_transpose(inputs: tf.Tensor, kernels: tf.Tensor, window: Window, n_outputs: int) -> tf.Tensor:
-    height, width = window.spread_from(tuple(inputs.shape[1:3]))
-    padding = [[0, 0], *([pad, pad] for pad in window.pad), [0, 0]] if any(window.pad) else "VALID"
-    shape = (tf.shape(inputs)[0], height, width, n_outputs)
-    return tf.nn.conv2d_transpose(inputs, kernels, shape, window.stride, padding)
+    mode, size, cut = _fit(inputs, window)
+    spread = tf.nn.conv2d_transpose(inputs, kernels, (tf.shape(inputs)[0], *size, n_outputs), window.stride, mode)
+    return spread[cut] if cut else spread
 
 
 def _depthwise_transpose(inputs: tf.Tensor, kernels: tf.Tensor, window: Window) -> tf.Tensor:
-    """Spread each channel by its own kernel, ``kernels`` (kh, kw, channels, 1): upsampling by bilinear weights.
+    """Spread each channel by its own kernel, ``kernels`` (kh, kw, channels, 1): upsampling by bilinear weights."""
+    mode, size, cut = _fit(inputs, window)
+    shape = (tf.shape(inputs)[0], *size, inputs.shape[3])
+    spread = tf.nn.depthwise_conv2d_backprop_input(shape, kernels, inputs, (1, *window.stride, 1), mode)
+    return spread[cut] if cut else spread
 
-    Without padding and cut afterwards: explicit paddings of the depthwise kernels abort the process in TensorFlow
-    2.21's shape inference (tensor_format.h:428).
-    """
-    unpadded = Window(window.channel_axis, window.kernel, window.stride, (0, 0), window.dilation)
-    height, width = unpadded.spread_from(tuple(inputs.shape[1:3]))
-    shape = (tf.shape(inputs)[0], height, width, inputs.shape[3])
-    outputs = tf.nn.depthwise_conv2d_backprop_input(shape, kernels, inputs, (1, *window.stride, 1), "VALID")
-    (top, left) = window.pad
-    return outputs[:, top : height - top, left : width - left, :]
+
+def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tuple[int, int], tuple[slice, ...]]:
+    """Return a padding mode, the size to spread to, and what to cut out of that (nothing: empty)."""
+    positions = tuple(inputs.shape[1:3])
+    height, width = window.spread_from(positions)
+    if any(window.pad) and is_same_padding((height, width), window.extent, window.stride, window.pad, positions):
+        return "SAME", (height, width), ()
+    top, left = window.pad
+    whole = (height + 2 * top, width + 2 * left)
+    cut = (slice(None), slice(top, top + height), slice(left, left + width), slice(None))
+    return "VALID", whole, cut if any(window.pad) else ()
 
 
 def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:
@@ -88,7 +94,7 @@ def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOpt
     )
     full = tuple(extent - 1 for extent in window.extent)
     plain = Window(window.channel_axis, window.kernel, (1,) * rank, full, window.dilation)
-    outputs = convolve_any(spaced, reversed_weights, plain, group)
+    outputs = convolve(spaced, reversed_weights, plain, group)
     ends = tuple(outputs.shape[2:])
     cut = tuple(slice(pad, end - pad) for pad, end in zip(window.pad, ends, strict=True))
     return outputs[(slice(None), slice(None), *cut)]

@@ -9,6 +9,7 @@ from caffe_import.layer_registry import Shape
 from caffe_import.pooled_windows import Pair, PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.padding import is_same_padding
 
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -80,25 +81,16 @@ def _cells(size: int, pooled: int, options: PoolingOptions, axis: int, *, inside
 def _fit(
     inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, *, filling: float
 ) -> tuple[str, tf.Tensor]:
-    """Return a padding mode and an image on which TensorFlow's windows are Caffe's.
-
-    Explicit paddings of the pooling kernels are left aside: measured ten times slower than a pad operation.
-    """
-    needed = tuple(
-        max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i], 0) - options.pad[i] for i in (0, 1)
+    """Return a padding mode and an image on which TensorFlow's windows are Caffe's."""
+    after = tuple(
+        max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)
     )
-    if options.pad == (0, 0) and needed == (0, 0):
+    if options.pad == (0, 0) and after == (0, 0):
         return "VALID", inputs
-    if all(_is_same(size[i], pooled[i], options.stride[i], options.pad[i], needed[i]) for i in (0, 1)):
+    if is_same_padding(size, options.kernel, options.stride, options.pad, pooled):
         return "SAME", inputs
-    after = tuple(max(extent, 0) for extent in needed)
     paddings = [[0, 0], [options.pad[0], after[0]], [options.pad[1], after[1]], [0, 0]]
     return "VALID", tf.pad(inputs, paddings, constant_values=filling)
-
-
-def _is_same(size: int, pooled: int, stride: int, pad: int, needed: int) -> bool:
-    """Does TensorFlow's SAME give this axis as many windows, and the smaller half of the same padding in front?"""
-    return pooled == -(-size // stride) and needed >= 0 and (pad + needed) // 2 == pad
 
 
 def _mask(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, shape: Shape) -> tf.Tensor:
