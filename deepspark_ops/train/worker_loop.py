@@ -220,8 +220,8 @@ class WorkerLoop:
         self._link.send_state(iteration, {**meta, "leases": self._batches.leases()}, arrays)
 
     def _run_tests(self, clock: int) -> None:
-        """Run every test net; with one worker on its own parameters before the update, as Caffe."""
-        params = self._model.local() if self._plan.n_workers == 1 else self._link.pull()
+        """Run every test net on a copy of the center; with one worker that is its own parameters, as in Caffe."""
+        params = self._link.pull()
         ordinal = self._plan.tests_before(clock)
         for net in range(self._plan.n_test_nets):
             began = time.monotonic()

@@ -76,6 +76,12 @@ def test_one_worker_repeats_caffes_run(case: str, rtol: float, comm_period: int,
     assert_params(finished, expected, "iter_0020", rtol)
 
 
+@pytest.mark.parametrize("case", ["sgd_mlp", "adam_mlp"])
+def test_retry_goes_on_in_the_middle_of_the_data(case: str, tmp_path: Path) -> None:
+    train(case, tmp_path / "run", "max_iter: 7")  # 56 samples of 40: the next batch begins at sample 16
+    assert_params(train(case, tmp_path / "run"), recorded(case), "iter_0020", 1e-4)
+
+
 def test_tests_come_at_caffes_places_with_caffes_numbers(tmp_path: Path) -> None:
     expected = recorded("sgd_testnet")["test"]
     finished = train("sgd_testnet", tmp_path / "run", "test_interval: 5 test_initialization: true")

@@ -87,18 +87,22 @@ def test_different_test_nets_keep_files_of_their_own(dataset: Path, tmp_path: Pa
     assert run.test_nets[0].inputs["data"][0] == 7
 
 
+INPUT = 'layer {{ name: "{0}" type: "Input" top: "{0}" input_param {{ shape {{ dim: 8 {1} }} }} }}'
+
+
 def test_input_layers_take_the_datasets_columns_in_order(dataset: Path, tmp_path: Path) -> None:
-    net = NET[NET.index('layer { name: "conv"') :]
-    shapes = "shape { dim: 8 dim: 3 dim: 14 dim: 16 } shape { dim: 8 }"
-    data = f'layer {{ name: "in" type: "Input" top: "data" top: "label" input_param {{ {shapes} }} }}'
+    data = INPUT.format("data", "dim: 3 dim: 14 dim: 16") + INPUT.format("label", "")
     solver = SOLVER.replace("test_iter: 3 test_interval: 20", "")
-    run = prepare_run(config_of(tmp_path, dataset, net=data + net, solver=solver)).run
-    (layer,) = run.train_layers()
-    images, labels = layer.samples.read(0, 0, 8)
-    targets = {top: np.empty(shape, np.float32) for top, shape in layer.tops.items()}
-    layer.fill((images, labels), targets, (1,))
-    assert targets["data"].tolist() == images.astype(np.float32).tolist()
-    assert targets["label"].tolist() == labels.tolist()
+    net = data + NET[NET.index('layer { name: "conv"') :]
+    run = prepare_run(config_of(tmp_path, dataset, net=net, solver=solver)).run
+    layers = run.train_layers()
+    images, labels = layers[0].samples.read(0, 0, 8)
+    for layer, expected in zip(layers, (images, labels), strict=True):
+        (top,) = layer.tops
+        targets = {top: np.empty(layer.tops[top], np.float32)}
+        layer.fill((images, labels), targets, (1,))
+        assert targets[top].tolist() == expected.astype(np.float32).tolist()
+    assert [layer.stream for layer in layers] == ["train", "train"]  # image and label of one sample
     run.binding.close()
 
 
