@@ -5,14 +5,16 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caffe_import.layers.crop import CropOptions
-from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 
 @emitter("Crop")
 def emit_crop(request: EmitRequest) -> Emission:
-    """Slice in Caffe's axis order."""
+    """Slice, in whatever axis order is at hand."""
     options = request.layer.definition.options
     assert isinstance(options, CropOptions)
-    top = tf.slice(request.bottoms[0].caffe, options.begin, request.layer.definition.top_shapes[0])
-    return Emission((Blob.from_caffe(top),))
+    bottom, size = request.bottoms[0], request.layer.definition.top_shapes[0]
+    axes = NCHW_TO_NHWC if bottom.is_channels_last else tuple(range(len(size)))
+    top = tf.slice(bottom.at_hand, [options.begin[axis] for axis in axes], [size[axis] for axis in axes])
+    return Emission((Blob.from_channels_last(top) if bottom.is_channels_last else Blob.from_caffe(top),))

@@ -34,6 +34,16 @@ def test_euclidean(shape: tuple[int, ...], channels_last: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_euclidean_pairs_values_in_caffes_order(channels_last: bool) -> None:
+    check_layer(
+        'top: "loss" type: "EuclideanLoss"',
+        lambda a, b: [slow_euclidean_loss(a, b)],
+        [spread_values(2, 2, 3, 1, seed=1), spread_values(2, 3, 1, 2, seed=2)],
+        channels_last=channels_last,
+    )
+
+
 def test_euclidean_compares_values_per_sample_only() -> None:
     text = 'top: "loss" type: "EuclideanLoss"'
     assert define(text, (4, 2, 3), (4, 6)).top_shapes == ((),)
