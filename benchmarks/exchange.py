@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center import Center, CenterShape
 from deepspark_ops.exchange.client import ExchangeAddress, connect
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
@@ -248,7 +248,7 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
     ):
         # Three processes on two cores: the server goes where there is room.
         pin(running.pid, {CORES[0]} if n_workers == 1 else set(CORES))
-        shared = Center.create(initial, server_vectors=0, n_workers=1, run_id=2, work=Path(folder))
+        shared = Center.create(initial, CenterShape(n_params, 1, 1), run_id=2, work=Path(folder))
         assert shared.path is not None
         cores = [CORES[-1 - i % len(CORES)] for i in range(n_workers)]
         crew = Crew([(worker_process, (running.address, i, core, chunk, shared.path)) for i, core in enumerate(cores)])

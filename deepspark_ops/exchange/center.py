@@ -9,7 +9,7 @@ import secrets
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.exchange.buffers import aligned_vector
+from deepspark_ops.exchange.locks import CenterLocks, LockMode
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies import Strategy, Terms
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
@@ -30,7 +31,7 @@ SHARED_MEMORY_SPARE_BYTES = 32 << 20
 
 _MAGIC = b"DSCENTER"
 _VERSION = 1
-_HEADER = struct.Struct("<8sIIQQ16s")
+_HEADER = struct.Struct("<8sI16sQQQQ")
 _PAGE = 4096
 
 # Columns of a worker's slot: 64-bit counters with one writer at a time, one cache line a worker.
@@ -63,10 +64,51 @@ class Ticket:
         return Terms(n_workers, moving_rate, self.staleness, self.sequence - 1, self.total)
 
 
-class Center:
-    """The center variable, its strategy's further vectors, and one slot of counters per worker.
+@dataclass(frozen=True)
+class CenterShape:
+    """What a center holds, and where in its file.
 
-    Shared by every thread and process that maps it, written without locks.
+    Attributes:
+        n_params: Floats of each vector.
+        n_workers: Slots.
+        n_chunks: Chunks that the strategy counts pushes of.
+        server_vectors: Vectors besides the center itself.
+    """
+
+    n_params: int
+    n_workers: int
+    n_chunks: int
+    server_vectors: int = 0
+
+    @property
+    def counts_offset(self) -> int:
+        """First byte of the counts of held pushes; slots come before."""
+        return _PAGE + _pages(8 * COLUMNS * self.n_workers)
+
+    def vector_offset(self, index: int) -> int:
+        """First byte of a vector, the center being vector 0."""
+        return self.counts_offset + _pages(8 * self.n_chunks) + index * _pages(4 * self.n_params)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the file."""
+        return self.vector_offset(1 + self.server_vectors)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The arrays of a center."""
+
+    vector: Vector
+    extras: tuple[Vector, ...]
+    slots: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.uint64]
+
+
+class Center:
+    """The center variable, its strategy's further vectors, one slot of counters per worker, one count per chunk.
+
+    Shared by every thread and process that maps it, written without locks unless ``locks`` says otherwise.
 
     Promised: a reader sees some value that was once written to each element.
     Not promised: that the elements belong to one moment, or that every push survives; two pushes that overlap may lose
@@ -78,22 +120,20 @@ class Center:
         vector: The center, shape (n_params,), float32, writable.
         extras: The strategy's server vectors, each (n_params,).
         slots: Counters, shape (n_workers, 8), uint64; see the column names of this module.
+        counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
+        locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
     """
 
     def __init__(
-        self,
-        parts: tuple[Vector, tuple[Vector, ...], npt.NDArray[np.uint64]],
-        path: Path | None,
-        token: bytes,
-        mapping: mmap.mmap | None = None,
-        handle: int = -1,
+        self, parts: _Parts, path: Path | None, token: bytes, mapping: mmap.mmap | None = None, handle: int = -1
     ) -> None:
         """Not for callers: use ``in_memory``, ``create`` or ``open``."""
-        self.vector, self.extras, self.slots = parts
+        self.vector, self.extras, self.slots, self.counts = parts.vector, parts.extras, parts.slots, parts.counts
         self.path = path
         self.token = token
+        self.locks: CenterLocks | None = None
         self._mapping = mapping
         self._handle = handle
         self._ended_at_pull: dict[int, int] = {}
@@ -101,15 +141,16 @@ class Center:
         self._cells = self.slots.data.cast("B").cast("Q")
 
     @classmethod
-    def in_memory(cls, initial: Vector, *, server_vectors: int, n_workers: int) -> Center:
+    def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
         """Return a center in this process's own memory, a copy of ``initial`` (shape (n_params,))."""
-        vector = aligned_vector(len(initial))
+        vector = aligned_vector(shape.n_params)
         np.copyto(vector, initial)
-        extras = tuple(np.zeros(len(initial), np.float32) for _ in range(server_vectors))
-        return cls((vector, extras, np.zeros((n_workers, COLUMNS), np.uint64)), None, b"")
+        extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
+        slots, counts = np.zeros((shape.n_workers, COLUMNS), np.uint64), np.zeros(shape.n_chunks, np.uint64)
+        return cls(_Parts(vector, extras, slots, counts), None, b"")
 
     @classmethod
-    def create(cls, initial: Vector, *, server_vectors: int, n_workers: int, run_id: int, work: Path) -> Center:
+    def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> Center:
         """Make the file, readable by this user only, and map it.
 
         It lies in shared memory if there is room, else in ``work``. The space is reserved at once: a full disk is an
@@ -118,7 +159,7 @@ class Center:
         Raises:
             ConfigError: No room in either place.
         """
-        size = _file_bytes(len(initial), server_vectors, n_workers)
+        size = shape.n_bytes
         name = f"{FILE_PREFIX}{run_id:016x}-{os.getpid()}-{secrets.token_hex(4)}{FILE_SUFFIX}"
         folder = SHARED_MEMORY if _has_room(SHARED_MEMORY, size) else work
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,9 +170,9 @@ class Center:
             fcntl.flock(handle, fcntl.LOCK_SH)
             if os.fstat(handle).st_nlink == 0:  # another driver swept it away before the lock was ours
                 os.close(handle)
-                return cls.create(initial, server_vectors=server_vectors, n_workers=n_workers, run_id=run_id, work=work)
+                return cls.create(initial, shape, run_id=run_id, work=work)
             os.posix_fallocate(handle, 0, size)
-            os.pwrite(handle, _HEADER.pack(_MAGIC, _VERSION, server_vectors, len(initial), n_workers, token), 0)
+            os.pwrite(handle, _HEADER.pack(_MAGIC, _VERSION, token, *astuple(shape)), 0)
             center = cls._map(handle, path)
         except OSError as error:
             os.close(handle)
@@ -172,17 +213,24 @@ class Center:
         if len(head) < _HEADER.size:
             msg = f"{path}: {len(head)} bytes; a center has a header of {_HEADER.size}"
             raise ProtocolError(msg)
-        magic, version, n_extras, n_params, n_workers, token = _HEADER.unpack(head)
-        size = _file_bytes(n_params, n_extras, n_workers)
-        if magic != _MAGIC or version != _VERSION or os.fstat(handle).st_size != size:
-            msg = f"{path}: not a center file of version {_VERSION} with {size:,} bytes"
+        magic, version, token, *numbers = _HEADER.unpack(head)
+        shape = CenterShape(*numbers)
+        if magic != _MAGIC or version != _VERSION or os.fstat(handle).st_size != shape.n_bytes:
+            msg = f"{path}: not a center file of version {_VERSION}"
             raise ProtocolError(msg)
-        mapping = mmap.mmap(handle, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        slots = np.frombuffer(mapping, np.uint64, n_workers * COLUMNS, _PAGE).reshape(n_workers, COLUMNS)
-        first = _vectors_offset(n_workers)
-        stride = _vector_bytes(n_params)
-        vectors = [np.frombuffer(mapping, np.float32, n_params, first + i * stride) for i in range(1 + n_extras)]
-        return cls((vectors[0], tuple(vectors[1:]), slots), path, token, mapping, handle)
+        mapping = mmap.mmap(handle, shape.n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        slots = np.frombuffer(mapping, np.uint64, shape.n_workers * COLUMNS, _PAGE).reshape(shape.n_workers, COLUMNS)
+        counts = np.frombuffer(mapping, np.uint64, shape.n_chunks, shape.counts_offset)
+        vectors = [
+            np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
+            for i in range(1 + shape.server_vectors)
+        ]
+        return cls(_Parts(vectors[0], tuple(vectors[1:]), slots, counts), path, token, mapping, handle)
+
+    def use_locks(self, mode: LockMode, timeout_s: float) -> None:
+        """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
+        if mode != "none":
+            self.locks = CenterLocks(mode, len(self.counts), self._handle, timeout_s)
 
     @property
     def n_params(self) -> int:
@@ -250,7 +298,8 @@ class Center:
         """Give the mapping back. The arrays must not be used after."""
         empty = np.empty(0, np.float32)
         self._cells.release()
-        self.vector, self.extras, self.slots = empty, (), np.empty((0, COLUMNS), np.uint64)
+        self.vector, self.extras = empty, ()
+        self.slots, self.counts = np.empty((0, COLUMNS), np.uint64), np.empty(0, np.uint64)
         if self._mapping is not None:
             # A view that a caller still holds keeps the mapping alive; it goes with that view.
             with suppress(BufferError):
@@ -278,11 +327,35 @@ class Chunks:
         first = worker * len(self.ranges) // n_workers
         return (*range(first, len(self.ranges)), *range(first))
 
-    def hold_statistics(self, position: int, local: Vector, new_local: Vector, push: Vector) -> None:
+    def hold_statistics(self, position: int, push: Vector) -> None:
         """Take the statistics of one chunk out of a push."""
         if self.held is not None and len(self.held[position]):
             push[self.held[position]] = 0.0
-            new_local[self.held[position]] = local[self.held[position]]
+
+
+def apply_push(center: Center, chunks: Chunks, position: int, push: Vector, terms: Terms) -> None:
+    """Do the server's side of one chunk: change the center, or the strategy's own vectors and the chunk's count."""
+    strategy, span = chunks.strategy, chunks.spans[position]
+    if not center.extras:
+        strategy.server_chunk(center.vector[span], (), push, terms, 0)
+        return
+    extras = tuple([extra[span] for extra in center.extras])
+    held = int(center.counts[position])
+    center.counts[position] = strategy.server_chunk(center.vector[span], extras, push, terms, held)
+
+
+def close_round(center: Center, chunks: Chunks) -> None:
+    """Apply what a round has gathered, chunk by chunk. A chunk that nobody pushed stays as it is.
+
+    After a kill in the middle, the chunks that are still counted are applied by the next call, and at most one chunk
+    is uncertain.
+    """
+    for position, span in enumerate(chunks.spans):
+        n_held = int(center.counts[position])
+        if n_held:
+            extras = tuple([extra[span] for extra in center.extras])
+            chunks.strategy.close_round(center.vector[span], extras, n_held)
+            center.counts[position] = 0
 
 
 def meet_in_memory(
@@ -297,7 +370,7 @@ def meet_in_memory(
     *,
     measure_distance: bool,
 ) -> float | None:
-    """Exchange every chunk with a center that this process maps.
+    """Push every chunk to a center that this process maps, and pull unless the strategy waits for a round.
 
     Args:
         center: Mapped or private.
@@ -311,24 +384,39 @@ def meet_in_memory(
         measure_distance: Return the L2 norm of local - center.
 
     Returns:
-        The distance, or None if it was not asked for or nothing is pulled.
+        The distance, or None if it was not asked for or the worker does not look at the center first.
     """
-    strategy, vector, extras = chunks.strategy, center.vector, center.extras
+    strategy, vector, locks = chunks.strategy, center.vector, center.locks
     worker_chunk, server_chunk = strategy.worker_chunk, strategy.server_chunk
-    measure = measure_distance and strategy.pulls
-    square = 0.0
-    for position in order:
+    measure = measure_distance and strategy.pulls == "before"
+    squares = []
+
+    def meet_chunk(position: int) -> None:
         span = chunks.spans[position]
         part, own, new = vector[span], local[span], new_local[span]
         pushed = push[: len(own)]
         if measure:
             np.subtract(own, part, out=pushed)
-            square += float(np.dot(pushed, pushed))
+            squares.append(float(np.dot(pushed, pushed)))
         worker_chunk(own, part, new, pushed, start[span] if strategy.keeps_start else own, terms)
         if chunks.held is not None:
-            chunks.hold_statistics(position, own, new, pushed)
-        server_chunk(part, tuple([extra[span] for extra in extras]) if extras else (), pushed, terms)
-    return square**0.5 if measure else None
+            chunks.hold_statistics(position, pushed)
+        if center.extras:
+            apply_push(center, chunks, position, pushed, terms)
+        else:
+            server_chunk(part, (), pushed, terms, 0)
+        if strategy.pulls == "after":
+            np.copyto(new, part)
+
+    if locks is None:
+        for position in order:
+            meet_chunk(position)
+    else:
+        with locks.whole():
+            for position in order:
+                with locks.chunk(position):
+                    meet_chunk(position)
+    return sum(squares) ** 0.5 if measure else None
 
 
 def remove_stale_centers() -> list[Path]:
@@ -353,16 +441,8 @@ def remove_stale_centers() -> list[Path]:
     return removed
 
 
-def _vector_bytes(n_params: int) -> int:
-    return -(-4 * n_params // _PAGE) * _PAGE
-
-
-def _vectors_offset(n_workers: int) -> int:
-    return _PAGE + -(-64 * n_workers // _PAGE) * _PAGE
-
-
-def _file_bytes(n_params: int, server_vectors: int, n_workers: int) -> int:
-    return _vectors_offset(n_workers) + (1 + server_vectors) * _vector_bytes(n_params)
+def _pages(n_bytes: int) -> int:
+    return -(-n_bytes // _PAGE) * _PAGE
 
 
 def _has_room(folder: Path, size: int) -> bool:

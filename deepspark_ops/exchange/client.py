@@ -351,12 +351,14 @@ class SocketLink:
         if "socket" in (self._address.transport, found["transport"]):
             return None
         try:
-            return Center.open(Path(found["center_path"]), bytes.fromhex(found["center_token"]))
+            center = Center.open(Path(found["center_path"]), bytes.fromhex(found["center_token"]))
         except (OSError, ProtocolError) as error:
             if "shm" in (self._address.transport, found["transport"]):
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"
                 raise ConfigError(msg) from error
             return None
+        center.use_locks(found["lock"], self._address.exchange_timeout_s)
+        return center
 
     def _attach(self, connection: Connection) -> None:
         call_once(connection, {"call": "attach", "worker": self._worker, "session": self._session}, self._worker, 0)
@@ -425,7 +427,7 @@ class _Plan:
     ) -> ExchangeReport:
         """Build the report of an exchange that began at ``started``."""
         up = 4 * self.n_params
-        down = up if self.strategy.pulls else 0
+        down = 0 if self.strategy.pulls == "never" else up
         seconds = time.perf_counter() - started
         return ExchangeReport(sequence, seconds, up, down, staleness, overlaps, distance, transport)
 
@@ -447,6 +449,12 @@ def _meet_statistics(server: ServerConnection, plan: _Plan, local: Vector, new_l
 
     server.repeat(attempt)
     new_local[positions] = answer
+
+
+def _await_round(server: ServerConnection, plan: _Plan, sequence: int) -> None:
+    """Wait until every worker that has steps has pushed; the server asks for a sign of life now and then."""
+    while not server.call({"call": "round", "sequence": sequence}, worker=plan.worker):
+        logger.debug("worker %d waits for the others in exchange %d", plan.worker, sequence)
 
 
 class _SharedMemoryTransfer:
@@ -488,6 +496,10 @@ class _SharedMemoryTransfer:
             self._push,
             measure_distance=measure,
         )
+        if plan.strategy.pulls == "after_round":
+            with lock:
+                _await_round(self._server, plan, ticket.sequence)
+            np.copyto(new_local, center.vector)
         if plan.chunks.held is not None:
             with lock:
                 _meet_statistics(self._server, plan, local, new_local, ticket.sequence)
@@ -518,12 +530,7 @@ class _SocketTransfer:
 
         def attempt(connection: Connection, _: bool) -> None:
             call_once(connection, {"call": "pulled"}, plan.worker, 0)
-            stream = _Stream(connection, plan, self._sequence)
-            for place in range(plan.window):
-                stream.ask(place)
-            for place, position in enumerate(plan.order):
-                stream.receive(place, vector[slice(*plan.chunks.ranges[position])])
-                stream.ask(place + plan.window)
+            self._pull_all(_Stream(connection, plan, self._sequence), vector)
 
         self._server.repeat(attempt)
         plan.began_with(vector)
@@ -538,18 +545,31 @@ class _SocketTransfer:
             self.pull()
         sequence = self._sequence + 1
         new_local = plan.vectors.take()
-        meeting = _Meeting(plan, sequence, local, new_local, measure and plan.strategy.pulls)
+        meeting = _Meeting(plan, sequence, local, new_local, measure and plan.strategy.pulls == "before")
+        waits = plan.strategy.pulls == "after_round"
 
-        def attempt(connection: Connection, is_repeated: bool) -> int:
+        def push_all(connection: Connection, is_repeated: bool) -> int:
             stream = _Stream(connection, plan, sequence)
             first = stream.begin(meeting, is_repeated)
-            if plan.strategy.pulls:
+            if plan.strategy.pulls == "before":
                 self._pull_and_push(stream, meeting, first)
+            elif plan.strategy.pulls == "after":
+                self._push_and_pull(stream, meeting, first)
             else:
                 self._push_only(stream, meeting, first)
+            return 0 if waits else stream.end()
+
+        def pull_mean(connection: Connection, _: bool) -> int:
+            stream = _Stream(connection, plan, sequence)
+            # The connection may be a new one, which knows nothing of the exchange yet.
+            stream.begin(meeting, True)
+            self._pull_all(stream, new_local)
             return stream.end()
 
-        overlaps = self._server.repeat(attempt)
+        overlaps = self._server.repeat(push_all)
+        if waits:
+            _await_round(self._server, plan, sequence)
+            overlaps = self._server.repeat(pull_mean)
         if plan.chunks.held is not None:
             _meet_statistics(self._server, plan, local, new_local, sequence)
         self._sequence = sequence
@@ -557,7 +577,16 @@ class _SocketTransfer:
         distance = sum(meeting.squares.values()) ** 0.5 if meeting.measure else None
         return new_local, plan.report(started, sequence, meeting.terms.staleness, overlaps, distance, "socket")
 
+    def _pull_all(self, stream: _Stream, vector: Vector) -> None:
+        plan = self._plan
+        for place in range(plan.window):
+            stream.ask(place)
+        for place, position in enumerate(plan.order):
+            stream.receive(place, vector[plan.chunks.spans[position]])
+            stream.ask(place + plan.window)
+
     def _pull_and_push(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
+        """Compute each chunk from the center's as it arrives."""
         for place in range(first, len(self._plan.order)):
             start, stop = stream.span(place)
             center = self._center[: stop - start]
@@ -568,7 +597,26 @@ class _SocketTransfer:
             stream.ask(place + self._plan.window)
             stream.send_some()
 
+    def _push_and_pull(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
+        """Push each chunk and take the center's after it; what the server has applied already is only taken."""
+        plan, n_chunks = self._plan, len(self._plan.order)
+        begin = meeting.n_pulled
+        for place in range(begin, n_chunks + plan.window - 1):
+            if place < n_chunks:
+                if place >= first:
+                    start, stop = stream.span(place)
+                    push = self._pushes[place % plan.window][: stop - start]
+                    meeting.compute(place, self._center[: stop - start], push)
+                    stream.push(place, push)
+                stream.ask(place)
+                stream.send_some()
+            ready = place - plan.window + 1
+            if ready >= begin:
+                stream.receive(ready, meeting.new_local[plan.chunks.spans[plan.order[ready]]])
+                meeting.n_pulled = ready + 1
+
     def _push_only(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
+        """Push each chunk; nothing comes back meanwhile."""
         for place in range(first, len(self._plan.order)):
             start, stop = stream.span(place)
             push = self._pushes[0][: stop - start]
@@ -585,9 +633,10 @@ class _Meeting:
         self.has_begun = False
         self.measure = measure
         self.squares: dict[int, float] = {}
+        self.new_local = new_local
+        self.n_pulled = 0
         self._plan = plan
         self._local = local
-        self._new_local = new_local
         self._start = local if plan.start is None else plan.start
 
     def compute(self, place: int, center: Vector, push: Vector) -> None:
@@ -595,12 +644,12 @@ class _Meeting:
         plan = self._plan
         position = plan.order[place]
         span = slice(*plan.chunks.ranges[position])
-        local, new_local = self._local[span], self._new_local[span]
+        local, new_local = self._local[span], self.new_local[span]
         if self.measure:
             np.subtract(local, center, out=push)
             self.squares[place] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.terms)
-        plan.chunks.hold_statistics(position, local, new_local, push)
+        plan.chunks.hold_statistics(position, push)
 
 
 class _Stream:
@@ -626,7 +675,8 @@ class _Stream:
     def begin(self, meeting: _Meeting, is_repeated: bool) -> int:
         """Open the exchange, or take it up again; returns the first place to compute."""
         self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
-        asked = self._plan.window if self._plan.strategy.pulls and not is_repeated else 0
+        pulls_first = self._plan.strategy.pulls == "before"
+        asked = self._plan.window if pulls_first and not is_repeated else 0
         for place in range(asked):
             self.ask(place)
         self.send_rest()
@@ -641,7 +691,7 @@ class _Stream:
                 self._sequence - 1,
                 int(answer["total"]),
             )
-        if self._plan.strategy.pulls:
+        if pulls_first:
             for place in range(first + asked, first + self._plan.window):
                 self.ask(place)
         return first

@@ -20,8 +20,9 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, append_event, make_event, parse_event
 from deepspark_ops.exchange import center as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
-from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center import Center, Chunks, close_round
 from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.rounds import Rounds
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import Vector
@@ -34,6 +35,8 @@ MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 CENTER_FILE = "center.f32"
 COMPLETE_FILE = "complete.json"
+ROUND_WAIT_S = 2.0
+"""How long a worker waits for the others, at most, before it gives a sign of life by asking again."""
 
 
 def pending_folder(work: Path, iteration: int) -> Path:
@@ -73,6 +76,9 @@ class Coordinator:
         self._center = center
         self._clock = clock
         self._lock = threading.Lock()
+        self._round_over = threading.Condition(self._lock)
+        self._rounds = Rounds()
+        self._chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
         self._snapshot_lock = threading.Lock()
         self._statistics_lock = threading.Lock()
         self._books = RunBooks(settings)
@@ -90,6 +96,7 @@ class Coordinator:
         settings = self.settings
         with self._lock:
             self._record("join", worker, session, self._clock())
+            self._rounds.joined(worker)
             clock = self._books.grants.clock
         self._center.abandon(worker)
         self._emit(make_event("worker_joined", clock=clock, worker=worker, transport=transport))
@@ -128,6 +135,9 @@ class Coordinator:
             answer, is_new = self._record("once", worker, request, call, list(timed))
             self._books.grants.seen(worker, now)
             clock = self._books.grants.clock
+            if call == "request_grant":
+                self._rounds.granted(worker, has_steps=answer.get("grant", {}).get("count", 0) > 0)
+        self._close_round()
         if call == "return_lease" and is_new and answer is not None:
             self._emit(make_event("epoch", clock=clock, **answer))
         self._finish_snapshots()
@@ -156,6 +166,7 @@ class Coordinator:
         with self._lock:
             self._record("leave", worker)
         self._center.abandon(worker)
+        self._close_round()
         self._finish_snapshots()
 
     def lose(self, worker: int, session: str, reason: str) -> None:
@@ -168,6 +179,7 @@ class Coordinator:
         if known:
             self._center.abandon(worker)
             self._emit(make_event("worker_lost", clock=clock, worker=worker, reason=reason))
+            self._close_round()
             self._finish_snapshots()
 
     def expire(self) -> None:
@@ -185,7 +197,36 @@ class Coordinator:
             self._center.abandon(worker)
             self._emit(make_event("worker_lost", clock=clock, worker=worker, reason="silent"))
         if lost:
+            self._close_round()
             self._finish_snapshots()
+
+    def await_round(self, worker: int, sequence: int) -> bool:
+        """A worker has pushed everything of an exchange and waits for the others.
+
+        Returns:
+            Whether the round is over and the center moved; False after a while: ask again.
+        """
+        self.expire()
+        with self._lock:
+            self._rounds.pushed(worker, sequence)
+            self._books.grants.seen(worker, self._clock())
+        self._close_round()
+        wait_s = min(ROUND_WAIT_S, self.settings.exchange_timeout_s / 4)
+        with self._round_over:
+            return self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
+
+    def _close_round(self) -> None:
+        """Apply the present round if everybody who is expected has pushed."""
+        if self._chunks.strategy.round != "all":
+            return
+        with self._lock:
+            if not self._rounds.is_complete(self._books.grants.live_workers):
+                return
+            self._rounds.close()
+        close_round(self._center, self._chunks)
+        with self._round_over:
+            self._rounds.open()
+            self._round_over.notify_all()
 
     def meet_statistics(self, local: Vector) -> Vector:
         """Average packed BatchNorm statistics with the center's; returns the worker's new ones, packed."""

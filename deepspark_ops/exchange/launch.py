@@ -57,13 +57,7 @@ def start_exchange(
     listener = _listen(listen_address, listen_port)
     forget_run(settings.work)
     try:
-        center = Center.create(
-            initial,
-            server_vectors=settings.running_strategy().server_vectors,
-            n_workers=settings.n_workers,
-            run_id=settings.run_id,
-            work=settings.work,
-        )
+        center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
     except ConfigError:
         listener.close()
         raise

@@ -34,8 +34,8 @@ class LocalExchange:
     def __init__(self, settings: ExchangeSettings, initial: Vector) -> None:
         """Start with a copy of ``initial``, shape (n_params,)."""
         self.settings = settings
-        strategy = settings.running_strategy()
-        self.center = Center.in_memory(initial, server_vectors=strategy.server_vectors, n_workers=settings.n_workers)
+        self.center = Center.in_memory(initial, settings.center_shape())
+        self.center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
         forget_run(settings.work)
         self.coordinator = Coordinator(settings, self.center)
 
@@ -116,6 +116,10 @@ class LocalLink:
             self._push,
             measure_distance=measure_distance,
         )
+        if self._strategy.pulls == "after_round":
+            while not self._coordinator.await_round(worker, ticket.sequence):
+                pass
+            np.copyto(new_local, center.vector)
         if self._chunks.held is not None:
             positions = settings.statistics.positions
             new_local[positions] = self._coordinator.meet_statistics(local[positions])
@@ -123,7 +127,7 @@ class LocalLink:
             self._start = new_local
         overlaps = center.end(worker, ticket)
         n_bytes = local.nbytes
-        down = n_bytes if self._strategy.pulls else 0
+        down = 0 if self._strategy.pulls == "never" else n_bytes
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
             ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local"

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, UnionType
 from typing import Any, TypeVar
@@ -28,7 +28,18 @@ from deepspark_ops.errors import ConfigError, DeepSparkError, ExchangeUnavailabl
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN, Center, Chunks, Ticket
+from deepspark_ops.exchange.center import (
+    BEGUN,
+    DUPLICATES,
+    ENDED,
+    MARK,
+    PLACE,
+    UNCERTAIN,
+    Center,
+    Chunks,
+    Ticket,
+    apply_push,
+)
 from deepspark_ops.exchange.coordinator import Coordinator
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state_file import StateFileWriter
@@ -58,6 +69,7 @@ class ExchangeServer:
         """Take over the listening socket; nothing is accepted before ``start``."""
         self.settings = settings
         self.center = center
+        center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
         self.coordinator = Coordinator(settings, center)
         self.strategy = settings.running_strategy()
         self.moving_rate = settings.alpha()
@@ -176,6 +188,7 @@ class _Peer:
         self._coordinator = server.coordinator
         self._center = server.center
         self._order: tuple[int, ...] = ()
+        self._whole = ExitStack()
         self._ticket: Ticket | None = None
         self._terms = Terms(server.settings.n_workers, server.moving_rate)
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -186,6 +199,7 @@ class _Peer:
             "heartbeat": self._heartbeat,
             "event": self._event,
             "pulled": self._pulled,
+            "round": self._round,
             "state": self._state,
             "leave": self._leave,
             "status": lambda _: self._coordinator.status(),
@@ -208,6 +222,7 @@ class _Peer:
             self.connection.refuse(error)
             raise
         finally:
+            self._whole.close()
             self._server.exit(self)
 
     def _refuse(self, frame: Frame) -> None:
@@ -236,6 +251,7 @@ class _Peer:
             "chunk": settings.chunk,
             "statistics": settings.statistics.to_json(),
             "transport": settings.transport,
+            "lock": settings.running_lock(),
             "exchange_timeout_s": settings.exchange_timeout_s,
             "center_path": str(self._center.path),
             "center_token": self._center.token.hex(),
@@ -282,6 +298,11 @@ class _Peer:
 
     def _pulled(self, request: Mapping[str, Any]) -> None:
         self._center.pulled(self._member())
+
+    def _round(self, request: Mapping[str, Any]) -> bool:
+        # The others push meanwhile: a whole exchange is not locked while it waits for them.
+        self._whole.close()
+        return self._coordinator.await_round(self._member(), _field(request, "sequence", int))
 
     def _leave(self, request: Mapping[str, Any]) -> None:
         worker, self.session = self._member(), ""
@@ -362,6 +383,9 @@ class _Peer:
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
             raise ProtocolError(msg)
         ended = frame.sequence == int(slot[ENDED])
+        if self._center.locks is not None and not ended:
+            self._whole.close()
+            self._whole.enter_context(self._center.locks.whole())
         place = len(self._order) if ended else int(slot[PLACE])
         ticket = self._ticket or self._center.reopened(worker)
         self._terms = ticket.terms(self._server.settings.n_workers, self._server.moving_rate)
@@ -397,11 +421,12 @@ class _Peer:
             if not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
                 return
-            slot[MARK] = place + 1
-            extras = tuple(extra[span[0] : span[1]] for extra in self._center.extras)
-            self._server.strategy.server_chunk(self._center.vector[span[0] : span[1]], extras, push, self._terms)
-            slot[PLACE] = place + 1
-            slot[MARK] = 0
+            position, locks = self._order[place], self._center.locks
+            with nullcontext() if locks is None else locks.chunk(position):
+                slot[MARK] = place + 1
+                apply_push(self._center, self._server.chunks, position, push, self._terms)
+                slot[PLACE] = place + 1
+                slot[MARK] = 0
 
     def _end(self, frame: Frame) -> None:
         worker = self._member()
@@ -416,6 +441,7 @@ class _Peer:
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
         self._ticket = None
+        self._whole.close()
         self._coordinator.heartbeat(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.center import CenterShape
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder
+from deepspark_ops.exchange.locks import LOCK_MODES, LockMode
 from deepspark_ops.exchange.strategies import Option, Strategy, check_moving_rate, configure, find_strategy
-from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, chunk_ranges
 
 Transport = Literal["auto", "shm", "socket"]
 
@@ -34,6 +36,8 @@ class ExchangeSettings:
         lease_state: Data position of a snapshot (``complete.json``, key ``leases``) to go on from.
         statistics: BatchNorm's blobs.
         chunk: Floats per chunk.
+        lock: ``none``: fastest, pushes that overlap may lose a part. ``striped``: every push survives. ``full``: the
+            center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
@@ -52,6 +56,7 @@ class ExchangeSettings:
     lease_state: Mapping[str, Any] = field(default_factory=dict)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
     chunk: int = CHUNK_FLOATS
+    lock: LockMode = "none"
     transport: Transport = "auto"
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
@@ -76,11 +81,23 @@ class ExchangeSettings:
         if self.transport not in ("auto", "shm", "socket"):
             msg = f'transport="{self.transport}"; allowed: auto, shm, socket'
             raise ConfigError(msg)
+        if self.lock not in LOCK_MODES:
+            msg = f'lock="{self.lock}"; allowed: {", ".join(LOCK_MODES)}'
+            raise ConfigError(msg)
         check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)
 
     def running_strategy(self) -> Strategy:
         """Return the strategy that runs with this number of workers."""
         return configure(self.strategy, self.options).for_workers(self.n_workers)
+
+    def running_lock(self) -> LockMode:
+        """Return the lock that is used: the given one or the strategy's, whichever is stricter."""
+        return max(self.lock, self.running_strategy().lock, key=LOCK_MODES.index)
+
+    def center_shape(self) -> CenterShape:
+        """Return what the center holds."""
+        n_chunks = len(chunk_ranges(self.n_params, self.chunk))
+        return CenterShape(self.n_params, self.n_workers, n_chunks, self.running_strategy().server_vectors)
 
     def alpha(self) -> float:
         """Return the moving rate in use."""

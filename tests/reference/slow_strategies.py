@@ -87,3 +87,40 @@ def slow_deepspark(
             locals_[worker][i] = F(moved - pull)
             center[i] = F(center[i] + (pull if factor == 1.0 else F(pull * F(factor))))
     return locals_, center
+
+
+def slow_softsync(initial: Sequence[float], run: Run, n_workers: int, updates_per_apply: int) -> Result:
+    """Zhang et al. 2015: the mean of several movements, applied by the push that completes the group."""
+    locals_, center = _start(initial, n_workers)
+    starts = [list(x) for x in locals_]
+    total, held = [F(0.0)] * len(center), 0
+    for worker, update in run:
+        held += 1
+        for i, u in enumerate(update):
+            moved = F(locals_[worker][i] + F(u))
+            total[i] = F(total[i] + F(moved - starts[worker][i]))
+            if held == updates_per_apply:
+                center[i] = F(center[i] + F(total[i] * F(1.0 / updates_per_apply)))
+                total[i] = F(0.0)
+            locals_[worker][i] = starts[worker][i] = center[i]
+        held %= updates_per_apply
+    return locals_, center
+
+
+def slow_averaging(
+    initial: Sequence[float], rounds: Sequence[Sequence[Sequence[float]]], block_momentum: float
+) -> list[float]:
+    """Chen and Huo 2016, eq. 4 and 5 with rate 1, in float64: workers begin a round with the same parameters.
+
+    Args:
+        initial: Center at the start.
+        rounds: For each round, what each worker adds to its parameters.
+        block_momentum: Filter; 0 is plain averaging.
+    """
+    center, block = [float(x) for x in initial], [0.0] * len(initial)
+    for updates in rounds:
+        for i in range(len(center)):
+            mean = sum(update[i] for update in updates) / len(updates)
+            block[i] = block_momentum * block[i] + mean
+            center[i] += block[i]
+    return center

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import ClassVar, Literal
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.locks import LockMode
 from deepspark_ops.param_vector import Vector
 
 Option = bool | int | float | str
@@ -59,9 +60,9 @@ class Strategy:
 
     A strategy's own options are fields with defaults; ``configure`` sets them by name.
 
-    One exchange of one chunk: the worker reads the center's chunk (if ``pulls``), ``worker_chunk`` computes the
-    worker's new parameters and what it pushes, ``server_chunk`` applies the push to the center. Whoever holds the
-    center runs ``server_chunk``: the server for a socket, the worker itself in shared memory.
+    One exchange of one chunk: ``worker_chunk`` computes what the worker pushes, ``server_chunk`` applies it. Whoever
+    holds the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of zeros
+    changes nothing (``alone`` excepted): so BatchNorm's statistics are kept out of it.
 
     Attributes:
         name: As the user writes it; the file's stem.
@@ -69,14 +70,16 @@ class Strategy:
         source: Paper and place.
         unit: What is pushed.
         round: When the center changes: at each push, after several, or when all live workers have pushed.
-        pulls: Whether ``worker_chunk`` reads the center.
+        pulls: When the worker reads the center's chunk. ``before``: for ``worker_chunk``, which computes the new
+            parameters from it. ``after`` its push, ``after_round``: the new parameters are the center. ``never``.
         requires: Conditions on the rest of the run.
-        server_vectors: Vectors of n_params floats that the center keeps besides itself.
+        lock: The least lock it is right with.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
         history: What the solver's history does at an exchange: it is kept, or starts again from zero.
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
+        server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
 
     name: ClassVar[str]
@@ -84,13 +87,18 @@ class Strategy:
     source: ClassVar[str]
     unit: ClassVar[Literal["weights", "delta", "gradient"]]
     round: ClassVar[Literal["none", "pushes", "all"]] = "none"
-    pulls: ClassVar[bool] = True
+    pulls: ClassVar[Literal["before", "after", "after_round", "never"]] = "before"
     requires: ClassVar[Requires] = Requires()
-    server_vectors: ClassVar[int] = 0
+    lock: ClassVar[LockMode] = "none"
     keeps_start: ClassVar[bool] = False
     history: ClassVar[Literal["kept", "restarted"]] = "kept"
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
+
+    @property
+    def server_vectors(self) -> int:
+        """Vectors of n_params floats that the center keeps besides itself."""
+        return 0
 
     def worker_chunk(
         self,
@@ -105,17 +113,32 @@ class Strategy:
 
         Args:
             local: The worker's parameters, shape (chunk,), read only.
-            center: The center's chunk as pulled. In shared memory it is the center itself, which others write
-                meanwhile: read it once.
-            new_local: Receives the worker's new parameters.
+            center: The center's chunk as pulled, if ``pulls`` is ``before``. In shared memory it is the center
+                itself, which others write meanwhile: read it once.
+            new_local: Receives the worker's new parameters, if ``pulls`` is ``before`` or ``never``.
             push: Receives what ``server_chunk`` gets.
             start: What the worker began with: its chunk after the last exchange or pull, if ``keeps_start``; read only.
             terms: Numbers of this exchange.
         """
         raise NotImplementedError
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
-        """Apply one pushed chunk to the center, in place; ``extras`` are this chunk of the server's vectors."""
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Apply one pushed chunk, in place.
+
+        Args:
+            center: The center's chunk.
+            extras: This chunk of the server's own vectors.
+            push: What ``worker_chunk`` wrote.
+            terms: Numbers of this exchange.
+            n_held: Pushes of this chunk that the server's vectors hold and the center does not.
+
+        Returns:
+            The same count after this push; 0 where pushes are applied at once.
+        """
+        raise NotImplementedError
+
+    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
+        """Apply what a round has gathered in one chunk, in place: ``n_held`` pushes, at least one (round ``all``)."""
         raise NotImplementedError
 
     def progress_per_step(self, n_workers: int) -> float:

@@ -17,7 +17,7 @@ class Alone(Strategy):
     name = "alone"
     source = "-"
     unit = "weights"
-    pulls = False
+    pulls = "never"
 
     def worker_chunk(
         self,
@@ -32,9 +32,10 @@ class Alone(Strategy):
         np.copyto(push, local)
         np.copyto(new_local, local)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
         """Take the worker's parameters."""
         np.copyto(center, push)
+        return 0
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return 1: it is plain SGD."""

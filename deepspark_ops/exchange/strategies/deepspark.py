@@ -96,9 +96,10 @@ class DeepSpark(Strategy):
         if factor != 1.0:
             np.multiply(push, np.float32(factor), out=push)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
         """Add what the worker scaled."""
         np.add(center, push, out=center)
+        return 0
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return EASGD's 1/(p+1); a server factor below 1 only makes the center follow more slowly."""

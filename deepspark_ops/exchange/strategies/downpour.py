@@ -67,9 +67,10 @@ class Downpour(Strategy):
         np.multiply(push, np.float32(self.scale(terms)), out=push)
         np.add(center, push, out=new_local)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
         """Add the scaled delta."""
         np.add(center, push, out=center)
+        return 0
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale: what a step of a worker moves the center."""

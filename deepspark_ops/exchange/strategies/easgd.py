@@ -46,9 +46,10 @@ class Easgd(Strategy):
         np.multiply(push, np.float32(terms.moving_rate), out=push)
         np.subtract(local, push, out=new_local)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms) -> None:
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
         """Add the elastic difference."""
         np.add(center, push, out=center)
+        return 0
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return 1/(p+1): a step moves one of the p+1 points whose mean trains."""

@@ -66,9 +66,18 @@ def sum_before_and_after(runs: list[WorkerRun], center: Vector, n_steps: int) ->
     return held, first + sum(update_of(step, len(center)).astype(np.float64) for step in range(n_steps))
 
 
-def work(link: WorkerLink, worker: int, *, want: int = 4, between: Callable[[Grant], None] | None = None) -> WorkerRun:
-    """Join, do what the grants say, leave."""
+def work(
+    link: WorkerLink,
+    worker: int,
+    *,
+    want: int = 4,
+    between: Callable[[Grant], None] | None = None,
+    joined: Callable[[], object] | None = None,
+) -> WorkerRun:
+    """Join, do what the grants say, leave; ``joined`` is called after joining, ``between`` before a grant's steps."""
     link.join(worker)
+    if joined is not None:
+        joined()
     pulled = link.pull()
     run = WorkerRun(pulled, pulled)
     while not isinstance(answer := link.request_grant(want), Finished):

@@ -10,11 +10,11 @@ import pytest
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange import books
-from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center import Center, CenterShape
 from deepspark_ops.exchange.coordinator import Coordinator
 from deepspark_ops.exchange.grants import Grant, Schedule, answer_from_json
 from deepspark_ops.exchange.leases import DatasetOrder
-from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
+from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 
 def make_coordinator(folder: Path, center: Center | None = None, **changes: object) -> tuple[Coordinator, Clock]:
     settings = make_settings(folder, **changes)
-    center = center or Center.in_memory(initial_vector(), server_vectors=0, n_workers=settings.n_workers)
+    center = center or Center.in_memory(initial_vector(), settings.center_shape())
     clock = Clock()
     return Coordinator(settings, center, clock), clock
 
@@ -132,12 +132,12 @@ def test_nobody_was_silent_while_there_was_no_server(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, grant_timeout_s=5.0)
     late = Clock()
     late.now += 1_000.0
-    center = Center.in_memory(initial_vector(), server_vectors=0, n_workers=2)
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
     assert Coordinator(settings, center, late).status()["live_workers"] == [0]
 
 
 def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    center = Center.in_memory(initial_vector(), server_vectors=0, n_workers=1)
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
     coordinator, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
 
     def killed(path: Path) -> None:
@@ -170,7 +170,7 @@ def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -
     coordinator.state_received(0, 2, {"leases": {"train": {str(held[0]["id"]): 3}}})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     settings = replace(make_settings(tmp_path / "resumed", **changes), lease_state=complete["leases"])
-    center = Center.in_memory(initial_vector(), server_vectors=0, n_workers=1)
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
     resumed = Coordinator(settings, center)
     resumed.join(0, "b", "socket")
     leases = [resumed.answer(0, request, "lease", "train") for request in (1, 2, 3)]

@@ -18,7 +18,7 @@ def test_one_chunk_equals_the_slow_reference_bit_for_bit(values: list[tuple[floa
     strategy, terms = find_strategy("easgd"), Terms(2, alpha)
     expected = slow_elastic_exchange(local.tolist(), center.tolist(), alpha)
     strategy.worker_chunk(local, center, new_local, push, local, terms)
-    strategy.server_chunk(center, (), push, terms)
+    assert strategy.server_chunk(center, (), push, terms, 0) == 0
     np.testing.assert_array_equal(new_local, np.float32(expected[0]))
     np.testing.assert_array_equal(center, np.float32(expected[1]))
 
@@ -30,7 +30,7 @@ def test_exchange_keeps_the_sum() -> None:
     new_local, push = np.empty_like(local), np.empty_like(local)
     strategy, terms = find_strategy("easgd"), Terms(2, 0.45)
     strategy.worker_chunk(local, center, new_local, push, local, terms)
-    strategy.server_chunk(center, (), push, terms)
+    assert strategy.server_chunk(center, (), push, terms, 0) == 0
     after = new_local.astype(np.float64).sum() + center.astype(np.float64).sum()
     assert abs(after - before) < 1e-4  # float32 rounding of 2,000 elements of size 1
 

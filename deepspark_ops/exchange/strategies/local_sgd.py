@@ -1,0 +1,101 @@
+"""Local SGD: every round the workers' parameters become their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class LocalSgd(Strategy):
+    """Parameter averaging in rounds, with block momentum by option.
+
+    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other. With p workers that
+    pushed in a round; ``start`` is what they began with, the center::
+
+        mean    = sum(local - start) / p
+        center' = center + mean
+
+    Block momentum (Chen and Huo, "Scalable training of deep learning machines by incremental block training with
+    intra-block parallel optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::
+
+        block   = block_momentum * block + block_rate * mean
+        center' = center + block
+
+    The solver's history stays with the worker: the mean of momentum steps is a momentum step of the mean.
+
+    Attributes:
+        block_momentum: 0: plain averaging. Chen and Huo use 1 - 1/p.
+        block_rate: Factor on the mean.
+    """
+
+    name = "local_sgd"
+    source = "Moritz et al. 2015; Chen, Huo 2016, eq. 4 and 5"
+    unit = "delta"
+    round = "all"
+    keeps_start = True
+    pulls = "after_round"
+    lock = "striped"
+
+    block_momentum: float = 0.0
+    block_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a filter that grows.
+
+        Raises:
+            ConfigError: Names the option.
+        """
+        if not 0.0 <= self.block_momentum < 1.0:
+            msg = f"block_momentum={self.block_momentum:g}: must be in [0, 1)"
+            raise ConfigError(msg)
+        if not 0.0 < self.block_rate <= 2.0:
+            msg = f"block_rate={self.block_rate:g}: must be in (0, 2]"
+            raise ConfigError(msg)
+
+    @property
+    def server_vectors(self) -> int:
+        """The sum of pushes, and the block's velocity if it has one."""
+        return 2 if self.block_momentum else 1
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Write ``push = local - start``; the center is read when the round is over."""
+        np.subtract(local, start, out=push)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Add to the round's sum."""
+        np.add(extras[0], push, out=extras[0])
+        return n_held + 1
+
+    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
+        """Move the center by the mean, filtered if block momentum is on."""
+        mean = extras[0]
+        np.multiply(mean, np.float32(self.block_rate / n_held), out=mean)
+        if self.block_momentum:
+            block = extras[1]
+            np.multiply(block, np.float32(self.block_momentum), out=block)
+            np.add(block, mean, out=block)
+            np.add(center, block, out=center)
+        else:
+            np.add(center, mean, out=center)
+        mean.fill(0.0)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1/p, times what block momentum adds up to."""
+        return min(1.0, self.block_rate / (1.0 - self.block_momentum) / n_workers)
+
+
+STRATEGY = LocalSgd()
