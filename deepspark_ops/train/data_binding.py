@@ -176,7 +176,9 @@ def dataset_orders(
         sample_bytes = max(1, sum(prod(shape) for shape in dataset.sample_shapes))
         piece = min(_PIECE_SAMPLES, ceil(_PIECE_BYTES / sample_bytes))
         if n_workers > 1 or chosen == "shuffled":
-            piece = min(piece, ceil(dataset.n_samples / (_PIECES_PER_WORKER * n_workers)))
+            shared = ceil(dataset.n_samples / (_PIECES_PER_WORKER * n_workers))
+            # Not below a batch: every lease is a question to the server.
+            piece = min(piece, max(shared, layer.batch_size))
         counts = tuple(shard.n_samples for shard in dataset.shards)
         orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece))
     return orders

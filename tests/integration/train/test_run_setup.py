@@ -67,7 +67,7 @@ def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: 
 def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, tmp_path: Path) -> None:
     assert prepared(tmp_path / "a", dataset).orders["train"].order == "file"
     shuffled = prepared(tmp_path / "b", dataset, n_workers=2).orders["train"]
-    assert (shuffled.order, shuffled.shard_samples, shuffled.piece_samples) == ("shuffled", (80, 80), 10)
+    assert (shuffled.order, shuffled.shard_samples, shuffled.piece_samples) == ("shuffled", (80, 80), 32)  # a batch
     assert prepared(tmp_path / "c", dataset, n_workers=2, order="file").orders["train"].order == "file"
 
 
