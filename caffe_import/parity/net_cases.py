@@ -32,6 +32,7 @@ def run(case: Case, findings: Findings) -> None:
             message, phase=variant["phase"], level=variant.get("level", 0), stages=tuple(variant.get("stages", ()))
         )
         where = f"{variant['tag']}:" if variant["tag"] else ""
+        _compare_meta(net, json.loads(str(archive["meta"])), where, findings)
         if case.is_random:
             check_random_layer(net, archive, findings)
         else:
@@ -63,8 +64,6 @@ def compare_params(
 
 
 def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, findings: Findings) -> None:
-    meta = json.loads(str(archive["meta"]))
-    _compare_meta(net, meta, where, findings)
     params = params_of(net, members_under(archive, "param"))
     passes = run_passes(
         net,
@@ -75,9 +74,9 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
     )
     # Recorded after the forward pass, in which Filter changes its shape.
     shapes = {name: list(blob.shape) for name, blob in passes.blobs.items()}
-    findings.agree(f"{where}blob shapes", shapes, meta["blobs"])
+    findings.agree(f"{where}blob shapes", shapes, json.loads(str(archive["meta"]))["blobs"])
     _compare_forward(net, passes, params, archive, where, findings)
-    if members_under(archive, "top_diff") or members_under(archive, "param_diff"):
+    if any(members_under(archive, kind) for kind in ("top_diff", "bottom_diff", "param_diff", "blob_diff")):
         _compare_backward(net, passes, archive, where, findings)
     for further in ("fwd2", "fwd3"):
         again = members_under(archive, further)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,7 @@ def run(case: Case, findings: Findings) -> None:
     tests = _TestRuns(loaded, archive) if "test" in archive else None
     with NetBatches(net) as batches:
         if tests:
+            findings.agree("test_columns", tests.columns, json.loads(str(archive["test_columns"])))
             tests.compare(0, net, state, findings)
         reports = []
         for iteration, reached, report in trajectory(train, batches, state, 0, milestones(archive, "")):
@@ -151,6 +153,7 @@ class _TestRuns:
         self._forward = compile_forward(self._net, n_threads=1)
         self._batches = NetBatches(self._net)
         self._n_batches = loaded.spec.test_iter[0]
+        self.columns = ["iter", *self._net.outputs]
         self._rows = {int(row[0]): row[1:] for row in archive["test"]}
 
     def compare(self, iteration: int, net: NetSpec, state: TrainState, findings: Findings) -> None:
