@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange import wire
-from deepspark_ops.exchange.center import PLACE
+from deepspark_ops.exchange.center import MARK, PLACE
 from deepspark_ops.exchange.client import ServerConnection, call_once, connect, expect_json
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.wire import Connection, Frame
@@ -245,6 +245,27 @@ def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None
         assert status.exchanges == (1, 0)
         wait_until(lambda: fresh.poll().duplicate_chunks == 4, "four ignored chunks")
         np.testing.assert_array_equal(fresh.center.vector, np.concatenate(values))
+        connection.close()
+
+
+def test_chunk_that_a_kill_left_half_applied_is_counted_and_not_applied_again(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path, transport="socket"), np.zeros(N_PARAMS, np.float32)) as fresh:
+        connection = open_connection(fresh)
+        sequence = join(connection, 0) + 1
+        connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        expect_json(connection, wire.ANSWER)
+        push(connection, 0, sequence, 0, np.ones(CHUNK, np.float32))
+        wait_until(lambda: int(fresh.center.slots[0, PLACE]) == 1, "an applied chunk")
+        connection.close()
+        # What a server leaves that is killed while it adds the second chunk.
+        fresh.center.slots[0, MARK] = 2
+        fresh.center.vector[CHUNK : CHUNK + 10] += 1.0
+        connection = open_connection(fresh)
+        call_once(connection, {"call": "attach", "worker": 0, "session": "s"}, 0, 0)
+        connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        assert expect_json(connection, wire.ANSWER)["place"] == 2
+        assert fresh.poll().uncertain_chunks == 1
+        assert float(fresh.center.vector.sum()) == CHUNK + 10
         connection.close()
 
 

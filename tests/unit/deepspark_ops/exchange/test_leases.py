@@ -145,3 +145,10 @@ def test_orders_of_pieces_do_not_share_a_stream() -> None:
     lease = Lease(epoch=0, shard=0, start=0, count=50, shuffle_seed=1)
     other = Lease(epoch=0, shard=0, start=50, count=50, shuffle_seed=1)
     assert not np.array_equal(sample_order(lease), sample_order(other) - 50)
+
+
+def test_pieces_come_in_another_order_each_epoch() -> None:
+    book = LeaseBook("train", DatasetOrder((40,), "shuffled", 7, 2))
+    first, second = [[book.lease(0).start for _ in range(20)] for _ in range(2)]
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(0, 40, 2))
