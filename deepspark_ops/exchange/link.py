@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,7 @@ class Welcome:
     transport: str
 
 
-@dataclass(frozen=True)
-class ExchangeReport:
+class ExchangeReport(NamedTuple):
     """One exchange, as the worker saw it.
 
     Attributes:
