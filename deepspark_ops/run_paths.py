@@ -89,4 +89,3 @@ class DatasetPaths:
     def mean(self) -> Path:
         """The training split's mean image."""
         return self.root / "train" / "mean.binaryproto"
-
