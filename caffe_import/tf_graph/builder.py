@@ -16,6 +16,7 @@ import tensorflow as tf
 from caffe_import.errors import NetError
 from caffe_import.layer_registry import Shape, find_layer_type
 from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
@@ -133,7 +134,7 @@ class Forward:
         uses = self.net.params.uses
         request = EmitRequest(
             layer=layer,
-            is_training=self.net.phase == "TRAIN",
+            is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
             bottoms=[
                 blobs[name] if flows else _without_gradient(blobs[name])
                 for name, flows in zip(layer.bottoms, _gradient_flows(layer), strict=True)

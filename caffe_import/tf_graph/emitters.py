@@ -23,7 +23,7 @@ class EmitRequest:
 
     Attributes:
         layer: The layer; its resolved options are ``layer.definition.options``.
-        is_training: Is the net built for phase TRAIN?
+        is_training: Does the layer run in phase TRAIN? (Its own ``phase`` field goes before the net's.)
         bottoms: Input blobs, in order.
         params: The layer's parameter blobs in Caffe's shape and order, float32.
         seed: int32 tensor of shape (2,) for stateless random ops, different for every layer, step and pass.

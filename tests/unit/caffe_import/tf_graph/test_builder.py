@@ -125,3 +125,10 @@ def test_layer_state_starts_at_zero_under_layer_and_name() -> None:
     state = initial_layer_state(net_of(text))
     assert state
     assert all(name.startswith("lstm/") and not array.any() for name, array in state.items())
+
+
+def test_a_layers_own_phase_goes_before_the_nets() -> None:
+    dropout = 'layer {{ name: "{0}" type: "Dropout" bottom: "x" top: "{0}" {1} }}'
+    found = passes(net_of(INPUT + dropout.format("net", "") + dropout.format("own", "phase: TEST")), W[:0], x=X)
+    assert found.blobs["own"].tolist() == X.tolist()
+    assert set(np.unique(found.blobs["net"] / X)) <= {0.0, 2.0}
