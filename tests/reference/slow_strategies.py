@@ -124,3 +124,24 @@ def slow_averaging(
             block[i] = block_momentum * block[i] + mean
             center[i] += block[i]
     return center
+
+
+def slow_sync(
+    initial: Sequence[float], targets: Sequence[Sequence[float]], n_steps: int, solver: tuple[float, float, float]
+) -> list[float]:
+    """SGD with momentum on the mean gradient of the workers' losses |x - target|^2 / 2, in float64.
+
+    Args:
+        initial: Parameters at the start.
+        targets: One per worker.
+        n_steps: Steps.
+        solver: (rate, momentum, weight decay).
+    """
+    rate, momentum, decay = solver
+    x, velocity = [float(v) for v in initial], [0.0] * len(initial)
+    for _ in range(n_steps):
+        for i in range(len(x)):
+            gradient = sum(x[i] - target[i] for target in targets) / len(targets)
+            velocity[i] = momentum * velocity[i] + rate * (gradient + decay * x[i])
+            x[i] -= velocity[i]
+    return x

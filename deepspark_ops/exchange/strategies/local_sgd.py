@@ -12,17 +12,63 @@ from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class LocalSgd(Strategy):
-    """Parameter averaging in rounds, with block momentum by option.
+class RoundMean(Strategy):
+    """What strategies of rounds share: the server gathers movements, and the center moves by their mean.
 
-    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other. With p workers that
-    pushed in a round; ``start`` is what they began with, the center::
+    With p workers that pushed in a round; ``start`` is what they began with, the center::
 
         mean    = sum(local - start) / p
         center' = center + mean
+        local'  = center', when everybody has pushed
+    """
 
-    Block momentum (Chen and Huo, "Scalable training of deep learning machines by incremental block training with
-    intra-block parallel optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::
+    unit = "delta"
+    round = "all"
+    pulls = "after_round"
+    keeps_start = True
+    lock = "striped"
+
+    @property
+    def server_vectors(self) -> int:
+        """One: the sum of pushes."""
+        return 1
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Write ``push = local - start``; the center is read when the round is over."""
+        np.subtract(local, start, out=push)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Add to the round's sum."""
+        np.add(extras[0], push, out=extras[0])
+        return n_held + 1
+
+    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
+        """Move the center by the mean."""
+        mean = extras[0]
+        np.multiply(mean, np.float32(1.0 / n_held), out=mean)
+        np.add(center, mean, out=center)
+        mean.fill(0.0)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1/p: p steps move the center by their mean."""
+        return 1.0 / n_workers
+
+
+@dataclass(frozen=True)
+class LocalSgd(RoundMean):
+    """Parameter averaging every ``comm_period`` steps, with block momentum by option.
+
+    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other. Block momentum
+    (Chen and Huo, "Scalable training of deep learning machines by incremental block training with intra-block parallel
+    optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::
 
         block   = block_momentum * block + block_rate * mean
         center' = center + block
@@ -36,11 +82,6 @@ class LocalSgd(Strategy):
 
     name = "local_sgd"
     source = "Moritz et al. 2015; Chen, Huo 2016, eq. 4 and 5"
-    unit = "delta"
-    round = "all"
-    keeps_start = True
-    pulls = "after_round"
-    lock = "striped"
 
     block_momentum: float = 0.0
     block_rate: float = 1.0
@@ -63,34 +104,17 @@ class LocalSgd(Strategy):
         """The sum of pushes, and the block's velocity if it has one."""
         return 2 if self.block_momentum else 1
 
-    def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
-    ) -> None:
-        """Write ``push = local - start``; the center is read when the round is over."""
-        np.subtract(local, start, out=push)
-
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add to the round's sum."""
-        np.add(extras[0], push, out=extras[0])
-        return n_held + 1
-
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
         """Move the center by the mean, filtered if block momentum is on."""
-        mean = extras[0]
-        np.multiply(mean, np.float32(self.block_rate / n_held), out=mean)
-        if self.block_momentum:
-            block = extras[1]
-            np.multiply(block, np.float32(self.block_momentum), out=block)
-            np.add(block, mean, out=block)
-            np.add(center, block, out=center)
-        else:
-            np.add(center, mean, out=center)
+        np.multiply(extras[0], np.float32(self.block_rate), out=extras[0])
+        if not self.block_momentum:
+            super().close_round(center, extras, n_held)
+            return
+        mean, block = extras
+        np.multiply(mean, np.float32(1.0 / n_held), out=mean)
+        np.multiply(block, np.float32(self.block_momentum), out=block)
+        np.add(block, mean, out=block)
+        np.add(center, block, out=center)
         mean.fill(0.0)
 
     def progress_per_step(self, n_workers: int) -> float:

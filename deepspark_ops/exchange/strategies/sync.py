@@ -1,0 +1,31 @@
+"""Synchronous SGD: after every step all workers have the parameters that the mean gradient gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepspark_ops.exchange.strategies import Requires
+from deepspark_ops.exchange.strategies.local_sgd import RoundMean
+
+
+@dataclass(frozen=True)
+class Sync(RoundMean):
+    """CaffeOnSpark's scheme: every step, the mean gradient over all live workers.
+
+    Workers begin each step with the same parameters x. An update of SGD with momentum, weight decay included, is
+    linear in gradient and history, so the mean of the workers' updates is the update by the mean gradient::
+
+        v_i'    = momentum * v_i + rate * (g_i + decay * x)
+        x'      = x - mean(v_i') = x - (momentum * mean(v_i) + rate * (mean(g_i) + decay * x))
+
+    which is why movements are averaged here and each worker keeps its own history. It does not hold for solvers that
+    divide by gradients, nor where ``clip_gradients`` cuts a worker's gradient and not the mean. A pass of p workers is
+    one step with a batch p times as large.
+    """
+
+    name = "sync"
+    source = "CaffeOnSpark (Yahoo, 2016)"
+    requires = Requires(comm_period_one=True, sgd_only=True)
+
+
+STRATEGY = Sync()
