@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from pathlib import Path
@@ -117,14 +116,19 @@ class DataBinding:
         """Equal keys mean equal samples; the last part is how they are decoded."""
         if self.dataset is not None:
             return (phase, _color(layer))
-        message = caffe_pb2.LayerParameter()
-        for name in ("data_param", "image_data_param", "hdf5_data_param"):
-            if layer.HasField(name):
-                getattr(message, name).CopyFrom(getattr(layer, name))
-                with suppress(ValueError):
-                    getattr(message, name).ClearField("batch_size")
+        own: bytes = b""
+        if layer.type in READS_FILES:
+            parameters = {
+                "Data": layer.data_param,
+                "ImageData": layer.image_data_param,
+                "HDF5Data": layer.hdf5_data_param,
+            }[layer.type]
+            without_batch = type(parameters)()
+            without_batch.CopyFrom(parameters)
+            without_batch.ClearField("batch_size")
+            own = without_batch.SerializeToString(deterministic=True)
         tops = tuple(layer.top) if layer.type == "HDF5Data" else ()  # HDF5 rows are found by the tops' names
-        return (layer.type, message.SerializeToString(deterministic=True), (_color(layer), len(layer.top), tops))
+        return (layer.type, own, (_color(layer), len(layer.top), tops))
 
     def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
         return transform_options(layer.transform_param, root=self.root, layer=layer.name)
@@ -186,8 +190,3 @@ def dataset_orders(
 
 def _asks_for_shuffle(layer: LayerSpec) -> bool:
     return layer.message.image_data_param.shuffle or layer.message.hdf5_data_param.shuffle
-
-
-def data_layers(net: caffe_pb2.NetParameter) -> Iterator[caffe_pb2.LayerParameter]:
-    """Yield the layers of a message that read files, whatever their phase."""
-    return (layer for layer in net.layer if layer.type in READS_FILES)
