@@ -1,0 +1,237 @@
+"""What each operator decides and passes on, with the stage's own process left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from deepspark_ops.config import CheckConfig, IngestConfig, PromoteConfig, StageConfig, TrainConfig
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.operators import check as check_module
+from deepspark_ops.operators import ingest as ingest_module
+from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.evaluate import EvaluateProductionOperator
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.promote import DecideOperator
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
+from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.spark_submit import StageFailed
+
+pytestmark = pytest.mark.airflow
+
+DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
+ALIAS = AssetAlias("deepspark_ingested")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    (tmp_path / "list.txt").write_text("a.png 0\n")
+    (tmp_path / "s.prototxt").touch()
+    return Places(tmp_path, tmp_path / "home")
+
+
+@pytest.fixture
+def dag() -> DAG:
+    sections = [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Promote", PromoteConfig)]
+    params = form_params(sections, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
+    with DAG("d", params=params, schedule=None) as made:
+        return made
+
+
+def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, events: Any = None) -> dict[str, Any]:
+    params = dag.params.dump() | (conf or {})
+    return {
+        "dag": dag,
+        "params": params,
+        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf),
+        "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
+        "triggering_asset_events": events or {},
+        "outlet_events": {ALIAS: Recorder()},
+    }
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.added: list[dict[str, str]] = []
+
+    def add(self, asset: Asset, extra: dict[str, str]) -> None:
+        assert asset is DATASET
+        self.added.append(extra)
+
+
+def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
+    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
+    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
+    configs: list[StageConfig] = []
+    monkeypatch.setattr(check_module, "run_job", lambda module, config, **_: configs.append(config))
+    return configs
+
+
+def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
+    assert result["run_dir"] == str(places.home / "runs" / "d" / "r")
+    assert Path(result["dataset"]).parent == places.home / "datasets"
+    assert result["production"] is None
+    assert json.loads(json.dumps(result)) == result
+    (config,) = checked
+    assert isinstance(config, CheckConfig)
+    assert config.ingests_first
+    assert config.solver == places.root / "s.prototxt"
+
+
+def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    operator = CheckOperator(task_id="check", places=places, dag=dag)
+    dataset = Path(execute(operator, context(dag))["dataset"])
+    for split in ("train", "test"):
+        (dataset / split).mkdir(parents=True)
+        (dataset / split / "dataset.json").touch()
+    execute(operator, context(dag))
+    config = checked[-1]
+    assert isinstance(config, CheckConfig)
+    assert (config.dataset, config.ingests_first) == (dataset, False)
+
+
+def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf={"source": None}))
+    assert result["dataset"] is None
+    ingest = IngestOperator(task_id="ingest", places=places, dag=dag)
+    assert execute(ingest, context(dag, xcom=result)) == {}
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"n_worker": 1}, 'unknown parameter "n_worker"; did you mean "n_workers"'),
+        ({"source": "none.txt"}, "source=.*none.txt: no such file or folder"),
+        ({"test_source": "none.txt"}, "test_source=.*none.txt: no such file or folder"),
+        ({"strategy": "eagsd"}, 'strategy "eagsd" is unknown.*did you mean "easgd"'),
+        ({"resize_height": 3}, "give both or neither"),
+        ({"weights": "a.caffemodel", "resume": "b.solverstate"}, "give one"),
+    ],
+)
+def test_check_refuses_a_mistake_at_once(
+    places: Places, dag: DAG, checked: list[StageConfig], conf: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf=conf))
+    assert checked == []
+
+
+def test_an_updated_dataset_of_another_source_skips_the_run(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    operator = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
+    other = {DATASET: [SimpleNamespace(extra={"source": "other.txt"})]}
+    with pytest.raises(AirflowSkipException, match=r"other\.txt"):
+        execute(operator, context(dag, events=other))
+    own = {DATASET: [SimpleNamespace(extra={"source": "other.txt"}), SimpleNamespace(extra={"source": "list.txt"})]}
+    assert execute(operator, context(dag, events=own))["dataset"]
+
+
+def test_ingest_announces_only_what_it_wrote(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = places.home / "datasets" / "x"
+
+    def submit(self: IngestOperator, values: Any) -> dict[str, str]:
+        for split in ("train", "test"):
+            (dataset / split).mkdir(parents=True)
+            (dataset / split / "dataset.json").write_text(split)
+        return self.result(values, StageRun.of(values))
+
+    monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", submit)
+    operator = IngestOperator(task_id="ingest", places=places, dag=dag, alias=ALIAS, asset=DATASET)
+    xcom = StageRun(places.home / "r", dataset, None).to_xcom()
+    first = context(dag, xcom=xcom)
+    made = execute(operator, first)
+    assert made["dataset"] == str(dataset)
+    assert first["outlet_events"][ALIAS].added == [{**made, "source": "list.txt"}]
+    second = context(dag, xcom=xcom)
+    assert execute(operator, second) == made
+    assert second["outlet_events"][ALIAS].added == []
+
+
+def test_training_starts_from_production_unless_told_otherwise(places: Places, dag: DAG) -> None:
+    operator = TrainOperator(task_id="train", places=places, dag=dag)
+    run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
+    config = operator.stage_config(context(dag), run, "local[2]")
+    assert (config.weights, config.master, config.run_dir) == (run.production, "local[2]", run.run_dir)
+    named = operator.stage_config(context(dag, conf={"weights": "own.caffemodel"}), run, "local[2]")
+    assert named.weights == places.root / "own.caffemodel"
+    resumed = operator.stage_config(context(dag, conf={"resume": "a.solverstate"}), run, "local[2]")
+    assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
+
+
+def test_a_stage_without_its_check_says_what_to_clear(places: Places, dag: DAG) -> None:
+    with pytest.raises(AirflowFailException, match='task "check" of this run left no result'):
+        execute(EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag))
+
+
+def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) -> None:
+    xcom = StageRun(places.home / "r", None, None).to_xcom()
+    with pytest.raises(AirflowSkipException, match="no model in production yet"):
+        execute(
+            EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag, xcom=xcom)
+        )
+
+
+def write_metrics(folder: Path, top1: float) -> None:
+    folder.mkdir(parents=True)
+    scored = dict.fromkeys(
+        ["net", "run", "weights", "weights_digest", "dataset", "dataset_digest", "score_blob"], "x"
+    ) | {"iteration": 1, "split": "test"}
+    report = {
+        "format_version": 1,
+        "created": "2026-01-01T00:00:00+00:00",
+        "scored": scored,
+        "n_samples": 9,
+        "n_ignored": 0,
+    }
+    report |= {"top1": top1, "top1_interval": [0.5, 1.0], "top5": None, "loss": 0.3}
+    (folder / "metrics.json").write_text(json.dumps(report | {"classes": [], "confusion": [], "mistakes": []}))
+
+
+@pytest.mark.parametrize(("mine", "theirs", "promotes"), [(0.9, 0.8, True), (0.8, 0.8, False), (0.7, 0.8, False)])
+def test_only_a_better_model_goes_on(places: Places, dag: DAG, mine: float, theirs: float, promotes: bool) -> None:
+    run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
+    write_metrics(run.run_dir / "evaluation", mine)
+    write_metrics(run.run_dir / "evaluation_production", theirs)
+    operator = DecideOperator(task_id="decide", places=places, dag=dag)
+    values = context(dag, xcom=run.to_xcom())
+    if promotes:
+        assert execute(operator, values)["decision"] == str(run.run_dir / "decision.json")
+    else:
+        with pytest.raises(AirflowSkipException, match="kept production"):
+            execute(operator, values)
+    assert json.loads((run.run_dir / "decision.json").read_text())["promotes"] is promotes
+
+
+def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) -> None:
+    xcom = StageRun(places.home / "r", None, None).to_xcom()
+    with pytest.raises(AirflowFailException, match='clear task "evaluate"'):
+        execute(DecideOperator(task_id="decide", places=places, dag=dag), context(dag, xcom=xcom))
+
+
+@pytest.mark.parametrize(
+    ("error", "fails_at_once"),
+    [
+        (ConfigError("why"), True),
+        (StageFailed("why", 2), True),
+        (StageFailed("why", 1), False),
+        (ExchangeUnavailable("why"), False),
+    ],
+)
+def test_only_the_users_mistakes_are_not_tried_again(error: Exception, fails_at_once: bool) -> None:
+    with pytest.raises(AirflowException, match=r"^why$") as caught, told_to_airflow():
+        raise error
+    assert isinstance(caught.value, AirflowFailException) is fails_at_once
