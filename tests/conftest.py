@@ -34,9 +34,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(_TESTS):
-            kind = item.path.relative_to(_TESTS).parts[0]
-            if kind in _KINDS:
-                item.add_marker(getattr(pytest.mark, kind))
-        else:
-            item.add_marker(pytest.mark.unit)  # a doctest in the packages
+        item.add_marker(getattr(pytest.mark, _kind(item)))
+    items.sort(key=lambda item: _KINDS.index(_kind(item)))  # what takes long comes last
+
+
+def _kind(item: pytest.Item) -> str:
+    if item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).parts[0] in _KINDS:
+        return item.path.relative_to(_TESTS).parts[0]
+    return "unit"  # a doctest in the packages
