@@ -6,8 +6,9 @@ Between two calls everything is plain tensors in a ``TrainState``. Source of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,9 +106,10 @@ class TrainFunction:
         self.solver = solver
         self.rule = find_rule(solver)
         self.count_traces = 0
+        self._lock = Lock()
         self._graph = _StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm)
         self._fed = fed_blobs(net)
-        self._function = tf.function(self._traced, input_signature=self._signature(), autograph=False)
+        self._function: Callable[..., Any] | None = None
 
     def initial_state(self, params: Vector) -> TrainState:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
@@ -142,16 +144,17 @@ class TrainFunction:
         """
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
-        params, history, layer_state, losses, outputs, norms = self._function(
-            state.params,
-            self._history_blobs(state.history),
-            dict(state.layer_state),
-            rates,
-            np.int64(state.updates),
-            np.int64(step),
-            random_key(seed, worker),
-            self._checked(feeds, n_steps * self.solver.iter_size),
+        arguments = _Arguments(
+            params=state.params,
+            history=self._history_blobs(state.history),
+            layer_state=dict(state.layer_state),
+            rates=rates,
+            updates=np.int64(state.updates),
+            step=np.int64(step),
+            key=random_key(seed, worker),
+            feeds=self._checked(feeds, n_steps * self.solver.iter_size),
         )
+        params, history, layer_state, losses, outputs, norms = self._compiled()(*arguments.flat())
         after = TrainState(params, history, layer_state, state.updates + n_steps)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         return after, StepOutputs(
@@ -177,22 +180,79 @@ class TrainFunction:
             checked[name] = feeds[name]
         return checked
 
-    def _signature(self) -> list[Any]:
-        n_params, n_slots = self.net.params.n_params, self.rule.n_slots
-        return [
-            tf.TensorSpec((n_params,), tf.float32, "params"),
-            [[tf.TensorSpec(entry.shape, tf.float32) for entry in self.net.params.entries] for _ in range(n_slots)],
-            {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()},
-            tf.TensorSpec((None,), tf.float32, "rates"),
-            tf.TensorSpec((), tf.int64, "updates"),
-            tf.TensorSpec((), tf.int64, "step"),
-            tf.TensorSpec((), tf.int32, "key"),
-            {name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
-        ]
+    def _compiled(self) -> Callable[..., Any]:
+        """Return the traced function, which takes its tensors in one flat row.
 
-    def _traced(self, *arguments: Any) -> Any:
+        A call through ``tf.function`` with nested arguments costs half a millisecond of Python, a flat one of the
+        traced function a fifth of that; a worker that exchanges at every step pays it at every step.
+        """
+        with self._lock:
+            if self._function is None:
+                signature = self._signature()
+                specs = signature.flat(convert=False)
+                traced = tf.function(lambda *flat: self._traced(signature.like(flat)), autograph=False)
+                self._function = traced.get_concrete_function(*specs)
+        return self._function
+
+    def _signature(self) -> _Arguments:
+        n_params, n_slots = self.net.params.n_params, self.rule.n_slots
+        return _Arguments(
+            params=tf.TensorSpec((n_params,), tf.float32),
+            history=[
+                [tf.TensorSpec(entry.shape, tf.float32) for entry in self.net.params.entries] for _ in range(n_slots)
+            ],
+            layer_state={
+                name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()
+            },
+            rates=tf.TensorSpec((None,), tf.float32),
+            updates=tf.TensorSpec((), tf.int64),
+            step=tf.TensorSpec((), tf.int64),
+            key=tf.TensorSpec((), tf.int32),
+            feeds={name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
+        )
+
+    def _traced(self, arguments: _Arguments) -> Any:
         self.count_traces += 1
-        return self._graph.run(*arguments)
+        return self._graph.run(arguments)
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """What one call takes: arrays or tensors outside, tensors inside, specs in the signature."""
+
+    params: Any
+    history: Any
+    layer_state: Mapping[str, Any]
+    rates: Any
+    updates: Any
+    step: Any
+    key: Any
+    feeds: Mapping[str, Any]
+
+    def flat(self, *, convert: bool = True) -> list[Any]:
+        """Return every leaf in a fixed order, as tensors if ``convert``."""
+        leaves = [
+            self.params, self.rates, self.updates, self.step, self.key,
+            *(blob for slot in self.history for blob in slot),
+            *(self.layer_state[name] for name in sorted(self.layer_state)),
+            *(self.feeds[name] for name in sorted(self.feeds)),
+        ]  # fmt: skip
+        return [tf.convert_to_tensor(leaf) for leaf in leaves] if convert else leaves
+
+    def like(self, leaves: Sequence[Any]) -> _Arguments:
+        """Return the leaves of ``flat`` in this one's structure."""
+        params, rates, updates, step, key, *others = leaves
+        rest = iter(others)
+        return _Arguments(
+            history=[[next(rest) for _ in slot] for slot in self.history],
+            layer_state={name: next(rest) for name in sorted(self.layer_state)},
+            feeds={name: next(rest) for name in sorted(self.feeds)},
+            params=params,
+            rates=rates,
+            updates=updates,
+            step=step,
+            key=key,
+        )
 
 
 def compile_training(
@@ -246,19 +306,9 @@ class _StepGraph:
     forward: Forward
     with_grad_norm: bool
 
-    def run(
-        self,
-        params: tf.Tensor,
-        slots: list[Tensors],
-        layer_state: dict[str, tf.Tensor],
-        rates: tf.Tensor,
-        updates: tf.Tensor,
-        step: tf.Tensor,
-        key: tf.Tensor,
-        feeds: dict[str, tf.Tensor],
-    ) -> Any:
-        n_steps = tf.size(rates)
-        entries = self.forward.entries(params)
+    def run(self, given: _Arguments) -> Any:
+        n_steps = tf.size(given.rates)
+        entries = self.forward.entries(given.params)
         reports = [
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
             for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
@@ -269,10 +319,11 @@ class _StepGraph:
         one_pass = tf.function(self._one_pass, autograph=False, experimental_attributes={"_noinline": True})
 
         def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
-            done = self._passes(one_pass, entries, state, key, step + tf.cast(i, tf.int64), i, feeds)
+            done = self._passes(one_pass, entries, state, i, given)
             entries = self._moved(entries, done.statistics)
             gradients, norm = self._clipped(done.gradients)
-            entries, slots = self._update(entries, gradients, slots, rates[i], updates + tf.cast(i, tf.int64) + 1)
+            update = given.updates + tf.cast(i, tf.int64) + 1
+            entries, slots = self._update(entries, gradients, slots, given.rates[i], update)
             values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
             return i + 1, entries, slots, done.layer_state, reports
@@ -280,7 +331,7 @@ class _StepGraph:
         _, entries, slots, layer_state, reports = tf.while_loop(
             lambda i, *_: i < n_steps,
             body,
-            (tf.constant(0), entries, slots, layer_state, reports),
+            (tf.constant(0), entries, given.history, given.layer_state, reports),
             parallel_iterations=1,
         )
         losses, norms, *outputs = [report.stack() for report in reports]
@@ -298,14 +349,13 @@ class _StepGraph:
             return tf.zeros((0,), tf.float32)
         return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
 
-    def _passes(
-        self, one_pass: Any, entries: Tensors, state: Any, key: tf.Tensor, step: tf.Tensor, i: tf.Tensor, feeds: Any
-    ) -> _Pass:
+    def _passes(self, one_pass: Any, entries: Tensors, state: Any, i: tf.Tensor, given: _Arguments) -> _Pass:
         """Return the sum over the iter_size passes of step ``i`` of this call."""
+        step = tf.cast(given.step, tf.int32) + i
 
         def numbered(k: int | tf.Tensor, entries: Tensors, state: Any) -> _Pass:
-            seed = tf.stack([key, tf.cast(step, tf.int32) * iter_size + k])
-            batch = {name: rows[i * iter_size + k] for name, rows in feeds.items()}
+            seed = tf.stack([given.key, step * iter_size + k])
+            batch = {name: rows[i * iter_size + k] for name, rows in given.feeds.items()}
             return _Pass(*one_pass(entries, state, seed, batch))
 
         iter_size = self.solver.iter_size
@@ -365,7 +415,9 @@ class _StepGraph:
         for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
             done = self.rule.compute_update(
                 UpdateRequest(
-                    gradient=self._decayed(gradient, entries[k], entry),
+                    gradient=gradient,
+                    decay_term=entries[k] if self.solver.regularization_type == "L2" else tf.sign(entries[k]),
+                    decay=self.solver.weight_decay * entry.decay_mult,
                     slots=tuple(slot[k] for slot in slots),
                     rate=rate * entry.lr_mult,
                     update=update,
@@ -376,9 +428,3 @@ class _StepGraph:
             for slot, value in zip(slots, done.slots, strict=True):
                 slot[k] = value
         return entries, slots
-
-    def _decayed(self, gradient: tf.Tensor, weights: tf.Tensor, entry: ParamEntry) -> tf.Tensor:
-        decay = self.solver.weight_decay * entry.decay_mult
-        if decay == 0:
-            return gradient
-        return gradient + decay * (weights if self.solver.regularization_type == "L2" else tf.sign(weights))

@@ -1,8 +1,9 @@
 """Caffe's update rules, one file per solver type; each is a pure function on one blob's tensors.
 
-What all rules share happens before them, in ``train_step``: summing over iter_size, clipping, dividing, weight decay.
-A rule sees the finished gradient and answers with the step to subtract. Source for all: BVLC Caffe @9b89154,
-src/caffe/solvers/<type>_solver.cpp, ``ComputeUpdateValue``.
+What all rules share happens before them, in ``train_step``: summing over iter_size, clipping, dividing. Weight decay
+comes as a term of its own, since rules that are linear in the gradient add all their terms in one pass over memory.
+A rule answers with the step to subtract. Source for all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp,
+``ComputeUpdateValue``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class UpdateRequest:
     """One blob's update.
 
     Attributes:
-        gradient: The blob's gradient after clipping, division by iter_size and decay; any shape, float32.
+        gradient: The blob's gradient after clipping and division by iter_size, without decay; any shape, float32.
+        decay_term: What decay adds to it, times ``decay``: the weights (L2) or their signs (L1).
+        decay: weight_decay times the blob's decay_mult; 0 for none.
         slots: The rule's history of this blob, one tensor of the same shape per slot.
         rate: learning rate times the blob's lr_mult; float32 scalar.
         update: Which update of this worker it is, 1 for the first; int64 scalar.
@@ -32,10 +35,26 @@ class UpdateRequest:
     """
 
     gradient: tf.Tensor
+    decay_term: tf.Tensor
+    decay: float
     slots: tuple[tf.Tensor, ...]
     rate: tf.Tensor
     update: tf.Tensor
     solver: SolverSpec
+
+    @property
+    def decayed_gradient(self) -> tf.Tensor:
+        """The gradient with decay, for rules that are not linear in it."""
+        return self.gradient if self.decay == 0 else self.gradient + self.decay * self.decay_term
+
+    def moved_history(self) -> tf.Tensor:
+        """Return momentum h + rate (g + decay): Caffe's history of SGD and Nesterov, added up in one pass."""
+        terms = [self.rate * self.gradient]
+        if self.solver.momentum != 0:
+            terms.append(self.solver.momentum * self.slots[0])
+        if self.decay != 0:
+            terms.append(self.rate * self.decay * self.decay_term)
+        return tf.add_n(terms)
 
 
 @dataclass(frozen=True)

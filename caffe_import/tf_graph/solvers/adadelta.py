@@ -15,8 +15,9 @@ def adadelta_update(request: UpdateRequest) -> Update:
     Slots: G, then U. Zeiler 2012, "ADADELTA: an adaptive learning rate method", algorithm 1.
     """
     decay, delta = request.solver.momentum, request.solver.delta
+    gradient = request.decayed_gradient
     gradients, updates = request.slots
-    gradients = decay * gradients + (1 - decay) * tf.square(request.gradient)
-    value = request.gradient * tf.sqrt((updates + delta) / (gradients + delta))
+    gradients = decay * gradients + (1 - decay) * tf.square(gradient)
+    value = gradient * tf.sqrt((updates + delta) / (gradients + delta))
     updates = decay * updates + (1 - decay) * tf.square(value)
     return Update(request.rate * value, (gradients, updates))

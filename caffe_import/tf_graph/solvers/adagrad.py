@@ -13,6 +13,7 @@ def adagrad_update(request: UpdateRequest) -> Update:
 
     Duchi, Hazan, Singer 2011, "Adaptive subgradient methods".
     """
-    summed = request.slots[0] + tf.square(request.gradient)
-    step = request.rate * request.gradient / (tf.sqrt(summed) + request.solver.delta)
+    gradient = request.decayed_gradient
+    summed = request.slots[0] + tf.square(gradient)
+    step = request.rate * gradient / (tf.sqrt(summed) + request.solver.delta)
     return Update(step, (summed,))

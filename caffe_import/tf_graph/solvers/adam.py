@@ -15,9 +15,10 @@ def adam_update(request: UpdateRequest) -> Update:
     moved into the rate (their section 2), so delta is added to the *uncorrected* root.
     """
     first_decay, second_decay = request.solver.momentum, request.solver.momentum2
+    gradient = request.decayed_gradient
     first, second = request.slots
-    first = first_decay * first + (1 - first_decay) * request.gradient
-    second = second_decay * second + (1 - second_decay) * tf.square(request.gradient)
+    first = first_decay * first + (1 - first_decay) * gradient
+    second = second_decay * second + (1 - second_decay) * tf.square(gradient)
     # In float64, as Caffe's pow: in float32, 1 - 0.999**1 would be off by 1e-5.
     t = tf.cast(request.update, tf.float64)
     correction = tf.sqrt(1 - second_decay**t) / (1 - first_decay**t)

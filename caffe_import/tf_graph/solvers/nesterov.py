@@ -13,5 +13,5 @@ def nesterov_update(request: UpdateRequest) -> Update:
     parameters are the look-ahead point.
     """
     momentum, (history,) = request.solver.momentum, request.slots
-    moved = momentum * history + request.rate * request.gradient
+    moved = request.moved_history()
     return Update((1 + momentum) * moved - momentum * history, (moved,))

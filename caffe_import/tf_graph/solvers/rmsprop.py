@@ -13,7 +13,7 @@ def rmsprop_update(request: UpdateRequest) -> Update:
 
     Tieleman, Hinton 2012, lecture 6.5.
     """
-    decay = request.solver.rms_decay
-    averaged = decay * request.slots[0] + (1 - decay) * tf.square(request.gradient)
-    step = request.rate * request.gradient / (tf.sqrt(averaged) + request.solver.delta)
+    gradient, decay = request.decayed_gradient, request.solver.rms_decay
+    averaged = decay * request.slots[0] + (1 - decay) * tf.square(gradient)
+    step = request.rate * gradient / (tf.sqrt(averaged) + request.solver.delta)
     return Update(step, (averaged,))

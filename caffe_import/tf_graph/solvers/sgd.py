@@ -12,8 +12,5 @@ def sgd_update(request: UpdateRequest) -> Update:
     A change of the rate therefore acts late: what h holds was scaled by the old one. Frameworks that compute
     w -= rate h act at once and differ after every change.
     """
-    scaled = request.rate * request.gradient
-    if request.solver.momentum == 0:
-        return Update(scaled, (scaled,))
-    history = request.solver.momentum * request.slots[0] + scaled
+    history = request.moved_history()
     return Update(history, (history,))

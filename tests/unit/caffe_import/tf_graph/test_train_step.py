@@ -281,7 +281,7 @@ def test_momentum_is_refused_where_caffe_refuses_it(name: str) -> None:
 def test_graph_holds_no_variables() -> None:
     function = softmax("momentum: 0.9 iter_size: 2")
     run(function, start(function), batches(2))
-    graph = function._function.get_concrete_function().graph  # the only way to look inside
+    graph = function._compiled().graph  # the only way to look inside
     definition = graph.as_graph_def()
     operations = {node.op for node in definition.node}
     operations |= {node.op for inner in definition.library.function for node in inner.node_def}
