@@ -17,7 +17,7 @@ from types import TracebackType
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.exchange.center import Center, remove_stale_centers
 from deepspark_ops.exchange.client import ExchangeAddress, ServerConnection
-from deepspark_ops.exchange.coordinator import forget_run
+from deepspark_ops.exchange.coordinator import JOURNAL_FILE, forget_run
 from deepspark_ops.exchange.link import ExchangeStatus
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.wire import SECRET_BYTES
@@ -151,7 +151,7 @@ class RunningExchange:
         return status
 
     def stop(self) -> None:
-        """End the server; no process, no shared memory and no listening port stay. May be called again."""
+        """End the server; no process, no shared memory, no listening port, no books stay. May be called again."""
         self._stopping.set()
         process, self._process = self._process, None
         if process is not None:
@@ -163,6 +163,7 @@ class RunningExchange:
         self._listener.close()
         self.center.unlink()
         self.center.close()
+        (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
 
     def __enter__(self) -> RunningExchange:
         """Return itself; it runs already."""

@@ -155,6 +155,7 @@ def test_stop_leaves_nothing(tmp_path: Path) -> None:
     running.stop()
     assert not is_alive(pid)
     assert not path.exists()
+    assert list((tmp_path / "work").iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 1)
     link.close()
