@@ -77,7 +77,7 @@ class TfModel:
 
     def restart_history(self) -> None:
         """See ``Model``."""
-        self._state = replace(self._state, history=np.zeros(np.shape(self._state.history), np.float32))
+        self._state = replace(self._state, history=np.zeros((len(self._state.history), self.local().size), np.float32))
 
     def state(self) -> WorkerState:
         """See ``Model``."""
