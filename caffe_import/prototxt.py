@@ -26,7 +26,7 @@ from caffe_import.prototxt_scan import (
     offset_of,
     scan_prototxt,
 )
-from caffe_import.upgrade import upgrade_net, upgrade_solver
+from caffe_import.upgrade import NetForm, net_form, upgrade_net, upgrade_solver
 
 _M = TypeVar("_M", bound=Message)
 
@@ -63,6 +63,16 @@ def read_net(path: Path) -> caffe_pb2.NetParameter:
         NetError: It parses but its legacy form cannot be upgraded.
     """
     return _upgraded_net(_read(Path(path), caffe_pb2.NetParameter(), "net"), str(path))
+
+
+def read_net_form(path: Path) -> NetForm:
+    """Return the form in which a net stands in its file, before ``read_net`` upgrades it.
+
+    Raises:
+        PrototxtError: As ``read_net``.
+        NetError: As ``read_net``.
+    """
+    return net_form(_read(Path(path), caffe_pb2.NetParameter(), "net"))
 
 
 def read_solver(path: Path) -> caffe_pb2.SolverParameter:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from google.protobuf.message import Message
 
@@ -152,20 +153,53 @@ def upgrade_net(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
         NetError: ``layer`` and ``layers`` are mixed, a V0 type is unknown, a V0 padding layer feeds neither
             convolution nor pooling, or net-level inputs lack dimensions.
     """
-    steps: tuple[tuple[Callable[[caffe_pb2.NetParameter], bool], _NetStep], ...] = (
-        (_has_v0_layers, _net_v1_from_v0),
-        (_has_v1_transform_fields, _move_transform_fields),
-        (lambda n: len(n.layers) > 0, _net_from_v1),
-        (_has_net_inputs, _input_layer_from_fields),
-        (_has_batch_norm_specs, _freeze_batch_norm_specs),
-    )
-    for is_needed, step in steps:
-        if is_needed(net):
-            net = step(net)
-    return net
+    return _upgraded(net)[0]
+
+
+@dataclass(frozen=True)
+class NetForm:
+    """The form in which a net stands in its file.
+
+    Attributes:
+        version: Generation of its layers.
+        upgrades: What ``upgrade_net`` changes, one line per step; empty if nothing.
+    """
+
+    version: Literal["V0", "V1", "current"]
+    upgrades: tuple[str, ...]
+
+
+def net_form(net: caffe_pb2.NetParameter) -> NetForm:
+    """Return the form of a net that is not upgraded yet.
+
+    Raises:
+        NetError: As ``upgrade_net``.
+    """
+    version: Literal["V0", "V1", "current"] = "V1" if len(net.layers) else "current"
+    return NetForm("V0" if _has_v0_layers(net) else version, _upgraded(net)[1])
 
 
 _NetStep = Callable[[caffe_pb2.NetParameter], caffe_pb2.NetParameter]
+
+
+def _upgraded(net: caffe_pb2.NetParameter) -> tuple[caffe_pb2.NetParameter, tuple[str, ...]]:
+    steps: tuple[tuple[str, Callable[[caffe_pb2.NetParameter], bool], _NetStep], ...] = (
+        ("V0 layers become V1 layers", _has_v0_layers, _net_v1_from_v0),
+        (
+            "crop, mirror, scale and mean of data layers move to transform_param",
+            _has_v1_transform_fields,
+            _move_transform_fields,
+        ),
+        ("V1 layers become current layers", lambda n: len(n.layers) > 0, _net_from_v1),
+        ("input fields of the net become an Input layer", _has_net_inputs, _input_layer_from_fields),
+        ("BatchNorm statistics get lr_mult: 0", _has_batch_norm_specs, _freeze_batch_norm_specs),
+    )
+    done = []
+    for description, is_needed, step in steps:
+        if is_needed(net):
+            net = step(net)
+            done.append(description)
+    return net, tuple(done)
 
 
 def upgrade_solver(solver: caffe_pb2.SolverParameter, *, path: str = "") -> caffe_pb2.SolverParameter:

@@ -303,13 +303,17 @@ def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) 
 def check(config: CheckConfig, *, json: bool) -> None:
     """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
     from deepspark_ops.preflight.inspect_solver import inspect_solver
-    from deepspark_ops.preflight.table import report_view
+    from deepspark_ops.preflight.net_picture import write_picture
+    from deepspark_ops.preflight.table import LOG_WIDTH, report_view
 
     report = inspect_solver(config)
+    write_picture(report, config.svg)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
-        Console().print(report_view(report), highlight=False)
+        # A file or a pipe has no width of its own.
+        console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+        console.print(report_view(report), highlight=False)
     if report.errors:
         raise ConfigError("\n".join(report.errors))
 

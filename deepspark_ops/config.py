@@ -42,6 +42,9 @@ class CheckConfig(StageConfig):
         False, description="The data will be ingested later: what depends on them is not checked now"
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    svg: Path | None = Field(
+        None, description="Draw the training net (without one, the first test net) to this SVG file"
+    )
 
 
 class IngestConfig(StageConfig):

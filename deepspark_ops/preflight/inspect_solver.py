@@ -6,7 +6,8 @@ import importlib.util
 import os
 import pkgutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
 from pathlib import Path
@@ -24,6 +25,7 @@ from caffe_import.wiring import insert_splits
 from deepspark_ops.config import CheckConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.preflight.net_files import NetFile, layer_to_blame, net_files, net_formats, occurrence_of
 from deepspark_ops.preflight.report import (
     DataReport,
     LayerReport,
@@ -33,6 +35,7 @@ from deepspark_ops.preflight.report import (
     RatePoint,
     WorkReport,
 )
+from deepspark_ops.preflight.traps import layer_notes
 from deepspark_ops.train.batches import FedLayer
 from deepspark_ops.train.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.sources import SourceResolver
@@ -54,17 +57,30 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
             the report.
     """
     solver = load_solver(config.solver, config.overrides)
+    train_file, test_files = net_files(solver, config.solver)
     with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
         inspection = _Inspection(config, solver, Path(scratch))
-        inspection.run()
+        inspection.run(train_file, test_files)
     problems = sorted(inspection.problems, key=lambda problem: problem.severity != "error")
     return PreflightReport(
         format_version=REPORT_VERSION,
         solver=str(config.solver),
         nets=tuple(inspection.nets),
+        formats=net_formats(solver, config.solver, [train_file, *test_files]),
         work=inspection.work,
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+@dataclass(frozen=True)
+class _NetSource:
+    """One net of the solver before it is built; ``file`` is None if it stands in the solver."""
+
+    title: str
+    phase: Phase
+    message: caffe_pb2.NetParameter
+    state: caffe_pb2.NetState
+    file: NetFile | None
 
 
 class _Inspection:
@@ -79,54 +95,79 @@ class _Inspection:
         self.nets: list[NetReport] = []
         self.work: WorkReport | None = None
 
-    def run(self) -> None:
+    def run(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
         try:
-            self._inspect_nets()
+            self._inspect_nets(train_file, test_files)
         finally:
             self._binding.close()
 
-    def _inspect_nets(self) -> None:
+    def _inspect_nets(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
         solver = self._solver
-        train = self._inspect_net("train", "TRAIN", solver.train_net, solver.train_state)
+        train = self._inspect_net(_NetSource("train", "TRAIN", solver.train_net, solver.train_state, train_file))
         if train is not None:
             report = self.nets[-1]
             self._check_training(train)
             self.work = _work(solver.spec, report, train, self._config.n_workers)
             self._check_memory(self.work)
-        for index, (net, state) in enumerate(zip(solver.test_nets, solver.test_states, strict=True)):
+        tests = zip(solver.test_nets, solver.test_states, test_files, strict=True)
+        for index, (net, state, file) in enumerate(tests):
             title = "test" if len(solver.test_nets) == 1 else f"test {index}"
-            if self._inspect_net(title, "TEST", net, state) is not None:
+            if self._inspect_net(_NetSource(title, "TEST", net, state, file)) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
 
     def _note(self, severity: Literal["error", "warning"], finding: str) -> None:
         self.problems.append(Problem(severity=severity, finding=finding))
 
-    def _inspect_net(
-        self, title: str, phase: Phase, unfiltered: caffe_pb2.NetParameter, state: caffe_pb2.NetState
-    ) -> NetSpec | None:
+    def _blame(self, source: _NetSource, layer: str, finding: str, *, field_name: str = "") -> None:
+        """Note an error with the place of the layer, as an editor understands it: file:line:column."""
+        place = None
+        if source.file is not None and layer:
+            occurrence = occurrence_of(layer, source.message, source.state)
+            place = source.file.place(layer, occurrence=occurrence, field_name=field_name)
+        if source.file is None or place is None:
+            self._note("error", f"{source.title} net: {finding}")
+            return
+        path, (line, column) = str(source.file.path), place
+        finding = f"{source.title} net: {path}:{line}:{column}: {finding}"
+        self.problems.append(Problem(severity="error", finding=finding, path=path, line=line, column=column))
+
+    def _inspect_net(self, source: _NetSource) -> NetSpec | None:
         """Report one net and return it; None, with the problem noted, if it cannot be built."""
+        title = source.title
         try:
-            layers = filter_layers(unfiltered, phase=phase, level=state.level, stages=tuple(state.stage))
-            for message in layers.layer:
-                find_layer_type(message.type, layer=message.name)
+            layers = filter_layers(
+                source.message, phase=source.phase, level=source.state.level, stages=tuple(source.state.stage)
+            )
+            if self._blame_unknown_types(source, layers):
+                return None
             insert_splits(layers)
             if self._config.ingests_first and any(_is_fed(message) for message in layers.layer):
                 self._note("warning", f"{title} net: shapes are not checked, its data are ingested later")
                 return None
-            net, fed = self._build(layers, phase)
+            net, fed = self._build(layers, source.phase)
         except (CaffeImportError, DeepSparkError) as error:
-            self._note("error", f"{title} net: {error}{self._remedy(error)}")
+            self._blame(source, layer_to_blame(error), f"{error}{self._remedy(error)}")
             return None
         self.nets.append(_net_report(title, net, fed))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
         for layer in net.layers:
             if not _has_emitter(layer):
-                self._note(
-                    "error", f'{title} net: layer "{layer.name}": type {layer.type} can be read but not computed'
-                )
+                finding = f'layer "{layer.name}": type {layer.type} can be read but not computed'
+                self._blame(source, layer.name, finding, field_name="type")
         self._check_labels(net, fed)
         return net
+
+    def _blame_unknown_types(self, source: _NetSource, layers: caffe_pb2.NetParameter) -> bool:
+        """Note every layer of an unknown type; return whether there is one."""
+        found = False
+        for message in layers.layer:
+            try:
+                find_layer_type(message.type, layer=message.name)
+            except NetError as error:
+                found = True
+                self._blame(source, message.name, str(error), field_name="type")
+        return found
 
     def _remedy(self, error: Exception) -> str:
         if self._config.dataset is None and isinstance(error, DataError | DataSourceError):
@@ -215,7 +256,12 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer]) -> NetReport:
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + entry.size
-    layers = tuple(_layer_report(layer, owned.get(layer.name, 0)) for layer in net.layers if layer.type != "Split")
+    written = {top: layer.bottoms[0] for layer in net.layers if layer.type == "Split" for top in layer.tops}
+    layers = tuple(
+        _layer_report(layer, owned.get(layer.name, 0), net.phase, written)
+        for layer in net.layers
+        if layer.type != "Split"
+    )
     first = next(iter(net.inputs.values()), None)
     return NetReport(
         title=title,
@@ -240,7 +286,8 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer]) -> NetReport:
     )
 
 
-def _layer_report(layer: LayerSpec, n_params: int) -> LayerReport:
+def _layer_report(layer: LayerSpec, n_params: int, phase: Phase, written: Mapping[str, str]) -> LayerReport:
+    """Return the report of a layer; ``written`` gives the file's name for a top of an automatic Split."""
     definition = layer.definition
     new_blobs = [
         shape for top, shape in zip(layer.tops, definition.top_shapes, strict=True) if top not in layer.bottoms
@@ -248,13 +295,13 @@ def _layer_report(layer: LayerSpec, n_params: int) -> LayerReport:
     return LayerReport(
         name=layer.name,
         type=layer.type,
-        bottoms=tuple(layer.message.bottom),
+        bottoms=tuple(written.get(blob, blob) for blob in layer.bottoms),
         tops=tuple(layer.tops),
         top_shapes=definition.top_shapes,
         n_params=n_params,
         flops=definition.flops,
         activation_bytes=4 * sum(prod(shape) for shape in new_blobs),
-        notes=definition.notes,
+        notes=layer_notes(layer, phase),
     )
 
 

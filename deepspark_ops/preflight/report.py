@@ -17,10 +17,46 @@ class Problem(_Frozen):
     Attributes:
         severity: ``error``: training cannot work; ``warning``: it can, but look at it.
         finding: Where and what; the whole message.
+        path: The net's file, empty where no single place in it is to blame.
+        line: 1-based, 0 likewise.
+        column: 1-based, 0 likewise.
     """
 
     severity: Literal["error", "warning"]
     finding: str
+    path: str = ""
+    line: int = 0
+    column: int = 0
+
+
+class FormatReport(_Frozen):
+    """The form in which a net stands in its file.
+
+    Attributes:
+        file: The net's file; the solver's, for a net inside a solver.
+        version: Generation of its layers: V0, V1 or current.
+        upgrades: What was upgraded after reading, one line per step.
+    """
+
+    file: str
+    version: Literal["V0", "V1", "current"]
+    upgrades: tuple[str, ...]
+
+
+class ParityReport(_Frozen):
+    """How one layer type compares with recorded outputs of Caffe.
+
+    Attributes:
+        layer_type: The type.
+        n_cases: Recorded cases that were run; 0 if there are none for it.
+        n_passed: Those within their bounds.
+        largest_error: Largest relative error of all values compared; None without a case.
+    """
+
+    layer_type: str
+    n_cases: int
+    n_passed: int
+    largest_error: float | None
 
 
 class LayerReport(_Frozen):
@@ -29,7 +65,7 @@ class LayerReport(_Frozen):
     Attributes:
         name: Its name.
         type: Its type.
-        bottoms: Blobs read.
+        bottoms: Blobs read, by the names that the file gives them.
         tops: Blobs written.
         top_shapes: Their shapes in Caffe's order, batch axis included.
         n_params: Parameters it owns; shared ones count at their owner.
@@ -135,15 +171,19 @@ class PreflightReport(_Frozen):
         format_version: Version of this form.
         solver: The solver's path.
         nets: Those that could be built.
+        formats: The files that the nets come from.
         work: None where the training net could not be built.
         problems: Errors first.
+        parity: One per layer type of the nets, if the comparison was asked for.
     """
 
     format_version: Literal[1]
     solver: str
     nets: tuple[NetReport, ...]
+    formats: tuple[FormatReport, ...]
     work: WorkReport | None
     problems: tuple[Problem, ...]
+    parity: tuple[ParityReport, ...] = ()
 
     @property
     def errors(self) -> tuple[str, ...]:

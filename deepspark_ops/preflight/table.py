@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport, WorkReport
+from deepspark_ops.preflight.report import (
+    FormatReport,
+    LayerReport,
+    NetReport,
+    ParityReport,
+    PreflightReport,
+    WorkReport,
+)
 
-_LOG_WIDTH = 150
+LOG_WIDTH = 150
+"""Characters of a line where there is no terminal."""
+_NAMES_SHOWN = 4
 
 
 def report_view(report: PreflightReport) -> RenderableType:
     """Return everything of a report but its errors, which the caller says last."""
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [_format_line(found) for found in report.formats]
     for net in report.nets:
         parts += [_title(net), _net_table(net), _layer_notes(net)]
     if report.work is not None:
         parts.append(_work_table(report.work))
+    if report.parity:
+        parts.append(_parity_table(report.parity))
     parts += [
         Text.from_markup(f"[yellow]note:[/yellow] {escape(problem.finding)}")
         for problem in report.problems
@@ -30,7 +43,7 @@ def report_view(report: PreflightReport) -> RenderableType:
 
 def report_lines(report: PreflightReport) -> list[str]:
     """Return the same as plain lines for a log."""
-    console = Console(width=_LOG_WIDTH, no_color=True, force_terminal=False, force_jupyter=False)
+    console = Console(width=LOG_WIDTH, no_color=True, force_terminal=False, force_jupyter=False)
     with console.capture() as capture:
         console.print(report_view(report), highlight=False)
     return [line.rstrip() for line in capture.get().splitlines() if line.strip()]
@@ -65,13 +78,37 @@ def _net_table(net: NetReport) -> Table:
 
 
 def _layer_notes(net: NetReport) -> Group:
+    """Say each note once, with the layers that it is about."""
+    layers: dict[str, list[str]] = {}
+    for layer in net.layers:
+        for note in layer.notes:
+            layers.setdefault(note, []).append(layer.name)
     return Group(
-        *(
-            Text.from_markup(f"  [yellow]{escape(layer.name)}[/yellow]: {escape(note)}")
-            for layer in net.layers
-            for note in layer.notes
-        )
+        *(Text.from_markup(f"  [yellow]{escape(_some(who))}[/]: {escape(note)}") for note, who in layers.items())
     )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+
+
+def _format_line(found: FormatReport) -> Text:
+    text = f"{escape(found.file)}: {found.version} format"
+    return Text.from_markup(f"[dim]{text}{', upgraded: ' if found.upgrades else ''}{'; '.join(found.upgrades)}[/]")
+
+
+def _parity_table(parity: Sequence[ParityReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Parity with recorded outputs of Caffe")
+    table.title_justify = "left"
+    table.add_column("layer type")
+    table.add_column("cases", justify="right")
+    table.add_column("passed", justify="right")
+    table.add_column("largest relative error", justify="right")
+    for row in parity:
+        error = "not recorded" if row.largest_error is None else f"{row.largest_error:.1e}"
+        table.add_row(row.layer_type, str(row.n_cases), str(row.n_passed), error)
+    return table
 
 
 def _work_table(work: WorkReport) -> Table:

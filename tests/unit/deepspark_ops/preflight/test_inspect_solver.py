@@ -119,6 +119,67 @@ def test_test_iter_that_does_not_cover_the_test_set_is_noted(folder):
     assert problem.finding == "test net: test_iter 3 x batch_size 5 = 15 samples of 10; some are scored twice"
 
 
+def test_every_unknown_type_is_placed_at_its_word(folder):
+    net = NET.replace('"InnerProduct"', '"InnerProdukt"').replace('"ReLU"', '"RELU"')
+    (folder / "net.prototxt").write_text(net)
+    problems = [problem for problem in inspect(folder).problems if problem.finding.startswith("train net")]
+    assert [(problem.path, problem.line, problem.column) for problem in problems] == [
+        (f"{folder}/net.prototxt", 8, net.splitlines()[7].index('"RELU"') + 1),
+        (f"{folder}/net.prototxt", 9, net.splitlines()[8].index('"InnerProdukt"') + 1),
+    ]
+    assert problems[0].finding.startswith(f'train net: {folder}/net.prototxt:8:28: layer "relu": no importer')
+    assert problems[0].finding.endswith('did you mean "ReLU"?')
+
+
+def test_layer_that_cannot_be_built_is_placed_in_the_phase_that_has_it(folder):
+    (folder / "net.prototxt").write_text(NET.replace("batch_size: 5", "batch_size: 0"))
+    (error,) = inspect(folder).errors
+    assert error.startswith(f'test net: {folder}/net.prototxt:5:1: layer "data" (Data): ')
+
+
+def test_net_inside_the_solver_has_no_place(folder):
+    net = NET.replace('"InnerProduct"', '"InnerProdukt"')
+    inside = "net_param { " + net + " }"
+    (folder / "solver.prototxt").write_text(SOLVER.replace('net: "net.prototxt"', inside))
+    report = inspect(folder)
+    assert [(found.version, found.upgrades) for found in report.formats] == [("current", ())]
+    assert report.formats[0].file.endswith("solver.prototxt, net 1 inside")
+    assert report.errors[0].startswith('train net: layer "ip": no importer')
+    assert report.problems[0].line == 0
+
+
+def test_old_format_is_named_with_its_upgrades(folder):
+    old = """
+    name: "old" input: "data" input_dim: 2 input_dim: 1 input_dim: 4 input_dim: 4
+    layers { layer { name: "ip" type: "innerproduct" num_output: 3 } bottom: "data" top: "ip" }
+    """
+    (folder / "net.prototxt").write_text(old)
+    report = inspect(folder)
+    assert [(found.version, found.upgrades) for found in report.formats] == [
+        (
+            "V0",
+            (
+                "V0 layers become V1 layers",
+                "V1 layers become current layers",
+                "input fields of the net become an Input layer",
+            ),
+        )
+    ]
+    assert f"{folder}/net.prototxt: V0 format, upgraded: V0 layers become V1 layers;" in "\n".join(report_lines(report))
+
+
+def test_current_format_is_named_once(folder):
+    (found,) = inspect(folder).formats
+    assert (found.file, found.version, found.upgrades) == (f"{folder}/net.prototxt", "current", ())
+
+
+def test_bottoms_have_the_names_of_the_file(folder):
+    train = inspect(folder).nets[0]
+    assert {layer.name: layer.bottoms for layer in train.layers}["loss"] == ("ip", "label")
+    test = inspect(folder).nets[1]
+    assert {layer.name: layer.bottoms for layer in test.layers}["accuracy"] == ("ip", "label")
+
+
 def test_net_without_loss_cannot_be_trained(folder):
     (folder / "net.prototxt").write_text(NET[: NET.index('layer { name: "loss"')])
     assert "train net: no layer has a loss, so there is nothing to train; add a loss layer" in inspect(folder).errors

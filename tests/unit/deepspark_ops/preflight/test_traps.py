@@ -1,0 +1,73 @@
+import pytest
+
+from caffe_import.net_spec import build_net_spec
+from caffe_import.prototxt import parse_net
+from deepspark_ops.preflight.traps import layer_notes
+
+INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 6 dim: 6 } } }'
+
+
+def notes(layer, phase="TRAIN", sample=(3, 8, 8)):
+    head = "" if "Data" in layer else INPUT
+    net = build_net_spec(parse_net(head + layer), phase=phase, sample_shapes=lambda _: (sample, ()))
+    return " | ".join(layer_notes(net.layers[-1], phase))
+
+
+def data(transform="", kind="Data"):
+    return (
+        f'layer {{ name: "d" type: "{kind}" top: "d" top: "l" transform_param {{ {transform} }} '
+        'data_param { source: "s" batch_size: 2 } image_data_param { source: "s" batch_size: 2 } }'
+    )
+
+
+def one(kind, options="", param=""):
+    return f'layer {{ name: "a" type: "{kind}" bottom: "x" top: "y" {options} {param} }}'
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (data(), "channels are in BGR order"),
+        (data(), "no mean is subtracted"),
+        (data('mean_file: "m"'), "mean image of the size before the crop"),
+        (data("mean_value: 104 mean_value: 117 mean_value: 123"), "104, 117, 123 is subtracted, one value per channel"),
+        (data("mean_value: 9 scale: 0.5"), "scale 0.5 multiplies after the mean is subtracted"),
+        (
+            one("Dropout", "dropout_param { dropout_ratio: 0.75 }"),
+            "0.75 is the share dropped; what stays is multiplied by 4",
+        ),
+        (one("LRN", "lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }"), "divided by local_size squared (9)"),
+        (one("LRN"), "alpha 1 is divided by local_size 5"),
+        (one("BatchNorm"), "keeps running sums with moving_average_fraction 0.999"),
+        (
+            one("BatchNorm", "batch_norm_param { use_global_stats: true }"),
+            "the stored statistics are used and never move",
+        ),
+        (
+            one("InnerProduct", "inner_product_param { num_output: 2 }"),
+            "implicit lr_mult: 1 and decay_mult: 1 for blob 0, 1",
+        ),
+        (
+            one("InnerProduct", "inner_product_param { num_output: 2 }", "param { lr_mult: 1 }"),
+            "implicit lr_mult: 1 and decay_mult: 1 for blob 1;",
+        ),
+        (one("Pooling", "pooling_param { kernel_size: 3 stride: 2 }", ""), "rounding up"),
+    ],
+)
+def test_trap_is_said(layer, said):
+    assert said in notes(layer)
+
+
+def test_tests_drop_nothing_and_learn_nothing():
+    assert notes(one("Dropout"), "TEST") == ""
+    assert notes(one("InnerProduct", "inner_product_param { num_output: 2 }"), "TEST") == ""
+    assert notes(one("BatchNorm"), "TEST") == ""
+
+
+def test_gray_data_have_no_order_of_channels():
+    assert "BGR" not in notes(data(), sample=(1, 8, 8))
+
+
+def test_what_is_said_in_the_file_is_no_trap():
+    given = "param { lr_mult: 1 } param { lr_mult: 2 }"
+    assert notes(one("InnerProduct", "inner_product_param { num_output: 2 }", given)) == ""
