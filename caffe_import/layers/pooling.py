@@ -15,7 +15,10 @@ from caffe_import.proto import caffe_pb2
 
 @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
 def define_pooling(request: LayerRequest) -> LayerDefinition:
-    """Tops: (N, C, pooled_h, pooled_w), rounded up unless round_mode is FLOOR; for MAX also the mask."""
+    """Tops: (N, C, pooled_h, pooled_w), rounded up unless round_mode is FLOOR; for MAX also the mask.
+
+    ``ceil_mode`` of the forks says the same: true is CEIL, false is FLOOR.
+    """
     param = request.message.pooling_param
     shape = require_rank(request, 0, 4, axes="4 axes (N, C, H, W)")
     size = (shape[2], shape[3])
@@ -26,14 +29,24 @@ def define_pooling(request: LayerRequest) -> LayerDefinition:
         raise request.refuse(finding)
     kernel, stride, pad = _resolve(request, param, size)
     options = PoolingOptions(method, kernel, stride, pad, param.global_pooling, has_mask)
-    is_ceil = param.round_mode == caffe_pb2.PoolingParameter.CEIL
-    pooled = pooled_size(options, size, is_ceil=is_ceil)
+    pooled = pooled_size(options, size, is_ceil=_is_ceil(request, param))
     require_windows_inside(request, options, size, pooled)
     return LayerDefinition(
         top_shapes=((shape[0], shape[1], *pooled),) * len(request.message.top),
         options=options,
         notes=_notes(options, size, pooled),
     )
+
+
+def _is_ceil(request: LayerRequest, param: caffe_pb2.PoolingParameter) -> bool:
+    by_round_mode = param.round_mode == caffe_pb2.PoolingParameter.CEIL
+    if not param.HasField("ceil_mode"):
+        return by_round_mode
+    if param.HasField("round_mode") and by_round_mode != param.ceil_mode:
+        round_mode = caffe_pb2.PoolingParameter.RoundMode.Name(param.round_mode)
+        finding = f"round_mode: {round_mode} and ceil_mode: {str(param.ceil_mode).lower()} contradict; give one of both"
+        raise request.refuse(finding)
+    return param.ceil_mode
 
 
 def _resolve(request: LayerRequest, param: caffe_pb2.PoolingParameter, size: Pair) -> tuple[Pair, Pair, Pair]:

@@ -6,8 +6,8 @@ from itertools import product
 
 import tensorflow as tf
 
+from caffe_import.convolved_windows import ConvolutionOptions
 from caffe_import.layer_registry import Shape
-from caffe_import.layers.convolution import ConvolutionOptions
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, NHWC_TO_NCHW, OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.padding import is_same_padding

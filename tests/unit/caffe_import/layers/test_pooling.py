@@ -75,6 +75,17 @@ def test_floor(method: str) -> None:
     )
 
 
+@pytest.mark.parametrize("is_ceil", [True, False])
+@pytest.mark.parametrize("round_mode", [False, True])
+def test_ceil_mode_of_the_forks(is_ceil: bool, round_mode: bool) -> None:
+    says_both = f"round_mode: {'CEIL' if is_ceil else 'FLOOR'}" if round_mode else ""
+    check_layer(
+        text(f"kernel_size: 3 stride: 2 ceil_mode: {str(is_ceil).lower()} {says_both}"),
+        lambda x: [slow_pooling(x, method="MAX", kernel=(3, 3), stride=(2, 2), is_ceil=is_ceil)[0]],
+        [spread_values(1, 2, 6, 6)],
+    )
+
+
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 def test_global(method: str) -> None:
     check_layer(
@@ -158,6 +169,14 @@ def test_stochastic_test_gives_the_expectation() -> None:
             "pad (1, 1) with pool: STOCHASTIC; padding is allowed for MAX and AVE only",
         ),
         ("kernel_size: 9", "kernel (9, 9), stride (1, 1) leave no window in a bottom of 6x6"),
+        (
+            "kernel_size: 2 round_mode: FLOOR ceil_mode: true",
+            "round_mode: FLOOR and ceil_mode: true contradict; give one of both",
+        ),
+        (
+            "kernel_size: 2 round_mode: CEIL ceil_mode: false",
+            "round_mode: CEIL and ceil_mode: false contradict; give one of both",
+        ),
         ("kernel_size: 1 stride: 4", None),
         ("kernel_size: 1 stride: 6", None),
     ],

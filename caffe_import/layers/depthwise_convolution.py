@@ -1,0 +1,31 @@
+"""DepthwiseConvolution: every channel is convolved with a kernel of its own.
+
+Source: MobileNet's forks of Caffe, src/caffe/layers/depthwise_conv_layer.cpp; it is Convolution with as many groups as
+channels, computed faster.
+"""
+
+from __future__ import annotations
+
+from caffe_import.convolved_windows import ConvolutionOptions, convolution_definition
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@layer_type("DepthwiseConvolution", bottoms=(1, None), tops=(1, None))
+def define_depthwise_convolution(request: LayerRequest) -> LayerDefinition:
+    """Return Convolution's definition; num_output, group and the bottom's channels are one number.
+
+    A file that does not say ``group`` means the channels.
+    """
+    param = request.message.convolution_param
+    group = param.group if param.HasField("group") else max(param.num_output, 1)  # num_output 0 is refused by name
+    definition = convolution_definition(request, group)
+    options = definition.options
+    assert isinstance(options, ConvolutionOptions)
+    channels = request.bottom_shapes[0][options.window.channel_axis]
+    if not options.group == options.n_outputs == channels:
+        finding = (
+            f"group={options.group}, num_output={options.n_outputs}, {channels} channels in the bottom: expected one "
+            "number; Convolution takes others"
+        )
+        raise request.refuse(finding)
+    return definition

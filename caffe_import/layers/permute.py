@@ -1,0 +1,29 @@
+"""Permute: reorder the axes. Source: SSD's fork of Caffe, src/caffe/layers/permute_layer.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+
+@dataclass(frozen=True)
+class PermuteOptions:
+    """``order[i]`` is the bottom's axis that becomes axis i of the top; every axis stands in it once."""
+
+    order: tuple[int, ...]
+
+
+@layer_type("Permute", bottoms=(1, 1), tops=(1, 1))
+def define_permute(request: LayerRequest) -> LayerDefinition:
+    """Top: the bottom's extents in the new order. Axes that ``order`` leaves out follow in their old order."""
+    shape = request.bottom_shapes[0]
+    given = tuple(request.message.permute_param.order)
+    if any(axis >= len(shape) for axis in given) or len(set(given)) != len(given):
+        finding = (
+            f"permute_param.order={list(given)}: the bottom has {len(shape)} axes; "
+            f"allowed: each of 0 to {len(shape) - 1} at most once"
+        )
+        raise request.refuse(finding)
+    order = given + tuple(axis for axis in range(len(shape)) if axis not in given)
+    return LayerDefinition(top_shapes=(tuple(shape[axis] for axis in order),), options=PermuteOptions(order))
