@@ -82,7 +82,13 @@ def test_interrupt_ends_every_process(tmp_path, dataset, solver):
     command = [*DEEPSPARK, "train", str(solver), "--dataset", str(dataset), "--run-dir", str(tmp_path / "run")]
     command += ["--overrides", "max_iter: 1000000 display: 20", "--n-workers", "2"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # A shell starts its background jobs with the signal ignored, and a test run may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         for line in process.stdout:
