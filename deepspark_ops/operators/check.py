@@ -72,6 +72,7 @@ class CheckOperator(BaseOperator):
         if str(params.get("source") or "").strip():
             ingest = config_from_params(IngestConfig, params, self.places.root, output=Path("undecided"))
             _require_files(ingest)
+            _require_test_split(ingest)
             dataset = self.places.dataset_folder(ingest)
         production = None
         if self.warm_start:
@@ -96,3 +97,9 @@ def _require_files(config: IngestConfig) -> None:
         if path is not None and not Path(str(path).split("::")[0]).exists():
             msg = f"{name}={path}: no such file or folder"
             raise ConfigError(msg)
+
+
+def _require_test_split(config: IngestConfig) -> None:
+    if config.test_source is None and config.test_fraction == 0:
+        msg = "test_fraction=0 and no test_source: the evaluation needs a test set; give one of them"
+        raise ConfigError(msg)

@@ -116,6 +116,7 @@ def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked:
         ({"n_worker": 1}, 'unknown parameter "n_worker"; did you mean "n_workers"'),
         ({"source": "none.txt"}, "source=.*none.txt: no such file or folder"),
         ({"test_source": "none.txt"}, "test_source=.*none.txt: no such file or folder"),
+        ({"test_fraction": 0}, "test_fraction=0 and no test_source: the evaluation needs a test set"),
         ({"strategy": "eagsd"}, 'strategy "eagsd" is unknown.*did you mean "easgd"'),
         ({"resize_height": 3}, "give both or neither"),
         ({"weights": "a.caffemodel", "resume": "b.solverstate"}, "give one"),
