@@ -1,21 +1,43 @@
-"""Python: a layer whose code the net does not hold. Source: BVLC Caffe, include/caffe/layers/python_layer.hpp."""
+"""Python: a class of the user's, registered by its module and name; its forward pass is TensorFlow operations.
+
+Source: BVLC Caffe, include/caffe/layers/python_layer.hpp.
+"""
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.python_layers import PythonLayer, find_python_layer
+
+
+@dataclass(frozen=True)
+class PythonOptions:
+    """``layer`` is the user's object, set up; its ``forward`` is called each time a graph is traced."""
+
+    layer: PythonLayer
 
 
 @layer_type("Python", bottoms=(0, None), tops=(0, None))
 def define_python(request: LayerRequest) -> LayerDefinition:
-    """Refuse, with the way out: a class written for pycaffe cannot become part of a graph.
+    """Tops: what the class' ``reshape`` returns. ``share_in_parallel`` changes no value and is ignored.
 
     Raises:
-        NetError: Always.
+        NetError: The class is not to be found, refuses its options by a ValueError, or returns no list of shapes.
     """
-    param = request.message.python_param
-    finding = (
-        f'runs class "{param.layer}" of module "{param.module}" in Caffe\'s process, which has no form as a graph; '
-        "replace it by built-in layers, or register a layer type and an emitter of its own "
-        "(caffe_import.layer_registry, caffe_import.tf_graph.emitters)"
-    )
-    raise request.refuse(finding)
+    layer = find_python_layer(request)()
+    try:
+        layer.setup(request.message.python_param.param_str, request.bottom_shapes)
+        shapes = layer.reshape(request.bottom_shapes)
+    except ValueError as error:
+        raise request.refuse(str(error)) from error
+    return LayerDefinition(top_shapes=_checked(request, shapes), options=PythonOptions(layer))
+
+
+def _checked(request: LayerRequest, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    try:
+        return tuple(tuple(int(extent) for extent in shape) for shape in shapes)
+    except TypeError as error:
+        finding = f"reshape returned {shapes!r}; expected one shape per top, such as [(2, 3)]"
+        raise request.refuse(finding) from error

@@ -171,9 +171,3 @@ def test_hdf5_output_has_no_tops() -> None:
     run = run_layer('type: "HDF5Output" hdf5_output_param { file_name: "out.h5" }', [np.ones((2, 3)), np.ones((2,))])
     assert run.tops == ()
     assert run.net.layers[-1].definition.options.file_name == "out.h5"
-
-
-def test_python_layers_are_refused_with_the_way_out() -> None:
-    message = refusal('type: "Python" top: "a" python_param { module: "roi" layer: "RoiLayer" }')
-    assert message.startswith('layer "d" (Python): runs class "RoiLayer" of module "roi"')
-    assert "register a layer type and an emitter" in message

@@ -1,0 +1,160 @@
+"""Python layers: found by module and name, computed by their class, refused with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from caffe_import.errors import NetError
+from caffe_import.python_layers import python_layer
+from tests.reference.layer_check import check_layer, define, refusal, run_layer, spread_values
+
+pytestmark = pytest.mark.tf
+
+PREFIX = 'layer "layer" (Python): '
+
+
+def text(layer: str, param_str: str = "", module: str = "tests_of_python", tops: str = 'top: "n0"') -> str:
+    return f'{tops} type: "Python" python_param {{ module: "{module}" layer: "{layer}" param_str: "{param_str}" }}'
+
+
+@python_layer(module="tests_of_python", name="Blend")
+class Blend:
+    """Tops: share x0 + (1 - share) x1, and the squares of x0, twice as many channels."""
+
+    def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None:
+        if bottom_shapes[0] != bottom_shapes[1]:
+            msg = f"bottoms of shapes {bottom_shapes[0]} and {bottom_shapes[1]} cannot be blended"
+            raise ValueError(msg)
+        self.share = float(param_str)
+
+    def reshape(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Sequence[tuple[int, ...]]:
+        n, c, *rest = bottom_shapes[0]
+        return [bottom_shapes[0], (n, 2 * c, *rest)]
+
+    def forward(self, bottoms: Sequence[Any], *, is_training: bool) -> Sequence[Any]:
+        import tensorflow as tf
+
+        assert is_training
+        x, y = bottoms
+        return [self.share * x + (1 - self.share) * y, tf.concat([tf.square(x)] * 2, axis=1)]
+
+
+@python_layer(module="tests_of_python", name="Answer")
+class Answer:
+    """Returns in ``reshape`` and in ``forward`` what its param_str says."""
+
+    def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.shapes, self.tops = {
+            "no list": (3, []),
+            "too few": ([(2, 3)], []),
+            "other shape": ([(2, 3)], [np.zeros((3, 2))]),
+            "whole numbers": ([(2, 3)], [np.ones((2, 3), np.int64)]),
+        }[param_str]
+
+    def reshape(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Any:
+        return self.shapes
+
+    def forward(self, bottoms: Sequence[Any], *, is_training: bool) -> Sequence[Any]:
+        return self.tops
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_values_and_gradients_are_those_of_its_operations(channels_last: bool) -> None:
+    check_layer(
+        text("Blend", "0.25", tops='top: "n0" top: "n1"'),
+        lambda x, y: [0.25 * x + 0.75 * y, np.concatenate([x**2, x**2], axis=1)],
+        [spread_values(2, 3, 2, 2), spread_values(2, 3, 2, 2, seed=1)],
+        channels_last=channels_last,
+    )
+
+
+def test_its_own_refusal_names_the_layer() -> None:
+    assert refusal(text("Blend", "1", tops='top: "n0" top: "n1"'), (2, 3), (2, 4)) == (
+        f"{PREFIX}bottoms of shapes (2, 3) and (2, 4) cannot be blended"
+    )
+
+
+def test_number_of_tops_is_checked() -> None:
+    assert refusal(text("Blend", "1"), (2, 3), (2, 3)) == f"{PREFIX}makes 2 tops, the file names 1"
+
+
+def test_reshape_must_return_shapes() -> None:
+    finding = "reshape returned 3; expected one shape per top, such as [(2, 3)]"
+    assert refusal(text("Answer", "no list"), (2, 3)) == PREFIX + finding
+
+
+@pytest.mark.parametrize(("case", "found"), [("too few", "nothing"), ("other shape", "(3, 2)")])
+def test_forward_must_return_what_reshape_announced(case: str, found: str) -> None:
+    with pytest.raises(NetError) as caught:
+        run_layer(text("Answer", case), [np.zeros((2, 3))])
+    assert str(caught.value) == f"{PREFIX}forward returned {found}; reshape announced (2, 3)"
+
+
+def test_tops_become_float32() -> None:
+    run = run_layer(text("Answer", "whole numbers"), [np.zeros((2, 3))])
+    assert run.tops[0].dtype == np.float32
+    np.testing.assert_array_equal(run.tops[0], np.ones((2, 3)))
+
+
+def test_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+from caffe_import.python_layers import python_layer
+
+@python_layer(module="layers_in_a_file", name="Keep")
+class Keep:
+    def setup(self, param_str, bottom_shapes):
+        pass
+
+    def reshape(self, bottom_shapes):
+        return bottom_shapes
+
+    def forward(self, bottoms, *, is_training):
+        return bottoms
+"""
+    (tmp_path / "layers_in_a_file.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert define(text("Keep", module="layers_in_a_file"), (2, 3)).top_shapes == ((2, 3),)
+    assert refusal(text("keep", module="layers_in_a_file"), (2, 3)).startswith(
+        f'{PREFIX}module "layers_in_a_file" registers no layer "keep"; registered: Keep; did you mean "Keep"?'
+    )
+
+
+def test_unknown_module_is_refused_with_the_way_out() -> None:
+    finding = (
+        "module \"no_such_roi\" cannot be imported (No module named 'no_such_roi'); "
+        "put its folder on PYTHONPATH, for every worker"
+    )
+    assert refusal(text("RoiLayer", module="no_such_roi"), (2, 3)) == PREFIX + finding
+
+
+def test_unknown_class_is_refused_with_those_known() -> None:
+    finding = (
+        'module "tests_of_python" registers no layer "Blendd"; registered: Answer, Blend; did you mean "Blend"?; '
+        "decorate its class with @python_layer(module=..., name=...) of caffe_import.python_layers"
+    )
+    assert refusal(text("Blendd"), (2, 3)) == PREFIX + finding
+
+
+@pytest.mark.parametrize("module", ["", ".relative", "a b", "a..b"])
+def test_names_that_no_module_has_are_refused(module: str) -> None:
+    assert refusal(text("A", module=module), (2, 3)) == f'{PREFIX}python_param.module="{module}" is no name of a module'
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=r'^Python layer "Blend" of module "tests_of_python" is registered twice$'):
+        python_layer(module="tests_of_python", name="Blend")(Answer)
+    assert python_layer(module="tests_of_python", name="Blend")(Blend) is Blend
+
+
+def test_a_class_without_forward_is_refused() -> None:
+    class Half:
+        def setup(self, param_str: str, bottom_shapes: object) -> None: ...
+
+    expected = r'^Python layer "Half" of module "tests_of_python": the class has no method reshape, forward$'
+    with pytest.raises(TypeError, match=expected):
+        python_layer(module="tests_of_python", name="Half")(Half)  # type: ignore[type-var]
