@@ -302,12 +302,10 @@ def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) 
 @stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
 def check(config: CheckConfig, *, json: bool) -> None:
     """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
-    from deepspark_ops.preflight.inspect_solver import inspect_solver
-    from deepspark_ops.preflight.net_picture import write_picture
+    from deepspark_ops.preflight.check import run_check
     from deepspark_ops.preflight.table import LOG_WIDTH, report_view
 
-    report = inspect_solver(config)
-    write_picture(report, config.svg)
+    report = run_check(config)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:

@@ -45,6 +45,8 @@ class CheckConfig(StageConfig):
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )
+    parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
+    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: the checkout's own")
 
 
 class IngestConfig(StageConfig):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from deepspark_ops.config import CheckConfig, parse_config
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.preflight.net_picture import write_picture
+from deepspark_ops.preflight.check import run_check
 from deepspark_ops.preflight.table import report_lines
 from deepspark_ops.spark_submit import read_config_file, stage_main
 
@@ -24,9 +23,7 @@ def main(config_path: Path) -> None:
         ConfigError: The report has errors; one per line.
         CaffeImportError: The solver or a net's file cannot be read.
     """
-    config = parse_config(CheckConfig, json.loads(read_config_file(config_path)))
-    report = inspect_solver(config)
-    write_picture(report, config.svg)
+    report = run_check(parse_config(CheckConfig, json.loads(read_config_file(config_path))))
     for line in report_lines(report):
         _log.info("%s", line)
     if report.errors:

@@ -1,0 +1,107 @@
+import json
+import subprocess
+
+import pytest
+
+from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.preflight import certificate
+from deepspark_ops.preflight.certificate import CHECKOUT_CASES, certified
+from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport
+from deepspark_ops.preflight.table import report_lines
+
+
+def report(*types):
+    layers = tuple(
+        LayerReport(
+            name=kind,
+            type=kind,
+            bottoms=(),
+            tops=(kind,),
+            top_shapes=((1,),),
+            n_params=0,
+            flops=0,
+            activation_bytes=4,
+            notes=(),
+        )
+        for kind in types
+    )
+    net = NetReport(
+        title="train",
+        phase="TRAIN",
+        name="n",
+        batch_size=1,
+        layers=layers,
+        data=(),
+        n_params=0,
+        flops=0,
+        activation_bytes=4,
+    )
+    return PreflightReport(format_version=1, solver="s", nets=(net,), formats=(), work=None, problems=())
+
+
+@pytest.fixture
+def child(monkeypatch):
+    """Answer for the child process: case name -> (status, worst); and what it was asked."""
+    answers, asked = {}, []
+
+    def run(command, **_):
+        asked.extend(command[command.index("--only") + 1 :])
+        outcomes = [
+            {"name": name, "status": status, "worst": worst, "faults": ["y: too far"] if status != "passed" else []}
+            for name in asked
+            for status, worst in [answers.get(name, ("passed", 1e-7))]
+        ]
+        return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"cases": outcomes}), stderr="")
+
+    monkeypatch.setattr(certificate.subprocess, "run", run)
+    return answers, asked
+
+
+def recorded(kind):
+    cases = json.loads((CHECKOUT_CASES / "index.json").read_text())["cases"]
+    return [case["name"] for case in cases if case["kind"] == "layer" and case.get("layer_type") == kind]
+
+
+def test_types_of_the_net_are_compared_and_no_others(child):
+    answers, asked = child
+    pooling, *_ = recorded("Pooling")
+    answers[pooling] = ("passed", 3e-6)
+    rows = certified(report("ReLU", "Pooling", "Data"), None).parity
+    assert [row.layer_type for row in rows] == ["Data", "Pooling", "ReLU"]
+    assert [row.n_cases for row in rows] == [0, len(recorded("Pooling")), len(recorded("ReLU"))]
+    assert [row.largest_error for row in rows] == [None, 3e-6, 1e-7]
+    assert asked == recorded("Pooling") + recorded("ReLU")
+
+
+def test_case_that_fails_is_an_error(child):
+    answers, _ = child
+    name = recorded("ReLU")[0]
+    answers[name] = ("failed", 0.5)
+    found = certified(report("ReLU"), None)
+    assert found.errors == (f"parity: case {name}: failed: y: too far",)
+    assert found.parity[0].n_passed == found.parity[0].n_cases - 1
+    assert found.parity[0].largest_error == 0.5
+
+
+def test_lines_for_a_log_hold_the_comparison(child):
+    text = "\n".join(report_lines(certified(report("ReLU", "Data"), None)))
+    assert "largest relative error" in text
+    assert "1.0e-07" in text
+    assert "not recorded" in text
+
+
+def test_net_without_recorded_types_starts_no_process(child):
+    assert certified(report("Data"), None).parity[0].n_cases == 0
+    assert child[1] == []
+
+
+def test_folder_without_cases_is_a_wrong_option(tmp_path):
+    with pytest.raises(ConfigError, match=r"parity_cases=.*: no recorded cases: .*give a folder with an index\.json"):
+        certified(report("ReLU"), tmp_path)
+
+
+def test_comparison_that_dies_says_its_last_line(monkeypatch):
+    dead = subprocess.CompletedProcess([], -9, stdout="", stderr="one\nout of memory\n")
+    monkeypatch.setattr(certificate.subprocess, "run", lambda *_, **__: dead)
+    with pytest.raises(DeepSparkError, match="ended with code -9 and no result: out of memory"):
+        certified(report("ReLU"), None)
