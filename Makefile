@@ -11,7 +11,7 @@ GRPC_TOOLS := 1.80.1
 # The generated module must load with every protobuf that TensorFlow allows (6.31.1 and later); 1.80 makes such code.
 
 help: ## List the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Train LeNet on handwritten digits through Airflow, from nothing to an exported model
 	@.ci/setup.sh run

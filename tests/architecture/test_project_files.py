@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -20,6 +21,8 @@ TOP_LEVEL = {
 
 
 def tracked_files() -> list[str]:
+    if shutil.which("git") is None:
+        pytest.skip("no git: what is tracked is unknown")
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout: what is tracked is unknown")
