@@ -18,9 +18,9 @@ DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
 NET = """
 name: "small"
 layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }
-  transform_param { scale: 0.00390625 } data_param { source: "none" backend: LMDB batch_size: 32 } }
+  transform_param { scale: 0.00390625 } data_param { source: "none/train" backend: LMDB batch_size: 32 } }
 layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TEST }
-  transform_param { scale: 0.00390625 } data_param { source: "none" backend: LMDB batch_size: 90 } }
+  transform_param { scale: 0.00390625 } data_param { source: "none/test" backend: LMDB batch_size: 90 } }
 layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1"
   inner_product_param { num_output: 32 weight_filler { type: "xavier" } } }
 layer { name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }
@@ -59,6 +59,11 @@ class Sandbox:
             "resize_width": 0,
             "max_pixel": 16,
         } | changes
+
+    def replace_source(self, split: str, source: Path) -> None:
+        """Let the net name a real source of its own."""
+        net = self.folder / "small.prototxt"
+        net.write_text(net.read_text().replace(f"none/{split}", str(source)))
 
     def environment(self) -> dict[str, str]:
         return {

@@ -31,6 +31,14 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out_once_per_source(sandbox: 
     assert "is used as it is" in second.stdout
     assert [path for path in (sandbox.home / "datasets").iterdir() if path.is_dir()] == datasets
 
+    # Without a source nothing is ingested: training reads what the net itself names, here the shards made above.
+    for split in ("train", "test"):
+        (shard,) = (datasets[0] / split).glob("*.lmdb")
+        sandbox.replace_source(split, shard)
+    third = sandbox.airflow("dags", "test", "deepspark_train", "-c", json.dumps(sandbox.conf(source=None, n_workers=1)))
+    assert third.returncode == 0, third.stdout[-8000:]
+    assert "training reads the sources that the net names" in third.stdout
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),
