@@ -42,6 +42,7 @@ exports it.
 """,
     schedule=None,
     catchup=False,
+    is_paused_upon_creation=False,  # it runs only when somebody asks for it
     params=form_params(
         [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
         DIGITS,
