@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 
-from caffe_import.layers.log import LogOptions
+from caffe_import.scaled_base import ScaledBase
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 
@@ -14,9 +12,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 def emit_log(request: EmitRequest) -> Emission:
     """Element by element, in whatever axis order is at hand."""
     options = request.layer.definition.options
-    assert isinstance(options, LogOptions)
+    assert isinstance(options, ScaledBase)
     bottom = request.bottoms[0]
-    # base -1 stands for e, whose logarithm is exactly 1.
-    log_base = 1.0 if options.base == -1 else math.log(options.base)
-    top = tf.math.log(options.scale * bottom.at_hand + options.shift) / log_base
+    top = tf.math.log(options.scale * bottom.at_hand + options.shift) / options.log_base
     return Emission((bottom.like(top),))
