@@ -14,9 +14,10 @@ def set_threads(n_threads: int) -> None:
 
     Two, because the two gradients of a layer do not wait for each other and few kernels fill several cores to the end:
     on two cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than with one kernel at a time, for
-    the same processor time. More chains than that a training step hardly has. TensorFlow fixes both numbers at its
-    first operation; if that has run with others, a warning says so and the old numbers stay. Not thread-safe; call it
-    once per process.
+    the same processor time. More chains than that a training step hardly has.
+
+    TensorFlow fixes both numbers at its first operation; if that has run with others, a warning says so and the old
+    numbers stay. Not thread-safe; call it once per process.
 
     Raises:
         ValueError: ``n_threads`` is below 1.
