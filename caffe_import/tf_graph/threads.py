@@ -13,7 +13,7 @@ def set_threads(n_threads: int) -> None:
     """Let kernels use ``n_threads`` threads, and with more than one thread let two kernels run at a time.
 
     Two, because the two gradients of a layer do not wait for each other and few kernels fill several cores to the end:
-    on two cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than with one kernel at a time, for
+    on two busy cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than one kernel at a time, for
     the same processor time. More chains than that a training step hardly has.
 
     TensorFlow fixes both numbers at its first operation; if that has run with others, a warning says so and the old
