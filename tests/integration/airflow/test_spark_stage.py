@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -30,7 +31,7 @@ except StageFailed as error:
 
 # A driver with two Python workers that never end by themselves; each writes its process id into a folder.
 ENDLESS = """
-import os, sys, time
+import os, sys, threading, time
 from pathlib import Path
 from deepspark_ops.spark_submit import stage_main
 
@@ -46,7 +47,9 @@ def run(path):
     Path(folder, "driver").write_text(str(os.getpid()))
     Path(folder, "jvm").write_text(str(os.getppid()))
     context = SparkSession.builder.getOrCreate().sparkContext
-    context.parallelize(range(2), 2).mapPartitionsWithIndex(work).collect()
+    job = context.parallelize(range(2), 2).mapPartitionsWithIndex(work)
+    threading.Thread(target=job.collect, daemon=True).start()
+    time.sleep(600)  # a driver that does not talk to the JVM just now would not see it go
 
 if __name__ == "__main__":
     sys.exit(stage_main(run))
@@ -112,6 +115,9 @@ def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.S
     finally:
         process.kill()
         process.communicate()
+        for path in pids.iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
 
 
 def test_levels_and_the_stages_own_message_reach_the_task(tmp_path: Path) -> None:
