@@ -101,7 +101,7 @@ class TrainFunction:
     """
 
     def __init__(self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool) -> None:
-        """Fix the signature; tracing happens at the first run."""
+        """Fix the signature; tracing happens at ``prepare`` or the first run."""
         self.net = net
         self.solver = solver
         self.rule = find_rule(solver)
@@ -115,6 +115,13 @@ class TrainFunction:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
         history = np.zeros((self.rule.n_slots, self.net.params.n_params), np.float32)
         return TrainState(params, history, initial_layer_state(self.net), 0)
+
+    def prepare(self) -> None:
+        """Trace the function and let TensorFlow optimise it, by a run of no steps; else the first run does it."""
+        n_params = self.net.params.n_params
+        feeds = {name: np.zeros((0, *shape), np.float32) for name, shape in self._fed.items()}
+        nowhere = self.initial_state(np.zeros(n_params, np.float32))
+        self.run(nowhere, step=0, n_steps=0, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
 
     def run(
         self,
@@ -365,12 +372,24 @@ class _StepGraph:
 
         def body(k: tf.Tensor, sums: _Pass) -> Any:
             one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state)
-            gradients = [total + more for total, more in zip(sums.gradients, one.gradients, strict=True)]
+            gradients = [
+                more if replaced else total + more
+                for replaced, total, more in zip(self._is_replaced(), sums.gradients, one.gradients, strict=True)
+            ]
             return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
 
         _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
         mean: _Pass = sums._replace(loss=sums.loss / iter_size)
         return mean
+
+    def _is_replaced(self) -> list[bool]:
+        """Return for each updated blob whether a pass's gradient replaces the one before instead of adding to it.
+
+        The top of Caffe's Parameter layer shares the blob's gradient, and whoever consumes a top writes its gradient
+        afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
+        """
+        kinds = {layer.name: layer.type for layer in self.net.layers}
+        return [kinds[entry.layer] == "Parameter" for _, entry in self._updated()]
 
     def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> _Pass:
         result = self.forward.on_entries(entries, state, seed, feeds)

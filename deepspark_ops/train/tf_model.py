@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,13 +25,14 @@ from deepspark_ops.train.worker_state import WorkerState
 class TfModel:
     """One worker's compiled training net, test nets and training state. Used by one thread."""
 
-    def __init__(self, run: Run, *, worker: int, center: Vector, state: WorkerState | None) -> None:
-        """Compile the nets; tracing happens at the first call of each.
+    def __init__(self, run: Run, *, worker: int, pull: Callable[[], Vector], state: WorkerState | None) -> None:
+        """Compile the nets and trace the training step, which takes a large net half a minute.
 
         Args:
             run: Nets, solver, seed and threads.
             worker: Workers with one seed draw different numbers.
-            center: Parameters to begin with, shape (n_params,); given away by the caller.
+            pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
+                during which other workers may have trained.
             state: The worker's own state from a snapshot; None to begin with an empty history.
 
         Raises:
@@ -41,13 +42,14 @@ class TfModel:
         n_threads = run.config.threads_per_worker
         self._seed, self._worker = run.random_seed, worker
         self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
-        self._state = self._train.initial_state(center)
-        if state is not None:
-            self._state = _restored(self._state, state)
+        self._train.prepare()
         self._tests = [
             _TestNet(net, run.train_net.params, compile_forward(net, n_threads=n_threads), self._seed)
             for net in run.test_nets
         ]
+        self._state = self._train.initial_state(pull())
+        if state is not None:
+            self._state = _restored(self._state, state)
 
     @property
     def updates(self) -> int:

@@ -61,7 +61,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         if not is_first:
             note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
-        model = TfModel(run, worker=task.worker, center=link.pull(), state=state)
+        model = TfModel(run, worker=task.worker, pull=link.pull, state=state)
         tests = [
             NetFeed(layers, n_batches)
             for layers, n_batches in zip(run.test_layers(), run.solver.test_iter, strict=True)

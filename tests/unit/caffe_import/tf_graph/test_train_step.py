@@ -262,6 +262,17 @@ def test_layer_state_goes_on_from_call_to_call() -> None:
     assert any(np.asarray(tensor).any() for tensor in state.layer_state.values())
 
 
+def test_a_prepared_function_is_traced_once_and_trains_the_same() -> None:
+    prepared, fresh = softmax("momentum: 0.9 iter_size: 2"), softmax("momentum: 0.9 iter_size: 2")
+    prepared.prepare()
+    assert prepared.count_traces == 1
+    feeds = batches(2)
+    ours, _ = run(prepared, start(prepared), feeds)
+    theirs, _ = run(fresh, start(fresh), feeds)
+    assert prepared.count_traces == 1
+    assert np.array_equal(ours.params_view(), theirs.params_view())
+
+
 def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
     function = softmax()
     with pytest.raises(ValueError, match=r'no feed for blob "label"; expected float32 \(2, 4\)'):
