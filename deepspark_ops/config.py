@@ -7,10 +7,12 @@ A field with ``json_schema_extra=FORM`` appears in the form of the DAG that runs
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deepspark_ops.errors import ConfigError
 
@@ -136,6 +138,12 @@ class TrainConfig(StageConfig):
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
     strategy: str = Field("easgd", description="How workers and center meet", json_schema_extra=FORM)
+    strategy_options: str = Field(
+        "",
+        description="The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file"
+        " ('period: 50 moving_rate: 0.1 ...') as it is",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         "auto",
         description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time",
@@ -147,6 +155,12 @@ class TrainConfig(StageConfig):
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
         "auto",
         description="Multiplies base_lr; auto makes up for the progress per step (capped at 4), with warm-up",
+        json_schema_extra=FORM,
+    )
+    lock: Literal["none", "striped", "full"] = Field(
+        "none",
+        description="none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one"
+        " exchange at a time. A strategy that needs more than is given gets what it needs",
         json_schema_extra=FORM,
     )
     transport: Literal["auto", "shm", "socket"] = Field(
@@ -164,6 +178,17 @@ class TrainConfig(StageConfig):
     listen_address: str = Field("127.0.0.1", description="Address the exchange server listens on (explicit)")
     listen_port: int = Field(0, ge=0, le=65_535, description="0: chosen by the system")
     master: str = Field("local[*]", description="Spark master")
+
+    @field_validator("strategy_options", mode="before")
+    @classmethod
+    def _as_text(cls, given: Any) -> Any:
+        """Take a mapping, which JSON and Python users find easier to write, as the text it stands for."""
+        if not isinstance(given, Mapping):
+            return given
+        # JSON's words for booleans are also the text's.
+        return " ".join(
+            f"{name}: {json.dumps(value) if isinstance(value, bool) else value}" for name, value in given.items()
+        )
 
     @model_validator(mode="after")
     def _check(self) -> TrainConfig:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.option_text import read_fields
 from deepspark_ops.exchange.strategies import Option
 
 _INTEGERS = ("period", "decay_step", "decay_limit", "factor_decay_step", "factor_decay_limit")
 _FLOATS = ("moving_rate", "decay_rate", "server_factor", "factor_decay_rate")
 _REQUIRED = ("period", "moving_rate")
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>[^\s#,;]+)[,;]?|(?P<other>\S+))")
 
 
 @dataclass(frozen=True)
@@ -66,19 +65,7 @@ def parse_deepspark_param(text: str, *, n_workers: int, path: str = "<text>") ->
 
 
 def _read_fields(text: str, path: str) -> dict[str, Option]:
-    found: dict[str, Option] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        for token in _TOKEN.finditer(line.split("#", 1)[0].rstrip()):
-            where = f"{path}:{number}"
-            if token["other"]:
-                msg = f'{where}: "{token["other"]}" is not of the form "name: value"'
-                raise ConfigError(msg)
-            name = token["name"]
-            if name in found:
-                msg = f'{where}: "{name}" is given twice'
-                raise ConfigError(msg)
-            found[name] = _read_value(name, token["value"], where)
-    return found
+    return {name: _read_value(name, *field) for name, field in read_fields(text, path).items()}
 
 
 def _read_value(name: str, value: str, where: str) -> Option:

@@ -11,13 +11,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import find_strategy
 from deepspark_ops.export.registry import production_weights
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
 from deepspark_ops.spark_submit import run_job
+from deepspark_ops.train.strategy_plan import plan_strategy
 
 
 class CheckOperator(BaseOperator):
@@ -84,7 +84,7 @@ class CheckOperator(BaseOperator):
         """Validate the values of all stages, so that a wrong one is refused now and not after the training."""
         root = self.places.root
         train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
-        find_strategy(train.strategy)
+        plan_strategy(train)
         config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
         if run.dataset is not None and not is_ingested(run.dataset):
             return config_from_params(CheckConfig, params, root, ingests_first=True)

@@ -21,11 +21,11 @@ from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver, solv
 from deepspark_ops.config import TrainConfig, parse_config
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.exchange.strategies import check_moving_rate, find_strategy
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.batches import FedLayer
 from deepspark_ops.train.data_binding import DataBinding, dataset_orders
 from deepspark_ops.train.sources import SourceResolver
+from deepspark_ops.train.strategy_plan import plan_strategy
 
 DEFAULT_SEED = 1
 """Of runs whose solver has no random_seed: Caffe draws one then, which no retry could repeat."""
@@ -198,15 +198,11 @@ def _check_paths(config: TrainConfig) -> None:
 
 def _check_strategy(config: TrainConfig, solver: SolverSpec) -> list[str]:
     """Refuse options that do not go together; return warnings."""
-    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
-    _, warnings = check_moving_rate(find_strategy(config.strategy), config.moving_rate, config.n_workers)
-    if strategy.requires.comm_period_one and config.comm_period not in ("auto", 1):
-        msg = f"comm_period={config.comm_period}: strategy {strategy.name} exchanges after every minibatch; allowed: 1"
+    plan = plan_strategy(config)
+    if plan.running.requires.sgd_only and solver.type != "SGD":
+        msg = f"strategy={plan.running.name}: defined for solver type SGD only; the solver is {solver.type}"
         raise ConfigError(msg)
-    if strategy.requires.sgd_only and solver.type != "SGD":
-        msg = f"strategy={strategy.name}: defined for solver type SGD only; the solver is {solver.type}"
-        raise ConfigError(msg)
-    return warnings
+    return list(plan.warnings)
 
 
 def _check_data(run: Run) -> dict[str, DatasetOrder]:

@@ -26,6 +26,7 @@ from deepspark_ops.train.snapshot import (
     read_run_state,
     write_run_state,
 )
+from deepspark_ops.train.strategy_plan import plan_strategy
 
 SPARK_SCRATCH = "spark"
 """Folder in the run's scratch that Spark writes to."""
@@ -156,6 +157,7 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
     """Return what the exchange of a run is told."""
     run = prepared.run
     config, solver = run.config, run.solver
+    plan = plan_strategy(config)
     schedule = Schedule(
         max_iter=solver.max_iter,
         test_interval=solver.test_interval if run.test_nets else 0,
@@ -172,10 +174,12 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         work=run.paths.work,
         events=run.paths.events,
         strategy=config.strategy,
-        moving_rate=config.moving_rate,
+        moving_rate=plan.moving_rate,
+        options=plan.options,
         datasets=prepared.orders,
         lease_state=start.run_state.leases if start.run_state is not None else {},
         statistics=StatisticBlobs.from_layout(run.train_net.params),
+        lock=config.lock,
         transport=config.transport,
         grant_timeout_s=config.grant_timeout_s,
         exchange_timeout_s=config.exchange_timeout_s,

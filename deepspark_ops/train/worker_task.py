@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deepspark_ops.exchange.strategies import find_strategy
 from deepspark_ops.train.pacing import CommPeriod, RateScale, plan_rate_scale
 from deepspark_ops.train.run_setup import Run
+from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.worker_loop import LoopPlan
 
 Ending = Literal["finished", "refused", "failed", "given_up"]
@@ -65,11 +65,11 @@ class WorkerTask:
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
     """Return what the worker loop must know of a run."""
     solver, config = run.solver, run.config
-    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
+    plan = plan_strategy(config)
     return LoopPlan(
         worker=worker,
         n_workers=config.n_workers,
-        comm_period=CommPeriod(1 if strategy.requires.comm_period_one else config.comm_period),
+        comm_period=CommPeriod(plan.comm_period),
         rate_scale=rate_scale(run, origin),
         images_per_step=run.images_per_step(),
         origin=origin,
@@ -79,17 +79,16 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         n_test_nets=len(run.test_nets),
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
-        restarts_history=strategy.history == "restarted",
+        restarts_history=plan.running.history == "restarted",
     )
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
     config = run.config
-    strategy = find_strategy(config.strategy).for_workers(config.n_workers)
     return plan_rate_scale(
         config.rate_scale,
-        progress_per_step=strategy.progress_per_step(config.n_workers),
+        progress_per_step=plan_strategy(config).running.progress_per_step(config.n_workers),
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,

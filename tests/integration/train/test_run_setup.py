@@ -13,8 +13,10 @@ from caffe_import.fillers import initial_vector
 from caffe_import.prototxt import read_net
 from deepspark_ops.config import TrainConfig
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.exchange.strategies import configure
 from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, prepare_run
-from deepspark_ops.train.start import plan_start
+from deepspark_ops.train.start import exchange_settings, plan_start
+from deepspark_ops.train.worker_task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.integration.train.in_process import run_in_process
 
@@ -69,6 +71,21 @@ def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, 
     shuffled = prepared(tmp_path / "b", dataset, n_workers=2).orders["train"]
     assert (shuffled.order, shuffled.shard_samples, shuffled.piece_samples) == ("shuffled", (80, 80), 32)  # a batch
     assert prepared(tmp_path / "c", dataset, n_workers=2, order="file").orders["train"].order == "file"
+
+
+def test_strategy_options_and_lock_reach_the_exchange(dataset: Path, tmp_path: Path) -> None:
+    found = prepared(
+        tmp_path,
+        dataset,
+        n_workers=2,
+        strategy="deepspark",
+        strategy_options="period: 5 moving_rate: 0.2 decay_rate: 0.5 decay_step: 10",
+        lock="striped",
+    )
+    settings = exchange_settings(found, plan_start(found.run))
+    assert (settings.alpha(), settings.running_lock()) == (0.2, "striped")
+    assert settings.running_strategy() == configure("deepspark", {"decay_rate": 0.5, "decay_step": 2})
+    assert loop_plan(load_run(found.run.paths.root), 0, 0).comm_period.value == 5
 
 
 def test_missing_seed_is_fixed_and_noted(dataset: Path, tmp_path: Path) -> None:

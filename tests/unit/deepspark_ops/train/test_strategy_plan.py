@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config import TrainConfig, parse_config
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.strategy_plan import StrategyPlan, plan_strategy
+
+
+def plan(**fields: Any) -> StrategyPlan:
+    values = {"solver": Path("s.prototxt"), "run_dir": Path("run"), "n_workers": 4}
+    return plan_strategy(parse_config(TrainConfig, values | fields))
+
+
+def test_options_reach_the_strategy_as_text_and_as_a_mapping() -> None:
+    for options in ("push_scale: 0.5 count_own: true", {"push_scale": 0.5, "count_own": True}):
+        found = plan(strategy="staleness", strategy_options=options)
+        assert found.options == {"push_scale": 0.5, "count_own": True}
+        assert found.running.progress_per_step(4) == 0.125  # 0.5 / (1 + 3 pushes of others)
+
+
+def test_deepsparks_file_decides_period_and_rate() -> None:
+    text = "period: 50 moving_rate: 0.1 decay_rate: 0.5 decay_step: 1000"
+    found = plan(strategy="deepspark", strategy_options=text)
+    assert (found.comm_period, found.moving_rate) == (50, 0.1)
+    assert found.options == {"decay_rate": 0.5, "decay_step": 20}
+    same = plan(strategy="deepspark", strategy_options=text, comm_period=50, moving_rate=0.1)
+    assert same == found
+
+
+def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
+    found = plan(strategy="sync", n_workers=1, comm_period=7)
+    assert (found.running.name, found.comm_period) == ("alone", 7)
+    assert plan(strategy="sync").comm_period == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 0.1", "comm_period": 10},
+            "comm_period=10 and period: 50 in strategy_options: they mean the same; give one",
+        ),
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 0.1", "moving_rate": 0.2},
+            "moving_rate=0.2 and moving_rate: 0.1 in strategy_options: they mean the same; give one",
+        ),
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 1.5"},
+            "moving_rate=1.5: must be in (0, 1]; above 0.5 the exchange overshoots",
+        ),
+        ({"strategy_options": "tau: 3"}, 'strategy_options:1: option "tau" of strategy easgd is unknown'),
+        ({"strategy": "sync", "comm_period": 5}, "comm_period=5: strategy sync exchanges after every minibatch"),
+        ({"lock": "some"}, "lock='some': Input should be 'none', 'striped' or 'full'"),
+    ],
+)
+def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan(**fields)
+    assert message in str(caught.value)
+
+
+def test_large_rates_are_warned_about() -> None:
+    (warning,) = plan(moving_rate=0.4).warnings
+    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning
