@@ -57,6 +57,7 @@ _NOISE = re.compile(
     r"|Using Spark's default log4j profile"
     r"|Setting (?:default|Spark) log level to "
     r"|.*INFO SparkContext: "  # its banner, before it reads spark.log.level
+    r"|.*WARN Utils: (?:Your hostname, .* resolves to a loopback address|Set SPARK_LOCAL_IP)"
     r"|.*WARN SparkConf: Note that spark\.local\.dir will be overridden"
     r"|To adjust logging level use "
     r"|.*oneDNN custom operations are on"

@@ -39,6 +39,7 @@ def test_each_line_gets_the_level_its_stage_gave_it() -> None:
 def test_spark_and_traceback_lines_get_levels_and_known_noise_is_dropped() -> None:
     lines, _ = read(
         "WARNING: Using incubator modules: jdk.incubator.vector\n"
+        "26/11/21 15:48:47 WARN Utils: Your hostname, a, resolves to a loopback address: 127.0.0.1; using b instead\n"
         "26/01/02 03:04:05 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform\n"
         "26/01/02 03:04:05 WARN TaskSetManager: Lost task 0.0\n"
         "Traceback (most recent call last):\n"
