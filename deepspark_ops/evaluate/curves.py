@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from deepspark_ops.events import DRIVER, Event
 
 Point = tuple[float, float]
+SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Curves:
         smoothing: Reports in one mean; at least one of each worker.
         learning_rate: (clock, rate), of the worker that reported.
         evaluations: Output of a test net -> (clock, value).
+        exchange: Number of the exchange as a whole (``SERVER_NUMBERS``) -> (clock, value).
         n_workers: Workers that reported.
         seconds: First event to last, wall time.
     """
@@ -30,6 +32,7 @@ class Curves:
     smoothing: int
     learning_rate: list[Point]
     evaluations: Mapping[str, list[Point]]
+    exchange: Mapping[str, list[Point]]
     n_workers: int
     seconds: float
 
@@ -43,6 +46,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
     loss: dict[int, dict[int, float]] = defaultdict(dict)
     rate: dict[int, float] = {}
     evaluations: dict[str, dict[int, float]] = defaultdict(dict)
+    exchange: dict[str, dict[int, float]] = defaultdict(dict)
     times: list[float] = []
     for event in events:
         times.append(event.time)
@@ -54,6 +58,9 @@ def read_curves(events: Iterable[Event]) -> Curves:
         elif event.kind == "evaluation":
             for name, value in _outputs(event).items():
                 evaluations[name][event.clock] = value
+        elif event.kind == "server":
+            for name, value in _exchange_numbers(event).items():
+                exchange[name][event.clock] = value
     all_losses = sorted((clock, value) for points in loss.values() for clock, value in points.items())
     smoothing = max(1, len(loss), len(all_losses) // 15)
     return Curves(
@@ -62,6 +69,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
         smoothing=smoothing,
         learning_rate=sorted((float(clock), value) for clock, value in rate.items()),
         evaluations={name: sorted((float(c), v) for c, v in points.items()) for name, points in evaluations.items()},
+        exchange={name: sorted((float(c), v) for c, v in points.items()) for name, points in exchange.items()},
         n_workers=len(loss),
         seconds=max(times) - min(times) if times else 0.0,
     )
@@ -76,6 +84,10 @@ def _outputs(event: Event) -> dict[str, float]:
         for name, value in event.data.items()
         if _is_number(value) and name not in ("test_net", "seconds")
     }
+
+
+def _exchange_numbers(event: Event) -> dict[str, float]:
+    return {name: float(event.data[name]) for name in SERVER_NUMBERS if _is_number(event.data.get(name))}
 
 
 def _is_number(value: object) -> bool:

@@ -163,7 +163,7 @@ def _class_row(report: ClassReport, lowest: float | None) -> str:
 
 
 def _training(curves: Curves) -> str:
-    cards = [_loss_card(curves), *_evaluation_cards(curves), _rate_card(curves)]
+    cards = [_loss_card(curves), *_evaluation_cards(curves), _rate_card(curves), *_exchange_cards(curves)]
     drawn = [card for card in cards if card]
     if not drawn:
         return ""
@@ -209,6 +209,19 @@ def _rate_card(curves: Curves) -> str:
     if not curves.learning_rate:
         return ""
     return _card("Learning rate", [Line("learning rate", curves.learning_rate, "line-2")], [])
+
+
+def _exchange_cards(curves: Curves) -> list[str]:
+    titles = {
+        "exchanges_per_s": "Exchanges per second, all workers",
+        "staleness": "Staleness, exchanges by others since a worker's pull",
+        "lost_updates": "Lost updates, share of what was pushed",
+    }
+    chosen = {name: curves.exchange[name] for name in titles if len(curves.exchange.get(name, [])) > 1}
+    return [
+        _card(titles[name], [Line(name, points, f"line-{at % N_COLOURS}", has_marks=True)], [])
+        for at, (name, points) in enumerate(chosen.items())
+    ]
 
 
 def _card(

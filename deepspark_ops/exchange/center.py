@@ -7,8 +7,8 @@ import mmap
 import os
 import secrets
 import struct
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -31,13 +31,17 @@ SHARED_MEMORY_SPARE_BYTES = 32 << 20
 """Left free in shared memory for others: TensorFlow, Spark and the page cache of small containers live there too."""
 
 _MAGIC = b"DSCENTER"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sI16sQQQQ")
 _PAGE = 4096
+_WATCHED_OFFSET = 2048
 
-# Columns of a worker's slot: 64-bit counters with one writer at a time, one cache line a worker.
-COLUMNS = 8
-BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN = range(COLUMNS)
+# Columns of a worker's slot: 64-bit numbers with one writer at a time, two cache lines a worker. The sums of watched
+# pushes are float64, everything else counts.
+COLUMNS = 16
+BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(9)
+WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE = range(9, 13)
+MIN_WATCH_FLOATS = 4_096
 FEW_WORKERS = 64
 """Up to here adding up a column in Python is faster than calling numpy."""
 
@@ -103,6 +107,7 @@ class _Parts:
     extras: tuple[Vector, ...]
     slots: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint64]
+    watched: npt.NDArray[np.uint64]
 
 
 class Center:
@@ -119,7 +124,7 @@ class Center:
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
         extras: The strategy's server vectors, each (n_params,).
-        slots: Counters, shape (n_workers, 8), uint64; see the column names of this module.
+        slots: Counters, shape (n_workers, 16), uint64; see the column names of this module.
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
@@ -139,6 +144,8 @@ class Center:
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes, which numpy's scalars make ten times slower.
         self._cells = self.slots.data.cast("B").cast("Q")
+        self._float_cells = self.slots.data.cast("B").cast("d")
+        self._watched = parts.watched.data
 
     @classmethod
     def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
@@ -147,7 +154,7 @@ class Center:
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
         slots, counts = np.zeros((shape.n_workers, COLUMNS), np.uint64), np.zeros(shape.n_chunks, np.uint64)
-        return cls(_Parts(vector, extras, slots, counts), None, b"")
+        return cls(_Parts(vector, extras, slots, counts, np.zeros(1, np.uint64)), None, b"")
 
     @classmethod
     def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> Center:
@@ -225,7 +232,8 @@ class Center:
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
             for i in range(1 + shape.server_vectors)
         ]
-        return cls(_Parts(vectors[0], tuple(vectors[1:]), slots, counts), path, token, mapping, handle)
+        watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
+        return cls(_Parts(vectors[0], tuple(vectors[1:]), slots, counts, watched), path, token, mapping, handle)
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
         """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
@@ -262,18 +270,41 @@ class Center:
             cells[row + STALENESS] += staleness
         return Ticket(own_ended + 1, staleness, begun, begun - ended, ended + own_ended)
 
-    def end(self, worker: int, ticket: Ticket) -> int:
-        """Close an exchange; returns how many exchanges of others were open during it."""
+    def end(self, worker: int, ticket: Ticket, moved_bytes: int) -> int:
+        """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
         cells, row = self._cells, worker * COLUMNS
         overlaps = ticket.others_open + self._total(BEGUN) - ticket.sequence - ticket.others_begun
         if overlaps:
             cells[row + OVERLAPS] += overlaps
+        cells[row + MOVED_BYTES] += moved_bytes
         cells[row + ENDED] = ticket.sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
         """Close what a worker that is gone left open."""
-        self._cells[worker * COLUMNS + BEGUN] = self._cells[worker * COLUMNS + ENDED]
+        row = worker * COLUMNS
+        self._cells[row + BEGUN] = self._cells[row + ENDED]
+        self._cells[row + WATCH_BEGUN] = self._cells[row + WATCH_ENDED]
+
+    @property
+    def watched(self) -> int:
+        """Position of the chunk whose pushes are added up; -1 for none. Ask once the exchange is open."""
+        return self._watched[0] - 1
+
+    def watch(self, position: int) -> None:
+        """Have the pushes of a chunk added up, by every exchange that begins from now on."""
+        self._watched[0] = position + 1
+
+    @contextmanager
+    def counted_push(self, worker: int, push: Vector) -> Iterator[None]:
+        """Add ``push``, the watched part of a chunk, to the worker's sums; apply the push within the block."""
+        cells, row = self._cells, worker * COLUMNS
+        cells[row + WATCH_BEGUN] += 1
+        yield
+        total = float(np.add.reduce(push, dtype=np.float64))
+        self._float_cells[row + WATCH_SUM] += total
+        self._float_cells[row + WATCH_SIZE] += abs(total)
+        cells[row + WATCH_ENDED] = cells[row + WATCH_BEGUN]
 
     def pulled(self, worker: int) -> None:
         """Note that ``worker`` has just read the whole center."""
@@ -297,7 +328,8 @@ class Center:
     def close(self) -> None:
         """Give the mapping back. The arrays must not be used after."""
         empty = np.empty(0, np.float32)
-        self._cells.release()
+        for cells in (self._cells, self._float_cells, self._watched):
+            cells.release()
         self.vector, self.extras = empty, ()
         self.slots, self.counts = np.empty((0, COLUMNS), np.uint64), np.empty(0, np.uint64)
         if self._mapping is not None:
@@ -311,7 +343,11 @@ class Center:
 
 
 class Chunks:
-    """One strategy's chunks over one vector: ranges in a worker's order and the statistics inside each."""
+    """One strategy's chunks over one vector: ranges in a worker's order and the statistics inside each.
+
+    Attributes:
+        watch_floats: Length of the watched part of a chunk, from its start: adding it up must cost next to nothing.
+    """
 
     def __init__(self, n_params: int, chunk: int, strategy: Strategy, statistics: StatisticBlobs) -> None:
         """Cut the vector."""
@@ -321,6 +357,7 @@ class Chunks:
         # Statistics meet in their own way; in a push they are zero, which changes nothing. Alone they are copied.
         held = statistics if strategy.name != "alone" else StatisticBlobs()
         self.held = tuple(held.within(*span) for span in self.ranges) if held.layers else None
+        self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 100)
 
     def order(self, worker: int, n_workers: int) -> Sequence[int]:
         """Return chunk positions from this worker's own start on, so that workers rarely write the same chunk."""
@@ -361,6 +398,7 @@ def close_round(center: Center, chunks: Chunks) -> None:
 def meet_in_memory(
     center: Center,
     chunks: Chunks,
+    worker: int,
     order: Sequence[int],
     terms: Terms,
     local: Vector,
@@ -375,6 +413,7 @@ def meet_in_memory(
     Args:
         center: Mapped or private.
         chunks: The vector's cut.
+        worker: Who meets it; its exchange is open.
         order: Chunk positions in the order to take.
         terms: Numbers of this exchange.
         local: The worker's parameters, (n_params,), read only.
@@ -386,8 +425,8 @@ def meet_in_memory(
     Returns:
         The distance, or None if it was not asked for or the worker does not look at the center first.
     """
-    strategy, vector, locks = chunks.strategy, center.vector, center.locks
-    worker_chunk, server_chunk = strategy.worker_chunk, strategy.server_chunk
+    strategy, vector, locks, watched = chunks.strategy, center.vector, center.locks, center.watched
+    worker_chunk = strategy.worker_chunk
     measure = measure_distance and strategy.pulls == "before"
     squares = []
 
@@ -401,10 +440,11 @@ def meet_in_memory(
         worker_chunk(own, part, new, pushed, start[span] if strategy.keeps_start else own, terms)
         if chunks.held is not None:
             chunks.hold_statistics(position, pushed)
-        if center.extras:
-            apply_push(center, chunks, position, pushed, terms)
+        if position == watched:
+            with center.counted_push(worker, pushed[: chunks.watch_floats]):
+                apply_push(center, chunks, position, pushed, terms)
         else:
-            server_chunk(part, (), pushed, terms, 0)
+            apply_push(center, chunks, position, pushed, terms)
         if strategy.pulls == "after":
             np.copyto(new, part)
 

@@ -409,6 +409,12 @@ class _Plan:
         """Whether the strategy needs a pull before the first exchange."""
         return self.strategy.keeps_start and self.start is None
 
+    @property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Bytes of an exchange, up and down."""
+        up = 4 * self.n_params
+        return up, 0 if self.strategy.pulls == "never" else up
+
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.
 
@@ -426,8 +432,7 @@ class _Plan:
         self, started: float, sequence: int, staleness: int, overlaps: int, distance: float | None, transport: str
     ) -> ExchangeReport:
         """Build the report of an exchange that began at ``started``."""
-        up = 4 * self.n_params
-        down = 0 if self.strategy.pulls == "never" else up
+        up, down = self.moved_bytes
         seconds = time.perf_counter() - started
         return ExchangeReport(sequence, seconds, up, down, staleness, overlaps, distance, transport)
 
@@ -488,6 +493,7 @@ class _SharedMemoryTransfer:
         distance = meet_in_memory(
             center,
             plan.chunks,
+            plan.worker,
             plan.order,
             terms,
             local,
@@ -504,7 +510,7 @@ class _SharedMemoryTransfer:
             with lock:
                 _meet_statistics(self._server, plan, local, new_local, ticket.sequence)
         plan.began_with(new_local)
-        overlaps = center.end(plan.worker, ticket)
+        overlaps = center.end(plan.worker, ticket, sum(plan.moved_bytes))
         return new_local, plan.report(started, ticket.sequence, ticket.staleness, overlaps, distance, "shm")
 
     def close(self) -> None:

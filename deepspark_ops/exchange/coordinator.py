@@ -22,6 +22,7 @@ from deepspark_ops.exchange import center as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
 from deepspark_ops.exchange.center import Center, Chunks, close_round
 from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.push_watch import PushWatch
 from deepspark_ops.exchange.rounds import Rounds
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -30,6 +31,8 @@ from deepspark_ops.param_vector import Vector
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
+REPORT_EVERY_S = 5.0
+REPORTED_COLUMNS = (columns.ENDED, columns.MOVED_BYTES, columns.OVERLAPS, columns.STALENESS)
 TIMED_CALLS = ("request_grant", "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
@@ -84,6 +87,10 @@ class Coordinator:
         self._books = RunBooks(settings)
         self._journal = Journal(settings.work / JOURNAL_FILE)
         self._next_expiry = 0.0
+        self._watch = PushWatch(center, self._chunks)
+        self._watch_lock = threading.Lock()
+        self._reported_at = self._clock()
+        self._reported = self._totals()
         self._failure: str | None = None
         for note in self._books.lease_notes:
             self._emit(make_event("note", text=note))
@@ -165,9 +172,12 @@ class Coordinator:
         """See ``WorkerLink.leave``."""
         with self._lock:
             self._record("leave", worker)
+            is_last = not self._books.grants.live_workers
         self._center.abandon(worker)
         self._close_round()
         self._finish_snapshots()
+        if is_last:
+            self._report()
 
     def lose(self, worker: int, session: str, reason: str) -> None:
         """A worker's process is known to be gone; nothing happens if a newer one has taken its place."""
@@ -199,6 +209,48 @@ class Coordinator:
         if lost:
             self._close_round()
             self._finish_snapshots()
+        if now - self._reported_at >= REPORT_EVERY_S:
+            self._report()
+        elif self._watch_lock.acquire(blocking=False):
+            try:
+                self._watch.step()
+            finally:
+                self._watch_lock.release()
+
+    def _report(self) -> None:
+        """Say what the exchange as a whole did since the last time, if it did anything."""
+        with self._watch_lock:
+            now, totals = self._clock(), self._totals()
+            seconds, before = now - self._reported_at, self._reported
+            exchanges, moved_bytes, overlaps, staleness = (after - b for after, b in zip(totals, before, strict=True))
+            self._reported_at, self._reported = now, totals
+            if exchanges <= 0 or seconds <= 0.0:
+                return
+            finding = self._watch.finding()
+            self._watch.step()
+        data: dict[str, Any] = {
+            "exchanges": exchanges,
+            "seconds": round(seconds, 3),
+            "exchanges_per_s": round(exchanges / seconds, 2),
+            "bytes_per_s": round(moved_bytes / seconds),
+            "overlaps": overlaps,
+            "staleness": round(staleness / exchanges, 3),
+        }
+        if finding is not None:
+            data |= {
+                "lost_updates": round(finding.lost_updates, 6),
+                "deviation": finding.deviation,
+                "rounding": finding.rounding,
+                "watched_chunk": finding.position,
+                "watched_pushes": finding.pushes,
+            }
+        with self._lock:
+            clock = self._books.grants.clock
+        self._emit(make_event("server", clock=clock, **data))
+
+    def _totals(self) -> tuple[int, ...]:
+        slots = self._center.slots
+        return tuple(int(slots[:, column].sum()) for column in REPORTED_COLUMNS)
 
     def await_round(self, worker: int, sequence: int) -> bool:
         """A worker has pushed everything of an exchange and waits for the others.

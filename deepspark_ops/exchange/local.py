@@ -108,6 +108,7 @@ class LocalLink:
         distance = meet_in_memory(
             center,
             self._chunks,
+            worker,
             order,
             terms,
             local,
@@ -125,9 +126,9 @@ class LocalLink:
             new_local[positions] = self._coordinator.meet_statistics(local[positions])
         if self._strategy.keeps_start:
             self._start = new_local
-        overlaps = center.end(worker, ticket)
         n_bytes = local.nbytes
         down = 0 if self._strategy.pulls == "never" else n_bytes
+        overlaps = center.end(worker, ticket, n_bytes + down)
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
             ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local"

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, UnionType
 from typing import Any, TypeVar
@@ -191,6 +191,7 @@ class _Peer:
         self._whole = ExitStack()
         self._ticket: Ticket | None = None
         self._terms = Terms(server.settings.n_workers, server.moving_rate)
+        self._moved_bytes = 0
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "describe": self._describe,
             "join": self._join,
@@ -369,6 +370,7 @@ class _Peer:
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
         self.connection.send(answer, wire.float_bytes(self._center.vector[frame.offset : stop]))
+        self._moved_bytes += frame.count * 4
 
     def _begin(self, frame: Frame) -> None:
         """Open an exchange, or go on with one whose connection broke."""
@@ -418,15 +420,22 @@ class _Peer:
             raise ProtocolError(msg)
         with self._server.buffers.borrow(frame.count) as push:
             self.connection.receive_into(wire.float_bytes(push), "a pushed chunk")
+            self._moved_bytes += frame.payload_bytes
             if not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
                 return
             position, locks = self._order[place], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
                 slot[MARK] = place + 1
-                apply_push(self._center, self._server.chunks, position, push, self._terms)
+                with self._counted(position, push):
+                    apply_push(self._center, self._server.chunks, position, push, self._terms)
                 slot[PLACE] = place + 1
                 slot[MARK] = 0
+
+    def _counted(self, position: int, push: Vector) -> AbstractContextManager[None]:
+        if position != self._center.watched:
+            return nullcontext()
+        return self._center.counted_push(self.worker, push[: self._server.chunks.watch_floats])
 
     def _end(self, frame: Frame) -> None:
         worker = self._member()
@@ -436,11 +445,11 @@ class _Peer:
             if int(slot[PLACE]) != len(self._order) or self._ticket is None:
                 msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(slot[PLACE])} chunks"
                 raise ProtocolError(msg)
-            overlaps = self._center.end(worker, self._ticket)
+            overlaps = self._center.end(worker, self._ticket, self._moved_bytes)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
-        self._ticket = None
+        self._ticket, self._moved_bytes = None, 0
         self._whole.close()
         self._coordinator.heartbeat(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
@@ -548,8 +557,12 @@ def main() -> None:
         sys.stdout.flush()
         sys.stdin.buffer.read()
     finally:
-        center.unlink()
-        server.stop()
+        try:
+            # The driver's end shows twice, and the second sign must not keep us from what is left to do.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        finally:
+            center.unlink()
+            server.stop()
 
 
 if __name__ == "__main__":

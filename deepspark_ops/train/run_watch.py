@@ -15,7 +15,7 @@ from deepspark_ops.train.snapshot import SnapshotWriter
 from deepspark_ops.train.tensorboard_file import TensorBoardFile
 
 _LOG = logging.getLogger(__name__)
-_QUIET = ("exchange", "epoch", "server")
+_QUIET = ("exchange", "epoch")
 """Kinds for machines: small data have an epoch every second."""
 
 

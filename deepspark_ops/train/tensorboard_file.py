@@ -19,6 +19,7 @@ from deepspark_ops.events import Event
 
 _CASTAGNOLI_REFLECTED = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
+_SERVER_TAGS = ("exchanges_per_s", "bytes_per_s", "overlaps", "staleness", "lost_updates")
 _LOSS_TAGS = ("loss", "learning_rate", "images_per_s", "distance", "staleness", "compute_s", "data_s", "exchange_s")
 
 
@@ -64,6 +65,9 @@ def scalars_of(event: Event) -> dict[str, float]:
     if event.kind == "loss":
         found = _numbers({tag: event.data[tag] for tag in _LOSS_TAGS if tag in event.data})
         return {f"train/{tag}/worker_{event.worker}": value for tag, value in found.items()}
+    if event.kind == "server":
+        found = _numbers({tag: event.data[tag] for tag in _SERVER_TAGS if tag in event.data})
+        return {f"exchange/{tag}": value for tag, value in found.items()}
     if event.kind == "evaluation":
         head = f"test_{event.data.get('test_net', 0)}"
         hidden = ("test_net", "seconds")

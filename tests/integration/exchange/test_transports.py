@@ -128,6 +128,13 @@ def test_with_locks_no_push_is_lost(tmp_path: Path, transport: str, lock: str) -
         center = running.center.snapshot()
     held, expected = sum_before_and_after(runs, center, 60)
     np.testing.assert_allclose(held, expected, atol=1e-3)  # float32 rounding of 60 exchanges is 1e-5
+    last = [event.data for event in read_events(settings.events) if event.kind == "server"][-1]
+    assert last["lost_updates"] == 0.0
+    assert 0.0 < abs(last["deviation"]) <= last["rounding"]
+    assert last["watched_pushes"] > 0
+    assert last["exchanges_per_s"] > 0
+    per_exchange = last["bytes_per_s"] / last["exchanges_per_s"]
+    assert 8 * 20_000 <= 1.01 * per_exchange < 9 * 20_000  # by socket the first pulls are bytes too
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -54,3 +54,11 @@ def test_driver_and_other_kinds_draw_nothing():
 def test_no_events_is_an_empty_set_of_curves():
     curves = read_curves([])
     assert (curves.n_workers, curves.seconds, curves.learning_rate) == (0, 0.0, [])
+
+
+def test_server_events_give_the_exchange_its_curves():
+    data = {"exchanges_per_s": 20.5, "bytes_per_s": 10, "staleness": 1.25, "lost_updates": 0.0, "deviation": 1e-7}
+    curves = read_curves([Event("server", clock, DRIVER, data, 0.0) for clock in (20, 10)])
+    assert curves.exchange["exchanges_per_s"] == [(10.0, 20.5), (20.0, 20.5)]
+    assert curves.exchange["lost_updates"] == [(10.0, 0.0), (20.0, 0.0)]
+    assert "deviation" not in curves.exchange

@@ -197,3 +197,31 @@ def test_last_workers_loss_completes_a_snapshot(tmp_path: Path) -> None:
     assert not complete.exists()
     coordinator.lose(1, "b", "its connection ended")
     assert json.loads(complete.read_text())["workers"] == {"0": {"mine": 1}}
+
+
+def test_server_events_say_what_was_exchanged_since_the_last(tmp_path: Path) -> None:
+    coordinator, clock = make_coordinator(tmp_path)
+    center = coordinator._center
+    for worker in (0, 1):
+        coordinator.join(worker, "a", "shm")
+    for worker in (0, 1, 0):
+        center.end(worker, center.begin(worker), 8_000)
+    clock.now += 4.0
+    coordinator.expire()
+    clock.now += 2.0
+    coordinator.expire()
+    clock.now += 5.0
+    coordinator.expire()  # nothing since: nothing to say
+    found = [event.data for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
+    assert [(d["exchanges"], d["exchanges_per_s"], d["bytes_per_s"]) for d in found] == [(3, 0.5, 4_000)]
+
+
+def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
+    coordinator, clock = make_coordinator(tmp_path)
+    center = coordinator._center
+    coordinator.join(0, "a", "shm")
+    center.end(0, center.begin(0), 8_000)
+    clock.now += 0.5
+    coordinator.leave(0)
+    (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
+    assert (event.data["exchanges"], event.data["exchanges_per_s"], event.data["seconds"]) == (1, 2.0, 0.5)

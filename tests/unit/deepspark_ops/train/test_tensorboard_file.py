@@ -32,6 +32,11 @@ def test_evaluation_is_tagged_with_its_net() -> None:
     assert scalars_of(event) == {"test_1/accuracy": 0.75}
 
 
+def test_the_exchange_as_a_whole_has_its_own_tags() -> None:
+    event = Event("server", 500, -1, {"exchanges_per_s": 20.5, "lost_updates": 0.0, "watched_chunk": 3}, 0.0)
+    assert scalars_of(event) == {"exchange/exchanges_per_s": 20.5, "exchange/lost_updates": 0.0}
+
+
 def test_other_kinds_draw_nothing(tmp_path) -> None:
     with TensorBoardFile(tmp_path) as board:
         board.add(Event("note", 1, 0, {"text": "hello"}, 0.0))
