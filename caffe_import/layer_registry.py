@@ -77,6 +77,8 @@ class LayerDefinition:
         default_loss_weight: 1 for loss layers: Caffe gives the first top of a loss this weight.
         is_data: True for a layer whose tops are fed from outside the net (Data, Input, ...).
         state_shapes: Named tensors that live from one forward pass to the next (recurrent h and c).
+        ignores_lr_mult: Does Caffe's backward pass compute the gradients of all its blobs, whatever their lr_mult
+            (LSTM, RNN)? They then count in the clip norm.
     """
 
     top_shapes: tuple[Shape, ...]
@@ -87,6 +89,7 @@ class LayerDefinition:
     default_loss_weight: float = 0.0
     is_data: bool = False
     state_shapes: Mapping[str, Shape] = field(default_factory=dict)
+    ignores_lr_mult: bool = False
 
 
 DefineLayer = Callable[[LayerRequest], LayerDefinition]

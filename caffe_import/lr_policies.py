@@ -1,4 +1,4 @@
-"""Learning rates by iteration: Caffe's seven policies, numpy-free floats. The graph has the same in tensors.
+"""Learning rates by iteration: Caffe's seven policies as plain floats. The compiled step gets its rates from here.
 
 Source: BVLC Caffe, SGDSolver::GetLearningRate. The iteration counts finished updates.
 """

@@ -48,6 +48,8 @@ class LayerSpec:
         loss_weights: One per top; 0 where the top is no loss.
         propagate_down: One per bottom: does the gradient flow into this bottom?
         needs_backward: Does any gradient pass through or end in this layer?
+        param_propagate_down: One per parameter blob: does this layer compute a gradient for it? No where its own
+            lr_mult is 0, unless the net says force_backward; never for statistics.
     """
 
     message: caffe_pb2.LayerParameter
@@ -58,6 +60,7 @@ class LayerSpec:
     loss_weights: tuple[float, ...]
     propagate_down: tuple[bool, ...]
     needs_backward: bool
+    param_propagate_down: tuple[bool, ...] = ()
 
     @property
     def name(self) -> str:
@@ -190,6 +193,7 @@ class _NetBuilder:
             loss_weights=_loss_weights(request, definition),
             propagate_down=(),
             needs_backward=False,
+            param_propagate_down=_param_propagate_down(message, definition, force=self._net.force_backward),
         )
         self._made.append(_Made(spec, _wired(spec, kind)))
 
@@ -231,6 +235,16 @@ class _NetBuilder:
             debug_info=self._net.debug_info,
             notes=tuple(self._notes),
         )
+
+
+def _param_propagate_down(
+    message: caffe_pb2.LayerParameter, definition: LayerDefinition, *, force: bool
+) -> tuple[bool, ...]:
+    """Layer::param_propagate_down as Net::Init sets it: by the layer's own lr_mult, not by that of the blob's owner."""
+    learns = [spec.lr_mult != 0 for spec in message.param]
+    learns += [True] * (len(definition.blobs) - len(learns))
+    asked = force or definition.ignores_lr_mult
+    return tuple(blob.kind == "weight" and (asked or own) for blob, own in zip(definition.blobs, learns, strict=True))
 
 
 def _with_flow(spec: LayerSpec, flow: GradientFlow) -> LayerSpec:

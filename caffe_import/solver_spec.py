@@ -42,7 +42,7 @@ class SolverSpec:
         type: One of ``SOLVER_TYPES``.
         max_iter: Number of updates.
         iter_size: Forward-backward passes per update.
-        clip_gradients: Largest L2 norm of all gradients; not positive: no clipping.
+        clip_gradients: Largest L2 norm of all gradients together; negative: no clipping (0 makes every gradient 0).
         test_iter: Batches per test, one entry per test net.
         test_interval: Updates between tests; 0: no tests.
         snapshot: Updates between snapshots; 0: only the last one, if ``snapshot_after_train``.

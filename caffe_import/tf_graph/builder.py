@@ -92,10 +92,7 @@ class Forward:
             feeds: Blob name -> tensor in Caffe's axis order, for every name in ``fed_blobs``.
             tap: Called with every top when it is produced; consumers read what it returns.
         """
-        entries = [
-            entry if spec.kind == "weight" and spec.lr_mult != 0 else tf.stop_gradient(entry)
-            for entry, spec in zip(entries, self.net.params.entries, strict=True)
-        ]
+        entries = list(entries)
         overwritten = reads_overwritten_memory(self.net)
         updates: dict[int, tf.Tensor] = {}
         blobs: dict[str, Blob] = {}
@@ -139,7 +136,10 @@ class Forward:
                 blobs[name] if flows else _without_gradient(blobs[name])
                 for name, flows in zip(layer.bottoms, _gradient_flows(layer), strict=True)
             ],
-            params=[entries[uses[layer.name, index]] for index in range(len(layer.definition.blobs))],
+            params=[
+                entries[uses[layer.name, index]] if learns else tf.stop_gradient(entries[uses[layer.name, index]])
+                for index, learns in enumerate(layer.param_propagate_down)
+            ],
             seed=seed,
             state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
         )
