@@ -1,15 +1,14 @@
-"""A net and a solver compiled into one pure function: n steps of Caffe's training in a single graph call.
+"""A net and a solver compiled into pure functions: n steps of Caffe's training in a single graph call, or one in two.
 
-Between two calls everything is plain tensors in a ``TrainState``. Source of the order within a step: BVLC Caffe
-@9b89154, src/caffe/solver.cpp ``Step`` and src/caffe/solvers/sgd_solver.cpp ``ApplyUpdate``.
+Between two calls everything is plain tensors in a ``TrainState``. What is computed stands in ``step_graph``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +16,15 @@ import tensorflow as tf
 
 from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import ParamEntry, Vector
+from caffe_import.param_layout import Vector
 from caffe_import.solver_spec import SolverSpec
-from caffe_import.tf_graph.builder import (
-    Forward,
-    ForwardResult,
-    build_forward,
-    fed_blobs,
-    initial_layer_state,
-    random_key,
-)
-from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest, find_rule
+from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
+from caffe_import.tf_graph.solvers import find_rule
+from caffe_import.tf_graph.step_graph import StepArguments, StepGraph
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
-Tensors = list[tf.Tensor]
+Part = Literal["run", "gradient", "apply"]
 HistoryBlobs = Sequence[Sequence[tf.Tensor]]
 """Slot, then blob in the layout's order and Caffe's shape: the history as a run leaves it."""
 
@@ -83,6 +76,22 @@ class StepOutputs:
     grad_norm: Vector | None
 
 
+@dataclass(frozen=True)
+class StepGradient:
+    """What the passes of one step gave, before any update.
+
+    Attributes:
+        gradient: Sum over the iter_size passes, before clipping, division and decay; float32 (n_params,), read-only,
+            0 for statistics.
+        loss: Total weighted loss, mean over the passes.
+        outputs: Output blob -> its content in the last pass.
+    """
+
+    gradient: Vector
+    loss: float
+    outputs: Mapping[str, Array]
+
+
 def as_array(tensor: tf.Tensor | Array) -> Array:
     """Return a tensor's memory as a read-only numpy array; a numpy array comes back as a read-only view."""
     array = np.asarray(tensor if isinstance(tensor, np.ndarray) else memoryview(tensor)).view()
@@ -91,25 +100,28 @@ def as_array(tensor: tf.Tensor | Array) -> Array:
 
 
 class TrainFunction:
-    """The compiled function. Made by ``compile_training``; safe to share between threads, states are not its own.
+    """The compiled functions. Made by ``compile_training``; safe to share between threads, states are not its own.
+
+    ``apply(gradient(state))`` is ``run`` of one step, but for the last bits of float32 where clipping adds up norms.
 
     Attributes:
         net: The TRAIN net.
         solver: The solver it was compiled for.
         rule: The solver's rule.
-        count_traces: How often TensorFlow traced it; stays 1.
+        count_traces: How often TensorFlow traced anything; stays at 1 for each of ``run``, ``gradient`` and ``apply``
+            that is called.
     """
 
     def __init__(self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool) -> None:
-        """Fix the signature; tracing happens at ``prepare`` or the first run."""
+        """Fix the signatures; tracing happens at ``prepare`` or the first call."""
         self.net = net
         self.solver = solver
         self.rule = find_rule(solver)
         self.count_traces = 0
         self._lock = Lock()
-        self._graph = _StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm)
+        self._graph = StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm)
         self._fed = fed_blobs(net)
-        self._function: Callable[..., Any] | None = None
+        self._functions: dict[Part, Callable[..., Any]] = {}
 
     def initial_state(self, params: Vector) -> TrainState:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
@@ -117,11 +129,16 @@ class TrainFunction:
         return TrainState(params, history, initial_layer_state(self.net), 0)
 
     def prepare(self) -> None:
-        """Trace the function and let TensorFlow optimise it, by a run of no steps; else the first run does it."""
-        n_params = self.net.params.n_params
-        feeds = {name: np.zeros((0, *shape), np.float32) for name, shape in self._fed.items()}
-        nowhere = self.initial_state(np.zeros(n_params, np.float32))
-        self.run(nowhere, step=0, n_steps=0, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
+        """Trace ``run`` and let TensorFlow optimise it, by a run of no steps; else the first run does it."""
+        nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
+        self.run(nowhere, step=0, n_steps=0, rate_scale=1.0, seed=0, worker=0, feeds=self._empty_feeds(0))
+
+    def prepare_parts(self) -> None:
+        """Likewise for ``gradient`` and ``apply``, by one step on zeros."""
+        nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
+        feeds = self._empty_feeds(self.solver.iter_size)
+        _, found = self.gradient(nowhere, step=0, seed=0, worker=0, feeds=feeds)
+        self.apply(nowhere, found.gradient, step=0, rate_scale=1.0)
 
     def run(
         self,
@@ -151,7 +168,7 @@ class TrainFunction:
         """
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
-        arguments = _Arguments(
+        arguments = StepArguments(
             params=state.params,
             history=self._history_blobs(state.history),
             layer_state=dict(state.layer_state),
@@ -161,12 +178,64 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
         )
-        params, history, layer_state, losses, outputs, norms = self._compiled()(*arguments.flat())
+        params, history, layer_state, losses, outputs, norms = self._call("run", arguments)
         after = TrainState(params, history, layer_state, state.updates + n_steps)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         return after, StepOutputs(
             losses.numpy(), reported, rates, norms.numpy() if self._graph.with_grad_norm else None
         )
+
+    def gradient(
+        self, state: TrainState, *, step: int, seed: int, worker: int, feeds: Mapping[str, Array]
+    ) -> tuple[TrainState, StepGradient]:
+        """Make the passes of one step without its update; statistics and layer state move on.
+
+        Args:
+            state: Where the gradient is taken. Not changed.
+            step: Clock of the step; the random seeds see it.
+            seed: As in ``run``.
+            worker: As in ``run``.
+            feeds: As in ``run``, iter_size passes.
+
+        Raises:
+            ValueError: A feed is missing or has the wrong shape.
+        """
+        arguments = StepArguments(
+            params=state.params,
+            layer_state=dict(state.layer_state),
+            step=np.int64(step),
+            key=random_key(seed, worker),
+            feeds=self._checked(feeds, self.solver.iter_size),
+        )
+        gradient, params, layer_state, loss, outputs = self._call("gradient", arguments)
+        after = replace(state, params=params, layer_state=layer_state)
+        reported = {name: tensor.numpy() for name, tensor in outputs.items()}
+        return after, StepGradient(as_array(gradient), float(loss), reported)
+
+    def apply(
+        self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
+    ) -> tuple[TrainState, np.float32]:
+        """Make the solver's update by a given gradient; returns the rate it used too.
+
+        Args:
+            state: What is updated. Not changed.
+            gradient: As ``gradient`` returns it, changed or not: it is clipped, divided by iter_size and decayed here.
+            step: Clock of the step; ``lr_policy`` sees it.
+            rate_scale: Factor on the rate.
+        """
+        rate = np.float32(learning_rate(self.solver, step)) * np.float32(rate_scale)
+        arguments = StepArguments(
+            params=state.params,
+            history=self._history_blobs(state.history),
+            rates=np.array([rate]),
+            updates=np.int64(state.updates),
+            gradient=gradient,
+        )
+        params, history = self._call("apply", arguments)
+        return replace(state, params=params, history=history, updates=state.updates + 1), rate
+
+    def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
+        return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}
 
     def _history_blobs(self, history: HistoryBlobs | Vector) -> HistoryBlobs:
         if not isinstance(history, np.ndarray):
@@ -187,78 +256,48 @@ class TrainFunction:
             checked[name] = feeds[name]
         return checked
 
-    def _compiled(self) -> Callable[..., Any]:
-        """Return the traced function, which takes its tensors in one flat row.
+    def _call(self, part: Part, arguments: StepArguments) -> Any:
+        """Call a traced function, which takes its tensors in one flat row.
 
         A call through ``tf.function`` with nested arguments costs half a millisecond of Python, a flat one of the
         traced function a fifth of that; a worker that exchanges at every step pays it at every step.
         """
         with self._lock:
-            if self._function is None:
-                signature = self._signature()
-                specs = signature.flat(convert=False)
-                traced = tf.function(lambda *flat: self._traced(signature.like(flat)), autograph=False)
-                self._function = traced.get_concrete_function(*specs)
-        return self._function
+            if part not in self._functions:
+                self._functions[part] = self._trace(part)
+        return self._functions[part](*arguments.flat())
 
-    def _signature(self) -> _Arguments:
-        n_params, n_slots = self.net.params.n_params, self.rule.n_slots
-        return _Arguments(
-            params=tf.TensorSpec((n_params,), tf.float32),
-            history=[
-                [tf.TensorSpec(entry.shape, tf.float32) for entry in self.net.params.entries] for _ in range(n_slots)
-            ],
+    def _trace(self, part: Part) -> Callable[..., Any]:
+        signature, compute = self._signature(part), getattr(self._graph, part)
+
+        def traced(*flat: tf.Tensor) -> Any:
+            self.count_traces += 1
+            return compute(signature.like(flat))
+
+        function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(
+            *signature.flat(convert=False)
+        )
+        return function
+
+    def _signature(self, part: Part) -> StepArguments:
+        entries = self.net.params.entries
+        vector = tf.TensorSpec((self.net.params.n_params,), tf.float32)
+        updating = StepArguments(
+            params=vector,
+            history=[[tf.TensorSpec(entry.shape, tf.float32) for entry in entries] for _ in range(self.rule.n_slots)],
+            rates=tf.TensorSpec((None,), tf.float32),
+            updates=tf.TensorSpec((), tf.int64),
+        )
+        if part == "apply":
+            return replace(updating, gradient=vector)
+        return replace(
+            updating if part == "run" else StepArguments(params=vector),
             layer_state={
                 name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()
             },
-            rates=tf.TensorSpec((None,), tf.float32),
-            updates=tf.TensorSpec((), tf.int64),
             step=tf.TensorSpec((), tf.int64),
             key=tf.TensorSpec((), tf.int32),
             feeds={name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
-        )
-
-    def _traced(self, arguments: _Arguments) -> Any:
-        self.count_traces += 1
-        return self._graph.run(arguments)
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """What one call takes: arrays or tensors outside, tensors inside, specs in the signature."""
-
-    params: Any
-    history: Any
-    layer_state: Mapping[str, Any]
-    rates: Any
-    updates: Any
-    step: Any
-    key: Any
-    feeds: Mapping[str, Any]
-
-    def flat(self, *, convert: bool = True) -> list[Any]:
-        """Return every leaf in a fixed order, as tensors if ``convert``."""
-        leaves = [
-            self.params, self.rates, self.updates, self.step, self.key,
-            *(blob for slot in self.history for blob in slot),
-            *(self.layer_state[name] for name in sorted(self.layer_state)),
-            *(self.feeds[name] for name in sorted(self.feeds)),
-        ]  # fmt: skip
-        return [tf.convert_to_tensor(leaf) for leaf in leaves] if convert else leaves
-
-    def like(self, leaves: Sequence[Any]) -> _Arguments:
-        """Return the leaves of ``flat`` in this one's structure."""
-        params, rates, updates, step, key, *others = leaves
-        rest = iter(others)
-        return _Arguments(
-            history=[[next(rest) for _ in slot] for slot in self.history],
-            layer_state={name: next(rest) for name in sorted(self.layer_state)},
-            feeds={name: next(rest) for name in sorted(self.feeds)},
-            params=params,
-            rates=rates,
-            updates=updates,
-            step=step,
-            key=key,
         )
 
 
@@ -279,171 +318,3 @@ def compile_training(
     """
     set_threads(n_threads)
     return TrainFunction(net, solver, with_grad_norm=with_grad_norm or solver.clip_gradients >= 0)
-
-
-class _Pass(NamedTuple):
-    """What one pass, or the sum of a step's passes, left behind.
-
-    Attributes:
-        gradients: One per blob of ``_StepGraph.updated``.
-        loss: Float32 scalar.
-        statistics: Position in the layout -> new value, for blobs that the forward pass moved.
-        layer_state: For the next pass.
-        outputs: The net's outputs, by name.
-    """
-
-    gradients: Tensors
-    loss: tf.Tensor
-    statistics: dict[int, tf.Tensor]
-    layer_state: dict[str, tf.Tensor]
-    outputs: dict[str, tf.Tensor]
-
-
-@dataclass(frozen=True)
-class _StepGraph:
-    """The graph: the parameters are split once per call, the loop carries blobs, one concat makes the vector again.
-
-    The loop carries blobs and not the vector: each blob's rule then uses its own constants (lr_mult, decay_mult), and
-    no step pays for a split and a concat of all parameters.
-    """
-
-    net: NetSpec
-    solver: SolverSpec
-    rule: SolverRule
-    forward: Forward
-    with_grad_norm: bool
-
-    def run(self, given: _Arguments) -> Any:
-        n_steps = tf.size(given.rates)
-        entries = self.forward.entries(given.params)
-        reports = [
-            tf.TensorArray(tf.float32, n_steps, element_shape=shape)
-            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
-        ]
-
-        # A function of its own, kept out of the loop's graph: in a graph with a cycle TensorFlow 2.21 visits some
-        # gradients of MAX pooling before their forward kernel and then leaves them on a kernel ten times slower.
-        one_pass = tf.function(self._one_pass, autograph=False, experimental_attributes={"_noinline": True})
-
-        def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
-            done = self._passes(one_pass, entries, state, i, given)
-            entries = self._moved(entries, done.statistics)
-            gradients, norm = self._clipped(done.gradients)
-            update = given.updates + tf.cast(i, tf.int64) + 1
-            entries, slots = self._update(entries, gradients, slots, given.rates[i], update)
-            values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
-            reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
-            return i + 1, entries, slots, done.layer_state, reports
-
-        _, entries, slots, layer_state, reports = tf.while_loop(
-            lambda i, *_: i < n_steps,
-            body,
-            (tf.constant(0), entries, given.history, given.layer_state, reports),
-            parallel_iterations=1,
-        )
-        losses, norms, *outputs = [report.stack() for report in reports]
-        return (
-            self._vector(entries),
-            slots,
-            layer_state,
-            losses,
-            dict(zip(self.net.outputs, outputs, strict=True)),
-            norms,
-        )
-
-    def _vector(self, entries: Tensors) -> tf.Tensor:
-        if not entries:
-            return tf.zeros((0,), tf.float32)
-        return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
-
-    def _passes(self, one_pass: Any, entries: Tensors, state: Any, i: tf.Tensor, given: _Arguments) -> _Pass:
-        """Return the sum over the iter_size passes of step ``i`` of this call."""
-        step = tf.cast(given.step, tf.int32) + i
-
-        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any) -> _Pass:
-            seed = tf.stack([given.key, step * iter_size + k])
-            batch = {name: rows[i * iter_size + k] for name, rows in given.feeds.items()}
-            return _Pass(*one_pass(entries, state, seed, batch))
-
-        iter_size = self.solver.iter_size
-        first = numbered(0, entries, state)
-        if iter_size == 1:
-            return first
-
-        def body(k: tf.Tensor, sums: _Pass) -> Any:
-            one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state)
-            gradients = [
-                more if replaced else total + more
-                for replaced, total, more in zip(self._is_replaced(), sums.gradients, one.gradients, strict=True)
-            ]
-            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
-
-        _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
-        mean: _Pass = sums._replace(loss=sums.loss / iter_size)
-        return mean
-
-    def _is_replaced(self) -> list[bool]:
-        """Return for each updated blob whether a pass's gradient replaces the one before instead of adding to it.
-
-        The top of Caffe's Parameter layer shares the blob's gradient, and whoever consumes a top writes its gradient
-        afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
-        """
-        kinds = {layer.name: layer.type for layer in self.net.layers}
-        return [kinds[entry.layer] == "Parameter" for _, entry in self._updated()]
-
-    def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> _Pass:
-        result = self.forward.on_entries(entries, state, seed, feeds)
-        outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
-        gradients = self._gradients(result, entries)
-        return _Pass(gradients, result.loss, dict(result.param_updates), dict(result.state), outputs)
-
-    def _moved(self, entries: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
-        return [statistics.get(position, entry) for position, entry in enumerate(entries)]
-
-    def _gradients(self, result: ForwardResult, entries: Tensors) -> Tensors:
-        """Return one gradient per blob that the solver updates, in the order of ``_updated``."""
-        wanted = [entries[position] for position, _ in self._updated()]
-        if not wanted:
-            return []
-        gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Embed's gradient comes as rows with indices.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    def _updated(self) -> Sequence[tuple[int, ParamEntry]]:
-        # Statistics take no decay and no update. Caffe runs them through its rule with rate 0: the same values, but
-        # with weight decay AdaGrad and Adam also fill history that nothing reads.
-        return [(k, entry) for k, entry in enumerate(self.net.params.entries) if entry.kind == "weight"]
-
-    def _clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size."""
-        scale = tf.constant(1.0 / self.solver.iter_size)
-        norm = tf.zeros(())
-        if self.with_grad_norm and gradients:
-            norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
-        if self.solver.clip_gradients >= 0:
-            limit = tf.constant(self.solver.clip_gradients, tf.float32)
-            scale *= tf.where(norm > limit, limit / norm, 1.0)
-        elif self.solver.iter_size == 1:
-            return gradients, norm
-        return [scale * gradient for gradient in gradients], norm
-
-    def _update(
-        self, entries: Tensors, gradients: Tensors, slots: list[Tensors], rate: tf.Tensor, update: tf.Tensor
-    ) -> tuple[Tensors, list[Tensors]]:
-        entries, slots = list(entries), [list(slot) for slot in slots]
-        for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
-            done = self.rule.compute_update(
-                UpdateRequest(
-                    gradient=gradient,
-                    decay_term=entries[k] if self.solver.regularization_type == "L2" else tf.sign(entries[k]),
-                    decay=self.solver.weight_decay * entry.decay_mult,
-                    slots=tuple(slot[k] for slot in slots),
-                    rate=rate * entry.lr_mult,
-                    update=update,
-                    solver=self.solver,
-                )
-            )
-            entries[k] -= done.step
-            for slot, value in zip(slots, done.slots, strict=True):
-                slot[k] = value
-        return entries, slots

@@ -1,6 +1,6 @@
 """Caffe's update rules, one file per solver type; each is a pure function on one blob's tensors.
 
-What all rules share happens before them, in ``train_step``: summing over iter_size, clipping, dividing. Weight decay
+What all rules share happens before them, in ``step_graph``: summing over iter_size, clipping, dividing. Weight decay
 comes as a term of its own, since rules that are linear in the gradient add all their terms in one pass over memory.
 A rule answers with the step to subtract. Source for all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp,
 ``ComputeUpdateValue``.

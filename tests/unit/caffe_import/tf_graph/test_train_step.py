@@ -10,7 +10,7 @@ from caffe_import.net_spec import NetSpec, build_net_spec
 from caffe_import.prototxt import parse_net, parse_solver
 from caffe_import.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
-from tests.reference.slow_training import SlowSolver, train
+from tests.reference.slow_training import SlowSolver, loss_and_gradient, train
 
 pytestmark = pytest.mark.tf
 
@@ -292,9 +292,83 @@ def test_momentum_is_refused_where_caffe_refuses_it(name: str) -> None:
 def test_graph_holds_no_variables() -> None:
     function = softmax("momentum: 0.9 iter_size: 2")
     run(function, start(function), batches(2))
-    graph = function._compiled().graph  # the only way to look inside
+    graph = function._functions["run"].graph  # the only way to look inside
     definition = graph.as_graph_def()
     operations = {node.op for node in definition.node}
     operations |= {node.op for inner in definition.library.function for node in inner.node_def}
     assert not {name for name in operations if "Variable" in name or "VarHandle" in name}
     assert any("While" in name for name in operations)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "momentum: 0.9 weight_decay: 0.1",
+        "iter_size: 3 clip_gradients: 0.2 momentum: 0.9",
+        'type: "Nesterov" momentum: 0.8',
+        'type: "AdaGrad" delta: 0.01',
+        'type: "RMSProp" rms_decay: 0.9',
+        'type: "AdaDelta" momentum: 0.9 delta: 1e-3',
+        'type: "Adam" momentum: 0.9 lr_policy: "step" gamma: 0.5 stepsize: 2',
+    ],
+)
+def test_gradient_and_apply_are_a_step_in_two_parts(options: str) -> None:
+    function = softmax(options)
+    passes = function.solver.iter_size
+    feeds = batches(4 * passes)
+    whole, expected = run(function, start(function), feeds, rate_scale=0.5)
+    state = start(function)
+    for step in range(4):
+        batch = {name: array[step * passes : (step + 1) * passes] for name, array in feeds.items()}
+        state, found = function.gradient(state, step=step, seed=0, worker=0, feeds=batch)
+        state, rate = function.apply(state, found.gradient, step=step, rate_scale=0.5)
+        assert found.loss == pytest.approx(expected.losses[step], rel=1e-5)
+        assert rate == expected.lr[step]
+    assert state.updates == whole.updates == 4
+    np.testing.assert_allclose(state.params_view(), whole.params_view(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(state.history_view(), whole.history_view(), rtol=1e-5, atol=1e-7)
+    assert function.count_traces == 3, "one trace of each part"
+
+
+def test_gradient_is_the_slow_loops_and_changes_nothing_else() -> None:
+    function = softmax("iter_size: 2 clip_gradients: 0.01 weight_decay: 0.5")
+    feeds = batches(2)
+    weights = start(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
+    results = [
+        loss_and_gradient(weights, images.tolist(), labels.astype(int).tolist())
+        for images, labels in zip(feeds["data"], feeds["label"], strict=True)
+    ]
+    state, found = function.gradient(start(function), step=0, seed=0, worker=0, feeds=feeds)
+    expected = sum(np.array(gradient) for _, gradient in results).reshape(-1)
+    np.testing.assert_allclose(found.gradient, expected, rtol=1e-5, atol=1e-7)  # neither clipped nor decayed
+    assert found.loss == pytest.approx(sum(loss for loss, _ in results) / 2, rel=1e-5)
+    assert np.array_equal(state.params_view(), start(function).params_view())
+    assert not state.history_view().any()
+
+
+def test_gradient_moves_statistics_and_is_zero_for_them() -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 2 } } }
+    layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" }
+    layer { name: "ip" type: "InnerProduct" bottom: "bn" top: "ip" inner_product_param { num_output: 1 } }
+    layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+    """
+    function = compile_training(net_of(text), solver_of("iter_size: 2"), n_threads=1)
+    feeds = {"data": np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)}
+    zeros = function.initial_state(np.zeros(function.net.params.n_params, np.float32))
+    state, found = function.gradient(zeros, step=0, seed=0, worker=0, feeds=feeds)
+    blobs = function.net.params.views(state.params_view())
+    np.testing.assert_allclose(blobs["bn[2]"], [1.999], rtol=1e-6)
+    gradients = function.net.params.views(found.gradient)
+    assert not any(gradients[f"bn[{index}]"].any() for index in range(3))
+    assert gradients["ip[1]"].any()
+    moved, _ = function.apply(state, found.gradient, step=0, rate_scale=1.0)
+    assert np.array_equal(function.net.params.views(moved.params_view())["bn[0]"], blobs["bn[0]"])
+
+
+def test_prepared_parts_are_traced_once() -> None:
+    function = softmax()
+    function.prepare_parts()
+    state, found = function.gradient(start(function), step=0, seed=0, worker=0, feeds=batches(1))
+    function.apply(state, found.gradient, step=0, rate_scale=1.0)
+    assert function.count_traces == 2

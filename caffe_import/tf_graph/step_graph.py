@@ -1,0 +1,257 @@
+"""The graph of one training step: forward and backward passes, clipping, decay and the solver's rule.
+
+Pure functions of tensors, traced by ``train_step``. Source of the order within a step: BVLC Caffe @9b89154,
+src/caffe/solver.cpp ``Step`` and src/caffe/solvers/sgd_solver.cpp ``ApplyUpdate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from caffe_import.net_spec import NetSpec
+from caffe_import.param_layout import ParamEntry
+from caffe_import.solver_spec import SolverSpec
+from caffe_import.tf_graph.builder import Forward, ForwardResult
+from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest
+
+Tensors = list[tf.Tensor]
+
+
+@dataclass(frozen=True)
+class StepArguments:
+    """What a call takes, or of it what it needs: arrays or tensors outside, tensors inside, specs in the signature."""
+
+    params: Any = None
+    history: Any = ()
+    layer_state: Mapping[str, Any] = field(default_factory=dict)
+    rates: Any = None
+    updates: Any = None
+    step: Any = None
+    key: Any = None
+    feeds: Mapping[str, Any] = field(default_factory=dict)
+    gradient: Any = None
+
+    def flat(self, *, convert: bool = True) -> list[Any]:
+        """Return every leaf that is there in a fixed order, as tensors if ``convert``."""
+        leaves = [
+            *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
+            *(blob for slot in self.history for blob in slot),
+            *(self.layer_state[name] for name in sorted(self.layer_state)),
+            *(self.feeds[name] for name in sorted(self.feeds)),
+        ]
+        return [tf.convert_to_tensor(leaf) for leaf in leaves] if convert else leaves
+
+    def like(self, leaves: Sequence[Any]) -> StepArguments:
+        """Return the leaves of ``flat`` in this one's structure."""
+        rest = iter(leaves)
+        single = {name: next(rest) for name in self._single() if getattr(self, name) is not None}
+        return StepArguments(
+            **single,
+            history=[[next(rest) for _ in slot] for slot in self.history],
+            layer_state={name: next(rest) for name in sorted(self.layer_state)},
+            feeds={name: next(rest) for name in sorted(self.feeds)},
+        )
+
+    @staticmethod
+    def _single() -> tuple[str, ...]:
+        return ("params", "rates", "updates", "step", "key", "gradient")
+
+
+class Pass(NamedTuple):
+    """What one pass, or the sum of a step's passes, left behind.
+
+    Attributes:
+        gradients: One per blob of ``StepGraph.updated``.
+        loss: Float32 scalar.
+        statistics: Position in the layout -> new value, for blobs that the forward pass moved.
+        layer_state: For the next pass.
+        outputs: The net's outputs, by name.
+    """
+
+    gradients: Tensors
+    loss: tf.Tensor
+    statistics: dict[int, tf.Tensor]
+    layer_state: dict[str, tf.Tensor]
+    outputs: dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """The graph: the parameters are split once per call, the loop carries blobs, one concat makes the vector again.
+
+    The loop carries blobs and not the vector: each blob's rule then uses its own constants (lr_mult, decay_mult), and
+    no step pays for a split and a concat of all parameters.
+    """
+
+    net: NetSpec
+    solver: SolverSpec
+    rule: SolverRule
+    forward: Forward
+    with_grad_norm: bool
+
+    def run(self, given: StepArguments) -> Any:
+        """Return (parameters, slots, layer state, losses, outputs, norms) after as many updates as there are rates."""
+        n_steps = tf.size(given.rates)
+        entries = self.forward.entries(given.params)
+        reports = [
+            tf.TensorArray(tf.float32, n_steps, element_shape=shape)
+            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
+        ]
+
+        one_pass = self._own_function()
+
+        def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
+            done = self._passes(one_pass, entries, state, i, given)
+            entries = self._moved(entries, done.statistics)
+            gradients, norm = self._clipped(done.gradients)
+            update = given.updates + tf.cast(i, tf.int64) + 1
+            entries, slots = self._update(entries, gradients, slots, given.rates[i], update)
+            values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
+            reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
+            return i + 1, entries, slots, done.layer_state, reports
+
+        _, entries, slots, layer_state, reports = tf.while_loop(
+            lambda i, *_: i < n_steps,
+            body,
+            (tf.constant(0), entries, given.history, given.layer_state, reports),
+            parallel_iterations=1,
+        )
+        losses, norms, *outputs = [report.stack() for report in reports]
+        return (
+            self._vector(entries),
+            slots,
+            layer_state,
+            losses,
+            dict(zip(self.net.outputs, outputs, strict=True)),
+            norms,
+        )
+
+    def gradient(self, given: StepArguments) -> Any:
+        """Return (gradient, parameters, layer state, loss, outputs) of one step's passes, without an update.
+
+        The gradient is the sum over the passes before clipping and decay, float32 (n_params,), 0 for statistics.
+        """
+        entries = self.forward.entries(given.params)
+        done = self._passes(self._own_function(), entries, given.layer_state, tf.constant(0), given)
+        by_place = dict(zip((k for k, _ in self._updated()), done.gradients, strict=True))
+        gradient = self._vector([by_place.get(k, tf.zeros_like(entry)) for k, entry in enumerate(entries)])
+        params = self._vector(self._moved(entries, done.statistics)) if done.statistics else given.params
+        return gradient, params, done.layer_state, done.loss, done.outputs
+
+    def apply(self, given: StepArguments) -> Any:
+        """Return (parameters, slots) after the update by a given gradient as ``gradient`` returns it."""
+        entries = self.forward.entries(given.params)
+        by_place = self.forward.entries(given.gradient)
+        gradients, _ = self._clipped([by_place[k] for k, _ in self._updated()])
+        update = given.updates + 1
+        entries, slots = self._update(entries, gradients, given.history, given.rates[0], update)
+        return self._vector(entries), slots
+
+    def _own_function(self) -> Any:
+        """Return a pass as a function of its own, kept out of the graph that calls it.
+
+        In a graph with a cycle TensorFlow 2.21 visits some gradients of MAX pooling before their forward kernel and
+        then leaves them on a kernel ten times slower.
+        """
+        return tf.function(self._one_pass, autograph=False, experimental_attributes={"_noinline": True})
+
+    def _vector(self, entries: Tensors) -> tf.Tensor:
+        if not entries:
+            return tf.zeros((0,), tf.float32)
+        return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
+
+    def _passes(self, one_pass: Any, entries: Tensors, state: Any, i: tf.Tensor, given: StepArguments) -> Pass:
+        """Return the sum over the iter_size passes of step ``i`` of this call."""
+        step = tf.cast(given.step, tf.int32) + i
+
+        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any) -> Pass:
+            seed = tf.stack([given.key, step * iter_size + k])
+            batch = {name: rows[i * iter_size + k] for name, rows in given.feeds.items()}
+            return Pass(*one_pass(entries, state, seed, batch))
+
+        iter_size = self.solver.iter_size
+        first = numbered(0, entries, state)
+        if iter_size == 1:
+            return first
+
+        def body(k: tf.Tensor, sums: Pass) -> Any:
+            one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state)
+            gradients = [
+                more if replaced else total + more
+                for replaced, total, more in zip(self._is_replaced(), sums.gradients, one.gradients, strict=True)
+            ]
+            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
+
+        _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
+        mean: Pass = sums._replace(loss=sums.loss / iter_size)
+        return mean
+
+    def _is_replaced(self) -> list[bool]:
+        """Return for each updated blob whether a pass's gradient replaces the one before instead of adding to it.
+
+        The top of Caffe's Parameter layer shares the blob's gradient, and whoever consumes a top writes its gradient
+        afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
+        """
+        kinds = {layer.name: layer.type for layer in self.net.layers}
+        return [kinds[entry.layer] == "Parameter" for _, entry in self._updated()]
+
+    def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> Pass:
+        result = self.forward.on_entries(entries, state, seed, feeds)
+        outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
+        gradients = self._gradients(result, entries)
+        return Pass(gradients, result.loss, dict(result.param_updates), dict(result.state), outputs)
+
+    def _moved(self, entries: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
+        return [statistics.get(position, entry) for position, entry in enumerate(entries)]
+
+    def _gradients(self, result: ForwardResult, entries: Tensors) -> Tensors:
+        """Return one gradient per blob that the solver updates, in the order of ``_updated``."""
+        wanted = [entries[position] for position, _ in self._updated()]
+        if not wanted:
+            return []
+        gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # Embed's gradient comes as rows with indices.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _updated(self) -> Sequence[tuple[int, ParamEntry]]:
+        # Statistics take no decay and no update. Caffe runs them through its rule with rate 0: the same values, but
+        # with weight decay AdaGrad and Adam also fill history that nothing reads.
+        return [(k, entry) for k, entry in enumerate(self.net.params.entries) if entry.kind == "weight"]
+
+    def _clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
+        """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size."""
+        scale = tf.constant(1.0 / self.solver.iter_size)
+        norm = tf.zeros(())
+        if self.with_grad_norm and gradients:
+            norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
+        if self.solver.clip_gradients >= 0:
+            limit = tf.constant(self.solver.clip_gradients, tf.float32)
+            scale *= tf.where(norm > limit, limit / norm, 1.0)
+        elif self.solver.iter_size == 1:
+            return gradients, norm
+        return [scale * gradient for gradient in gradients], norm
+
+    def _update(
+        self, entries: Tensors, gradients: Tensors, slots: list[Tensors], rate: tf.Tensor, update: tf.Tensor
+    ) -> tuple[Tensors, list[Tensors]]:
+        entries, slots = list(entries), [list(slot) for slot in slots]
+        for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
+            done = self.rule.compute_update(
+                UpdateRequest(
+                    gradient=gradient,
+                    decay_term=entries[k] if self.solver.regularization_type == "L2" else tf.sign(entries[k]),
+                    decay=self.solver.weight_decay * entry.decay_mult,
+                    slots=tuple(slot[k] for slot in slots),
+                    rate=rate * entry.lr_mult,
+                    update=update,
+                    solver=self.solver,
+                )
+            )
+            entries[k] -= done.step
+            for slot, value in zip(slots, done.slots, strict=True):
+                slot[k] = value
+        return entries, slots
