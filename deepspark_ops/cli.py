@@ -31,6 +31,7 @@ from deepspark_ops.config import (
     EvaluateConfig,
     ExportConfig,
     IngestConfig,
+    PlanConfig,
     StageConfig,
     TrainConfig,
     parse_config,
@@ -314,6 +315,22 @@ def check(config: CheckConfig, *, json: bool) -> None:
         console.print(report_view(report), highlight=False)
     if report.errors:
         raise ConfigError("\n".join(report.errors))
+
+
+@stage_command(PlanConfig, name="plan", positional="solver", flags={"json": "Print the prediction as JSON"})
+def plan(config: PlanConfig, *, json: bool) -> None:
+    """Predict images/s, staleness, server load and time per epoch for 1 to 10,000 workers, and what to choose."""
+    from deepspark_ops.preflight.plan import make_plan
+    from deepspark_ops.preflight.plan_picture import write_plan_picture
+    from deepspark_ops.preflight.plan_view import plan_view
+    from deepspark_ops.preflight.table import LOG_WIDTH
+
+    report = make_plan(config)
+    write_plan_picture(report, config.plot)
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=1) + "\n")
+    else:
+        Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(plan_view(report), highlight=False)
 
 
 @stage_command(IngestConfig, name="ingest", positional="source")

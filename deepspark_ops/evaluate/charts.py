@@ -65,6 +65,7 @@ def line_chart(
     width: int = 520,
     height: int = 250,
     wants_log: bool = False,
+    has_log_x: bool = False,
 ) -> str:
     """Return an ``<svg>`` of the lines.
 
@@ -76,17 +77,19 @@ def line_chart(
         width: In CSS pixels of the view box; the page scales it.
         height: Likewise.
         wants_log: Use a logarithmic y axis if all values are positive and span more than a factor of 20.
+        has_log_x: Use a logarithmic x axis; every x is positive.
     """
     lines = [Line(line.name, thin_out(line.points), line.style, line.has_marks) for line in lines]
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
     is_log = wants_log and min(ys) > 0 and max(ys) > 20 * min(ys)
     y_ticks = log_ticks(min(ys), max(ys)) if is_log else nice_ticks(min(ys), max(ys), 5)
-    x_ticks = [tick for tick in nice_ticks(min(xs), max(xs), 6) if min(xs) <= tick <= max(xs)]
+    x_round = log_ticks(min(xs), max(xs)) if has_log_x else nice_ticks(min(xs), max(xs), 6)
+    x_ticks = [tick for tick in x_round if min(xs) <= tick <= max(xs)]
     right = width - 20.0
     margin_left = 14 + 6.6 * max(len(y_format(tick)) for tick in y_ticks)
     bottom = height - 40.0
-    x_scale = _Scale(min(xs), max(max(xs), min(xs) + 1e-9), margin_left, right)
+    x_scale = _Scale(min(xs), max(max(xs), min(xs) + 1e-9), margin_left, right, has_log_x)
     y_scale = _Scale(min(*ys, *y_ticks), max(*ys, *y_ticks), bottom, 12.0, is_log)
     parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
     for tick in y_ticks:

@@ -225,10 +225,11 @@ def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypa
     assert result.stderr == "Spark lost an executor\ngoing on\nerror: loss is nan\n"
 
 
-@pytest.mark.parametrize("command", ["check", "ingest", "train", "evaluate", "export"])
+@pytest.mark.parametrize("command", ["check", "plan", "ingest", "train", "evaluate", "export"])
 def test_help_names_every_field_with_its_description(folder, command):
     config = {
         "check": cli.CheckConfig,
+        "plan": cli.PlanConfig,
         "ingest": IngestConfig,
         "train": TrainConfig,
         "evaluate": EvaluateConfig,
