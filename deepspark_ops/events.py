@@ -12,7 +12,17 @@ from typing import Any, Literal, get_args
 
 EVENT_VERSION = 1
 EventKind = Literal[
-    "stage", "loss", "exchange", "evaluation", "snapshot", "worker_joined", "worker_lost", "epoch", "note", "server"
+    "stage",
+    "loss",
+    "debug",
+    "exchange",
+    "evaluation",
+    "snapshot",
+    "worker_joined",
+    "worker_lost",
+    "epoch",
+    "note",
+    "server",
 ]
 DRIVER = -1
 """``worker`` of an event that no worker caused."""
@@ -92,8 +102,14 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def format_event(event: Event) -> str:
-    """Return the log line of an event, e.g. ``worker 1 clock=200 loss=0.31 learning_rate=0.01 images_per_s=4800``."""
+    """Return the log line of an event, e.g. ``worker 1 clock=200 loss=0.31 learning_rate=0.01 images_per_s=4800``.
+
+    A ``debug`` event has one line per value, in Caffe's words.
+    """
     who = "driver" if event.worker == DRIVER else f"worker {event.worker}"
+    if event.kind == "debug":
+        test = f" test_net={event.data['test_net']}" if "test_net" in event.data else ""
+        return "\n".join(f"{who} debug clock={event.clock}{test}{line}" for line in event.data.get("lines", ()))
     pairs = " ".join(f"{key}={_short(value)}" for key, value in event.data.items())
     return f"{who} {event.kind} clock={event.clock} {pairs}".rstrip()
 

@@ -28,6 +28,7 @@ _WORKER_STRIDE = 0x85EBCA6B
 
 
 Tap = Callable[[str, Blob], Blob]
+ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Forward:
         seed: tf.Tensor,
         feeds: Mapping[str, tf.Tensor],
         tap: Tap | None = None,
+        param_tap: ParamTap | None = None,
     ) -> ForwardResult:
         """Run the net on its blobs.
 
@@ -91,6 +93,7 @@ class Forward:
             seed: int32 (2,), different for every step, pass and worker; each layer derives its own from it.
             feeds: Blob name -> tensor in Caffe's axis order, for every name in ``fed_blobs``.
             tap: Called with every top when it is produced; consumers read what it returns.
+            param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
         entries = list(entries)
         overwritten = reads_overwritten_memory(self.net)
@@ -102,7 +105,8 @@ class Forward:
             if _is_fed(layer):
                 tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
             else:
-                emission = self._emit(layer, blobs, entries, _seed_of_layer(seed, position), state)
+                params = self._params_of(layer, entries, param_tap)
+                emission = self._emit(layer, blobs, params, _seed_of_layer(seed, position), state)
                 tops = emission.tops
                 if layer.name in overwritten:
                     tops = (with_memory_gradient(layer, blobs[layer.bottoms[0]], tops[0], blobs),)
@@ -116,11 +120,19 @@ class Forward:
         loss = tf.add_n(losses) if losses else tf.zeros((), tf.float32)
         return ForwardResult(blobs, loss, updates, state)
 
+    def _params_of(self, layer: LayerSpec, entries: Sequence[tf.Tensor], tap: ParamTap | None) -> list[tf.Tensor]:
+        params = []
+        for index, learns in enumerate(layer.param_propagate_down):
+            blob = entries[self.net.params.uses[layer.name, index]]
+            blob = tap(layer, index, blob) if tap else blob
+            params.append(blob if learns else tf.stop_gradient(blob))
+        return params
+
     def _emit(
         self,
         layer: LayerSpec,
         blobs: Mapping[str, Blob],
-        entries: Sequence[tf.Tensor],
+        params: Sequence[tf.Tensor],
         seed: tf.Tensor,
         state: Mapping[str, tf.Tensor],
     ) -> Emission:
@@ -128,7 +140,6 @@ class Forward:
         if emit is None:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-        uses = self.net.params.uses
         request = EmitRequest(
             layer=layer,
             is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
@@ -136,10 +147,7 @@ class Forward:
                 blobs[name] if flows else _without_gradient(blobs[name])
                 for name, flows in zip(layer.bottoms, _gradient_flows(layer), strict=True)
             ],
-            params=[
-                entries[uses[layer.name, index]] if learns else tf.stop_gradient(entries[uses[layer.name, index]])
-                for index, learns in enumerate(layer.param_propagate_down)
-            ],
+            params=params,
             seed=seed,
             state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
         )

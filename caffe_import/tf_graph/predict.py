@@ -14,6 +14,7 @@ from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
+from caffe_import.tf_graph.debug_values import DebugTaps
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -28,12 +29,14 @@ class ForwardPass:
         loss: The weighted loss of the pass.
         params: (n_params,), as given but for statistics that the pass moved (BatchNorm with batch statistics).
         layer_state: For the next pass of the same sequence (LSTM, RNN).
+        debug: The values of ``debug_info.forward_lines``; None unless asked for.
     """
 
     blobs: dict[str, Array]
     loss: float
     params: tf.Tensor | Vector
     layer_state: Mapping[str, tf.Tensor | Array]
+    debug: Array | None = None
 
 
 class ForwardFunction:
@@ -45,11 +48,12 @@ class ForwardFunction:
         count_traces: How often TensorFlow traced it; stays 1.
     """
 
-    def __init__(self, net: NetSpec, outputs: Sequence[str]) -> None:
+    def __init__(self, net: NetSpec, outputs: Sequence[str], *, debug_info: bool = False) -> None:
         """Fix the signature; tracing happens at the first call."""
         self.net = net
         self.outputs = tuple(outputs)
         self.count_traces = 0
+        self._with_debug = debug_info
         self._forward = build_forward(net)
         self._fed = fed_blobs(net)
         signature = [
@@ -90,26 +94,33 @@ class ForwardFunction:
                 raise ValueError(msg)
             checked[name] = feeds[name]
         key = np.array([random_key(seed), 0], np.int32)
-        blobs, loss, after, state = self._function(params, dict(layer_state), key, checked)
-        return ForwardPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), after, state)
+        blobs, loss, after, state, debug = self._function(params, dict(layer_state), key, checked)
+        values = {name: blob.numpy() for name, blob in blobs.items()}
+        return ForwardPass(values, float(loss), after, state, debug.numpy() if self._with_debug else None)
 
     def _traced(self, params: tf.Tensor, layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
         self.count_traces += 1
         entries = self._forward.entries(params)
-        result = self._forward.on_entries(entries, layer_state, seed, feeds)
+        taps = DebugTaps(self.net) if self._with_debug else None
+        result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
+        debug = tf.stack(taps.forward(result, entries)) if taps else tf.zeros((0,))
         if result.param_updates:
             after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
             params = tf.concat([tf.reshape(entry, (-1,)) for entry in after], axis=0)
-        return {name: result.blobs[name].caffe for name in self.outputs}, result.loss, params, dict(result.state)
+        blobs = {name: result.blobs[name].caffe for name in self.outputs}
+        return blobs, result.loss, params, dict(result.state), debug
 
 
-def compile_forward(net: NetSpec, *, n_threads: int, outputs: Sequence[str] | None = None) -> ForwardFunction:
+def compile_forward(
+    net: NetSpec, *, n_threads: int, outputs: Sequence[str] | None = None, debug_info: bool = False
+) -> ForwardFunction:
     """Compile a net's forward pass.
 
     Args:
         net: Any phase.
         n_threads: Cores for this process (see ``set_threads``).
         outputs: Blobs to return; None for the net's outputs.
+        debug_info: Compute the numbers of ``debug_info`` too.
 
     Raises:
         NetError: A layer type that cannot be computed, or an output that the net does not have.
@@ -121,4 +132,4 @@ def compile_forward(net: NetSpec, *, n_threads: int, outputs: Sequence[str] | No
             msg = f'net "{net.name}" has no blob "{name}"; known: {known}{did_you_mean(name, net.blob_shapes)}'
             raise NetError(msg)
     set_threads(n_threads)
-    return ForwardFunction(net, names)
+    return ForwardFunction(net, names, debug_info=debug_info)

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from caffe_import.debug_info import n_pass_values
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamEntry
 from caffe_import.solver_spec import SolverSpec
 from caffe_import.tf_graph.builder import Forward, ForwardResult
+from caffe_import.tf_graph.debug_values import DebugTaps, mean_magnitude, norms
 from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest
 
 Tensors = list[tf.Tensor]
@@ -70,6 +72,8 @@ class Pass(NamedTuple):
         statistics: Position in the layout -> new value, for blobs that the forward pass moved.
         layer_state: For the next pass.
         outputs: The net's outputs, by name.
+        debug: The values of ``debug_info.pass_lines``, float32 (n_values,), of a step (iter_size, n_values); empty
+            unless asked for.
     """
 
     gradients: Tensors
@@ -77,6 +81,7 @@ class Pass(NamedTuple):
     statistics: dict[int, tf.Tensor]
     layer_state: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
+    debug: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -92,14 +97,18 @@ class StepGraph:
     rule: SolverRule
     forward: Forward
     with_grad_norm: bool
+    with_debug: bool = False
 
     def run(self, given: StepArguments) -> Any:
-        """Return (parameters, slots, layer state, losses, outputs, norms) after as many updates as there are rates."""
+        """Return what is left after as many updates as there are rates.
+
+        These are parameters, slots, layer state, losses, outputs, norms, and the two arrays of ``StepDebug`` if asked.
+        """
         n_steps = tf.size(given.rates)
         entries = self.forward.entries(given.params)
         reports = [
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
-            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs))
+            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs), *self._debug_shapes())
         ]
 
         one_pass = self._own_function()
@@ -109,8 +118,11 @@ class StepGraph:
             entries = self._moved(entries, done.statistics)
             gradients, norm = self._clipped(done.gradients)
             update = given.updates + tf.cast(i, tf.int64) + 1
-            entries, slots = self._update(entries, gradients, slots, given.rates[i], update)
+            before = entries
+            entries, slots, steps = self._update(entries, gradients, slots, given.rates[i], update)
             values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
+            if self.with_debug:
+                values += [done.debug, self._debug_of_update(before, steps)]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
             return i + 1, entries, slots, done.layer_state, reports
 
@@ -120,15 +132,27 @@ class StepGraph:
             (tf.constant(0), entries, given.history, given.layer_state, reports),
             parallel_iterations=1,
         )
-        losses, norms, *outputs = [report.stack() for report in reports]
+        losses, norms, *others = [report.stack() for report in reports]
+        n_outputs = len(self.net.outputs)
         return (
             self._vector(entries),
             slots,
             layer_state,
             losses,
-            dict(zip(self.net.outputs, outputs, strict=True)),
+            dict(zip(self.net.outputs, others[:n_outputs], strict=True)),
             norms,
+            others[n_outputs:],
         )
+
+    def _debug_shapes(self) -> list[tuple[int, ...]]:
+        if not self.with_debug:
+            return []
+        return [(self.solver.iter_size, n_pass_values(self.net)), (2, len(self.net.params.entries))]
+
+    def _debug_of_update(self, before: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
+        data = [mean_magnitude(entry) for entry in before]
+        moved = [mean_magnitude(steps[k]) if k in steps else tf.zeros(()) for k in range(len(before))]
+        return tf.reshape(tf.stack([*data, *moved]), (2, -1)) if before else tf.zeros((2, 0))
 
     def gradient(self, given: StepArguments) -> Any:
         """Return (gradient, parameters, layer state, loss, outputs) of one step's passes, without an update.
@@ -148,7 +172,7 @@ class StepGraph:
         by_place = self.forward.entries(given.gradient)
         gradients, _ = self._clipped([by_place[k] for k, _ in self._updated()])
         update = given.updates + 1
-        entries, slots = self._update(entries, gradients, given.history, given.rates[0], update)
+        entries, slots, _ = self._update(entries, gradients, given.history, given.rates[0], update)
         return self._vector(entries), slots
 
     def _own_function(self) -> Any:
@@ -168,23 +192,29 @@ class StepGraph:
         """Return the sum over the iter_size passes of step ``i`` of this call."""
         step = tf.cast(given.step, tf.int32) + i
 
-        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any) -> Pass:
+        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any, before: Tensors) -> Pass:
             seed = tf.stack([given.key, step * iter_size + k])
             batch = {name: rows[i * iter_size + k] for name, rows in given.feeds.items()}
-            return Pass(*one_pass(entries, state, seed, batch))
+            done = Pass(*one_pass(entries, state, seed, batch, before))
+            if not self.with_debug:
+                return done
+            return done._replace(debug=tf.scatter_nd([[k]], done.debug[tf.newaxis], (iter_size, done.debug.shape[0])))
 
         iter_size = self.solver.iter_size
-        first = numbered(0, entries, state)
+        nothing = [tf.zeros(entry.shape) for _, entry in self._updated()] if self.with_debug else []
+        first = numbered(0, entries, state, nothing)
         if iter_size == 1:
             return first
 
         def body(k: tf.Tensor, sums: Pass) -> Any:
-            one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state)
+            before = sums.gradients if self.with_debug else []
+            one = numbered(k, self._moved(entries, sums.statistics), sums.layer_state, before)
             gradients = [
                 more if replaced else total + more
                 for replaced, total, more in zip(self._is_replaced(), sums.gradients, one.gradients, strict=True)
             ]
-            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss)
+            debug = sums.debug + one.debug  # each pass fills a row of its own
+            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss, debug=debug)
 
         _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
         mean: Pass = sums._replace(loss=sums.loss / iter_size)
@@ -199,18 +229,45 @@ class StepGraph:
         kinds = {layer.name: layer.type for layer in self.net.layers}
         return [kinds[entry.layer] == "Parameter" for _, entry in self._updated()]
 
-    def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any) -> Pass:
-        result = self.forward.on_entries(entries, state, seed, feeds)
+    def _one_pass(self, entries: Tensors, state: Any, seed: tf.Tensor, feeds: Any, before: Tensors) -> Pass:
+        taps = DebugTaps(self.net) if self.with_debug else None
+        result = self.forward.on_entries(
+            entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
+        )
         outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
-        gradients = self._gradients(result, entries)
-        return Pass(gradients, result.loss, dict(result.param_updates), dict(result.state), outputs)
+        wanted = [entries[position] for position, _ in self._updated()]
+        gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
+        debug = tf.zeros((0,))
+        if taps:
+            of_taps = gradients[len(wanted) :]
+            debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
+        statistics, layer_state = dict(result.param_updates), dict(result.state)
+        return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, debug)
+
+    def _debug_of_pass(
+        self,
+        taps: DebugTaps,
+        result: ForwardResult,
+        entries: Tensors,
+        gradients: Tensors,
+        of_taps: Tensors,
+        before: Tensors,
+    ) -> tf.Tensor:
+        earlier, sums = {}, []
+        for (k, _), replaced, sum_before, gradient in zip(
+            self._updated(), self._is_replaced(), before, gradients, strict=True
+        ):
+            if not replaced:
+                earlier[k] = sum_before
+            sums.append(gradient if replaced else sum_before + gradient)
+        values = [*taps.forward(result, entries), *taps.backward(of_taps, earlier)]
+        return tf.stack([*values, *norms(self._moved(entries, result.param_updates), sums)])
 
     def _moved(self, entries: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
         return [statistics.get(position, entry) for position, entry in enumerate(entries)]
 
-    def _gradients(self, result: ForwardResult, entries: Tensors) -> Tensors:
-        """Return one gradient per blob that the solver updates, in the order of ``_updated``."""
-        wanted = [entries[position] for position, _ in self._updated()]
+    def _gradients(self, result: ForwardResult, wanted: Tensors) -> Tensors:
+        """Return the loss's gradients with respect to some tensors of the pass."""
         if not wanted:
             return []
         gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
@@ -237,8 +294,9 @@ class StepGraph:
 
     def _update(
         self, entries: Tensors, gradients: Tensors, slots: list[Tensors], rate: tf.Tensor, update: tf.Tensor
-    ) -> tuple[Tensors, list[Tensors]]:
-        entries, slots = list(entries), [list(slot) for slot in slots]
+    ) -> tuple[Tensors, list[Tensors], dict[int, tf.Tensor]]:
+        """Return entries and slots after the update, and what was subtracted by position in the layout."""
+        entries, slots, steps = list(entries), [list(slot) for slot in slots], {}
         for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
             done = self.rule.compute_update(
                 UpdateRequest(
@@ -252,6 +310,7 @@ class StepGraph:
                 )
             )
             entries[k] -= done.step
+            steps[k] = done.step
             for slot, value in zip(slots, done.slots, strict=True):
                 slot[k] = value
-        return entries, slots
+        return entries, slots, steps

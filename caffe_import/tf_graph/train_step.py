@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.debug_info import StepDebug
 from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import Vector
@@ -68,12 +69,14 @@ class StepOutputs:
         lr: float32 (n_steps,): the rates used, ``rate_scale`` included.
         grad_norm: float32 (n_steps,): L2 norm of the summed gradient before clipping; None unless asked for or
             the solver clips.
+        debug: The numbers of ``debug_info``; None unless the solver asks for them.
     """
 
     losses: Vector
     outputs: Mapping[str, Array]
     lr: Vector
     grad_norm: Vector | None
+    debug: StepDebug | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,9 @@ class TrainFunction:
         self.rule = find_rule(solver)
         self.count_traces = 0
         self._lock = Lock()
-        self._graph = StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm)
+        # Caffe shows them at display iterations alone (Solver::Step).
+        with_debug = solver.debug_info and solver.display > 0
+        self._graph = StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm, with_debug)
         self._fed = fed_blobs(net)
         self._functions: dict[Part, Callable[..., Any]] = {}
 
@@ -178,11 +183,15 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
         )
-        params, history, layer_state, losses, outputs, norms = self._call("run", arguments)
+        params, history, layer_state, losses, outputs, norms, debug = self._call("run", arguments)
         after = TrainState(params, history, layer_state, state.updates + n_steps)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         return after, StepOutputs(
-            losses.numpy(), reported, rates, norms.numpy() if self._graph.with_grad_norm else None
+            losses.numpy(),
+            reported,
+            rates,
+            norms.numpy() if self._graph.with_grad_norm else None,
+            StepDebug(*(values.numpy() for values in debug)) if debug else None,
         )
 
     def gradient(

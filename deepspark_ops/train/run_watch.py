@@ -145,7 +145,8 @@ class RunWatch:
             self._board.add(event)
             if event.kind not in _QUIET:
                 level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
-                _LOG.log(level, "%s", format_event(event))
+                for line in format_event(event).splitlines():
+                    _LOG.log(level, "%s", line)
             if event.kind == "worker_lost" and self._fatal is None:
                 self._fatal = _fatal_error(event)
 

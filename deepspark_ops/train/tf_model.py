@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.debug_info import forward_lines
 from caffe_import.errors import NetError
 from caffe_import.fillers import initial_vector
 from caffe_import.net_spec import NetSpec
@@ -44,7 +46,12 @@ class TfModel:
         self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
         self._train.prepare()
         self._tests = [
-            _TestNet(net, run.train_net.params, compile_forward(net, n_threads=n_threads), self._seed)
+            _TestNet(
+                net,
+                run.train_net.params,
+                compile_forward(net, n_threads=n_threads, debug_info=run.solver.debug_info),
+                self._seed,
+            )
             for net in run.test_nets
         ]
         self._state = self._train.initial_state(pull())
@@ -67,7 +74,9 @@ class TfModel:
             worker=self._worker,
             feeds=feeds,
         )
-        return StepReport(outputs.losses, outputs.lr, outputs.outputs)
+        debug = outputs.debug
+        lines = partial(debug.lines, self._train.net) if debug is not None else None
+        return StepReport(outputs.losses, outputs.lr, outputs.outputs, lines)
 
     def local(self) -> Vector:
         """See ``Model``."""
@@ -89,6 +98,10 @@ class TfModel:
     def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
         """See ``Model``."""
         return self._tests[net].run(params, feeds)
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        """See ``Model``."""
+        return self._tests[net].debug_lines
 
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
@@ -117,6 +130,7 @@ class _TestNet:
         self._params = None if self._is_same else initial_vector(net, seed)
         self._layer_state: Mapping[str, Any] = initial_layer_state(net)
         self._seed = seed
+        self.debug_lines: list[str] = []
 
     def run(self, trained: Vector, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
         params = trained
@@ -126,6 +140,8 @@ class _TestNet:
                 params[target] = trained[source]
         done = self._forward.run(params, feeds, layer_state=self._layer_state, seed=self._seed)
         self._layer_state = done.layer_state
+        if done.debug is not None:
+            self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())
         return done.blobs
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,11 +38,13 @@ class StepReport:
         losses: Weighted loss of each step, mean over its iter_size passes, before its update; shape (n_steps,).
         learning_rates: Rate each update used, rate scale included; shape (n_steps,).
         outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
+        debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
     """
 
     losses: npt.NDArray[np.float32]
     learning_rates: npt.NDArray[np.float32]
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    debug_lines: Callable[[int], list[str]] | None = None
 
     def scalars(self, offset: int) -> dict[str, float]:
         """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""
@@ -71,6 +73,9 @@ class Model(Protocol):
 
     def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
         """Return the outputs of one forward pass of test net ``net`` with the training net's parameter vector."""
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        """Return the ``debug_info`` lines of that net's last pass; none if the solver does not ask for them."""
 
 
 class BatchSource(Protocol):
@@ -232,6 +237,8 @@ class WorkerLoop:
                 self._give_sign_of_life()
                 for name, value in self._model.test(net, params, feeds).items():
                     sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
+                if n_batches == 1 and (lines := self._model.test_debug_lines(net)):
+                    self._send("debug", clock, test_net=net, lines=lines)
             means = {name: (total / n_batches).tolist() for name, total in sums.items()}
             means["seconds"] = round(time.monotonic() - began, 3)
             self._send("evaluation", clock, test_net=net, **means)
@@ -268,7 +275,7 @@ class WorkerLoop:
                 raise TrainingFailed(self._explain_divergence(first + offset, loss, report.learning_rates[offset]))
             self._losses.append(loss)
             self._steps += 1
-            self._show(first + offset, float(report.learning_rates[offset]), report.scalars(offset))
+            self._show(first, offset, report)
 
     def _explain_divergence(self, clock: int, loss: float, learning_rate: float) -> str:
         plan = self._plan
@@ -278,12 +285,12 @@ class WorkerLoop:
             " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
         )
 
-    def _show(self, clock: int, learning_rate: float, outputs: Mapping[str, float]) -> None:
+    def _show(self, first: int, offset: int, report: StepReport) -> None:
         """Send the loss line if this is the worker's first step at or after a display boundary.
 
         One worker meets every boundary itself, as Caffe; of many each shows about one line per boundary.
         """
-        display = self._plan.display
+        display, clock = self._plan.display, first + offset
         if display <= 0:
             return
         if self._shown is None:
@@ -291,6 +298,9 @@ class WorkerLoop:
         if clock // display <= self._shown:
             return
         self._shown = clock // display
+        if report.debug_lines is not None:
+            self._send("debug", clock, lines=report.debug_lines(offset))
+        outputs = report.scalars(offset)
         now, sums = time.monotonic(), self._interval
         wall_s = max(1e-9, now - sums.began - sums.aside_s)
         exchanged: dict[str, Any] = {}
@@ -302,13 +312,13 @@ class WorkerLoop:
             "loss",
             clock,
             loss=round(sum(self._losses) / len(self._losses), 6),
-            learning_rate=learning_rate,
+            learning_rate=float(report.learning_rates[offset]),
             images_per_s=round(sums.steps * self._plan.images_per_step / wall_s, 1),
             compute_s=round(sums.compute_s, 3),
             data_s=round(sums.data_s, 3),
             exchange_s=round(sums.exchange_s, 3),
             **exchanged,
-            **({"outputs": dict(outputs)} if outputs else {}),
+            **({"outputs": outputs} if outputs else {}),
         )
         self._send_exchange_summary(clock)
         self._interval = _Interval(now)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import TrainingFailed
-from deepspark_ops.events import Event, read_events
+from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -28,6 +28,7 @@ class CountingModel:
         self.tested: list[float] = []
         self.restarts: list[float] = []
         self.bad_step: int | None = None
+        self.explains = False
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         self.calls.append((step, n_steps, rate_scale))
@@ -35,7 +36,8 @@ class CountingModel:
         losses = 100.0 - np.arange(step, step + n_steps, dtype=np.float32)
         if self.bad_step is not None and step <= self.bad_step < step + n_steps:
             losses[self.bad_step - step] = np.nan
-        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32))
+        lines = (lambda offset: [f"    [Forward] step {step + offset}"]) if self.explains else None
+        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32), {}, lines)
 
     def local(self) -> np.ndarray:
         return self.value
@@ -52,6 +54,9 @@ class CountingModel:
     def test(self, net: int, params: np.ndarray, feeds: Feeds) -> Mapping[str, np.ndarray]:
         self.tested.append(float(params[0]))
         return {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        return [f"    [Forward] net {net}"] if self.explains else []
 
 
 class AtMostThree:
@@ -233,3 +238,17 @@ def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
     bench.run()
     (note,) = bench.events("note")
     assert note.data["text"].startswith(f"comm_period {bench.plan.comm_period.value}: an exchange takes ")
+
+
+def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=3), display=4, n_test_nets=1, test_interval=3)
+    bench.model.explains = True
+    bench.run()
+    trained = [event for event in bench.events("debug") if "test_net" not in event.data]
+    assert [(event.clock, event.data["lines"]) for event in trained] == [
+        (0, ["    [Forward] step 0"]),
+        (4, ["    [Forward] step 4"]),
+    ]
+    tested = [event for event in bench.events("debug") if "test_net" in event.data]
+    assert [event.clock for event in tested] == [0, 3, 6]
+    assert format_event(tested[0]) == "worker 0 debug clock=0 test_net=0    [Forward] net 0"
