@@ -78,6 +78,8 @@ class Strategy:
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
+        compensates: Whether a worker takes its gradient first, looks at the center, and steps from there by what
+            ``compensate`` makes of the gradient.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
 
@@ -93,6 +95,7 @@ class Strategy:
     history: ClassVar[Literal["kept", "restarted"]] = "kept"
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
+    compensates: ClassVar[bool] = False
 
     @property
     def server_vectors(self) -> int:
@@ -133,6 +136,17 @@ class Strategy:
 
         Returns:
             The same count after this push; 0 where pushes are applied at once.
+        """
+        raise NotImplementedError
+
+    def compensate(self, gradient: Vector, local: Vector, center: Vector, n_passes: int) -> Vector:
+        """Return the gradient to step by from ``center``, if ``compensates``; fresh, all of shape (n_params,).
+
+        Args:
+            gradient: Sum over ``n_passes`` passes, taken at ``local``; 0 for statistics; read only.
+            local: Where it was taken; read only.
+            center: Where the step begins; read only.
+            n_passes: iter_size.
         """
         raise NotImplementedError
 
@@ -233,7 +247,9 @@ def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: 
 def _by_name() -> dict[str, Strategy]:
     found: dict[str, Strategy] = {}
     for module_info in pkgutil.iter_modules(__path__):
-        strategy: Strategy = import_module(f"{__name__}.{module_info.name}").STRATEGY
+        strategy: Strategy | None = getattr(import_module(f"{__name__}.{module_info.name}"), "STRATEGY", None)
+        if strategy is None:  # what several of them share
+            continue
         for name in (strategy.name, *strategy.aliases):
             if name in found:
                 msg = f'strategy name "{name}" is taken twice: {found[name]!r} and {strategy!r}'

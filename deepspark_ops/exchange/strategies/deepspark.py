@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.shared_rules import Elastic
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class DeepSpark(Strategy):
+class DeepSpark(Elastic):
     """Elastic averaging with decays.
 
     Kim, Park, Jang and Yoon, "DeepSpark: A Spark-Based Distributed Deep Learning Framework for Commodity Clusters"
@@ -42,9 +43,6 @@ class DeepSpark(Strategy):
 
     name = "deepspark"
     source = "Kim, Park, Jang, Yoon 2016 and its code, DistAsyncEASGDSolver"
-    unit = "weights"
-    invariant = "pushes_add_up"
-    has_moving_rate = True
 
     decay_rate: float = 1.0
     decay_step: int = 0
@@ -95,19 +93,6 @@ class DeepSpark(Strategy):
         factor = self.factor(terms)
         if factor != 1.0:
             np.multiply(push, np.float32(factor), out=push)
-
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add what the worker scaled."""
-        np.add(center, push, out=center)
-        return 0
-
-    def progress_per_step(self, n_workers: int) -> float:
-        """Return EASGD's 1/(p+1); a server factor below 1 only makes the center follow more slowly."""
-        return 1.0 / (n_workers + 1)
-
-    def default_moving_rate(self, n_workers: int) -> float:
-        """Return min(0.45, 0.9/p), as EASGD."""
-        return min(0.45, 0.9 / n_workers)
 
 
 def _decays(count: int, step: int, limit: int) -> int:

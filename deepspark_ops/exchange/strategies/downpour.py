@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.shared_rules import Additive
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class Downpour(Strategy):
+class Downpour(Additive):
     """Every exchange adds a worker's movement to the center and gives the worker the center.
 
     Dean et al., "Large Scale Distributed Deep Networks" (2012), section 4.1 and Algorithm 1, with the solver at the
@@ -35,7 +36,6 @@ class Downpour(Strategy):
     unit = "delta"
     keeps_start = True
     history = "restarted"
-    invariant = "pushes_add_up"
 
     push_scale: float = 0.0
 
@@ -66,11 +66,6 @@ class Downpour(Strategy):
         np.subtract(local, start, out=push)
         np.multiply(push, np.float32(self.scale(terms)), out=push)
         np.add(center, push, out=new_local)
-
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add the scaled delta."""
-        np.add(center, push, out=center)
-        return 0
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale: what a step of a worker moves the center."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.shared_rules import Elastic
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class Easgd(Strategy):
+class Easgd(Elastic):
     """Worker and center are tied by a spring, with the same force on both.
 
     Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD" (2015), Algorithm 1, steps a) and b),
@@ -28,9 +29,6 @@ class Easgd(Strategy):
     name = "easgd"
     aliases = ("eamsgd",)
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
-    unit = "weights"
-    invariant = "pushes_add_up"
-    has_moving_rate = True
 
     def worker_chunk(
         self,
@@ -45,19 +43,6 @@ class Easgd(Strategy):
         np.subtract(local, center, out=push)
         np.multiply(push, np.float32(terms.moving_rate), out=push)
         np.subtract(local, push, out=new_local)
-
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add the elastic difference."""
-        np.add(center, push, out=center)
-        return 0
-
-    def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/(p+1): a step moves one of the p+1 points whose mean trains."""
-        return 1.0 / (n_workers + 1)
-
-    def default_moving_rate(self, n_workers: int) -> float:
-        """Return min(0.45, 0.9/p): the paper's beta = p alpha = 0.9, kept below the overshoot."""
-        return min(0.45, 0.9 / n_workers)
 
 
 STRATEGY = Easgd()

@@ -7,68 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.exchange.strategies.shared_rules import Gathered
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class RoundMean(Strategy):
-    """What strategies of rounds share: the server gathers movements, and the center moves by their mean.
+class LocalSgd(Gathered):
+    """Parameter averaging every ``comm_period`` steps, with block momentum by option.
 
-    With p workers that pushed in a round; ``start`` is what they began with, the center::
+    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other; ``start`` is what
+    the p that pushed in a round began with, the center::
 
         mean    = sum(local - start) / p
         center' = center + mean
         local'  = center', when everybody has pushed
-    """
 
-    unit = "delta"
-    round = "all"
-    pulls = "after_round"
-    keeps_start = True
-    lock = "striped"
-
-    @property
-    def server_vectors(self) -> int:
-        """One: the sum of pushes."""
-        return 1
-
-    def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
-    ) -> None:
-        """Write ``push = local - start``; the center is read when the round is over."""
-        np.subtract(local, start, out=push)
-
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add to the round's sum."""
-        np.add(extras[0], push, out=extras[0])
-        return n_held + 1
-
-    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
-        """Move the center by the mean."""
-        mean = extras[0]
-        np.multiply(mean, np.float32(1.0 / n_held), out=mean)
-        np.add(center, mean, out=center)
-        mean.fill(0.0)
-
-    def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/p: p steps move the center by their mean."""
-        return 1.0 / n_workers
-
-
-@dataclass(frozen=True)
-class LocalSgd(RoundMean):
-    """Parameter averaging every ``comm_period`` steps, with block momentum by option.
-
-    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other. Block momentum
-    (Chen and Huo, "Scalable training of deep learning machines by incremental block training with intra-block parallel
-    optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::
+    Block momentum (Chen and Huo, "Scalable training of deep learning machines by incremental block training with
+    intra-block parallel optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::
 
         block   = block_momentum * block + block_rate * mean
         center' = center + block
@@ -82,6 +37,8 @@ class LocalSgd(RoundMean):
 
     name = "local_sgd"
     source = "Moritz et al. 2015; Chen, Huo 2016, eq. 4 and 5"
+    round = "all"
+    pulls = "after_round"
 
     block_momentum: float = 0.0
     block_rate: float = 1.0
@@ -108,7 +65,7 @@ class LocalSgd(RoundMean):
         """Move the center by the mean, filtered if block momentum is on."""
         np.multiply(extras[0], np.float32(self.block_rate), out=extras[0])
         if not self.block_momentum:
-            super().close_round(center, extras, n_held)
+            self.move_by_mean(center, extras[0], n_held)
             return
         mean, block = extras
         np.multiply(mean, np.float32(1.0 / n_held), out=mean)

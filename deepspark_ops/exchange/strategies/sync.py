@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deepspark_ops.exchange.strategies import Requires
-from deepspark_ops.exchange.strategies.local_sgd import RoundMean
+from deepspark_ops.exchange.strategies.shared_rules import Gathered
+from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class Sync(RoundMean):
+class Sync(Gathered):
     """CaffeOnSpark's scheme: every step, the mean gradient over all live workers.
 
     Workers begin each step with the same parameters x. An update of SGD with momentum, weight decay included, is
@@ -25,7 +26,17 @@ class Sync(RoundMean):
 
     name = "sync"
     source = "CaffeOnSpark (Yahoo, 2016)"
+    round = "all"
+    pulls = "after_round"
     requires = Requires(comm_period_one=True, sgd_only=True)
+
+    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
+        """Move the center by the mean."""
+        self.move_by_mean(center, extras[0], n_held)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1/p: p steps move the center by their mean."""
+        return 1.0 / n_workers
 
 
 STRATEGY = Sync()

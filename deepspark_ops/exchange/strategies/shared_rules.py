@@ -1,0 +1,78 @@
+"""What several strategies have in common; none of these is a strategy by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class Additive(Strategy):
+    """The center adds what is pushed, at once: ``center' = center + push``."""
+
+    invariant = "pushes_add_up"
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Add the push."""
+        np.add(center, push, out=center)
+        return 0
+
+
+@dataclass(frozen=True)
+class Elastic(Additive):
+    """Worker and center are tied by a spring whose force is ``moving_rate`` times their distance."""
+
+    unit = "weights"
+    has_moving_rate = True
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1/(p+1): a step moves one of the p+1 points whose mean trains."""
+        return 1.0 / (n_workers + 1)
+
+    def default_moving_rate(self, n_workers: int) -> float:
+        """Return min(0.45, 0.9/p): EASGD's beta = p alpha = 0.9, kept below the overshoot."""
+        return min(0.45, 0.9 / n_workers)
+
+
+@dataclass(frozen=True)
+class Gathered(Strategy):
+    """The server adds up what is pushed, and the center moves by the mean of several pushes.
+
+    What is pushed is the worker's movement: ``push = local - start``, ``start`` being what it began with.
+    """
+
+    unit = "delta"
+    keeps_start = True
+    lock = "striped"
+
+    @property
+    def server_vectors(self) -> int:
+        """One: the sum of pushes."""
+        return 1
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Write ``push = local - start``; the center is read afterwards."""
+        np.subtract(local, start, out=push)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Add to the sum."""
+        np.add(extras[0], push, out=extras[0])
+        return n_held + 1
+
+    def move_by_mean(self, center: Vector, total: Vector, n_pushes: int) -> None:
+        """Move the center by ``total / n_pushes`` and begin a new sum."""
+        np.multiply(total, np.float32(1.0 / n_pushes), out=total)
+        np.add(center, total, out=center)
+        total.fill(0.0)
