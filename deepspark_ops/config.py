@@ -166,6 +166,11 @@ class TrainConfig(StageConfig):
     transport: Literal["auto", "shm", "socket"] = Field(
         "auto", description="auto: shared memory for workers on the server's host, else sockets"
     )
+    wire_dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        "float32",
+        description="How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is faster",
+        json_schema_extra=FORM,
+    )
     order: Literal["auto", "file", "shuffled"] = Field(
         "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
     )
@@ -194,6 +199,9 @@ class TrainConfig(StageConfig):
     def _check(self) -> TrainConfig:
         if self.weights and self.resume:
             msg = f"weights={self.weights} and resume={self.resume}: give one; a solverstate brings its own weights"
+            raise ValueError(msg)
+        if self.transport == "shm" and self.wire_dtype != "float32":
+            msg = f"wire_dtype={self.wire_dtype}: nothing travels with transport=shm; use float32, or transport=auto"
             raise ValueError(msg)
         return self
 

@@ -31,6 +31,7 @@ from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome,
 from deepspark_ops.exchange.settings import Transport
 from deepspark_ops.exchange.strategies import Terms, configure
 from deepspark_ops.exchange.wire import Connection, Frame
+from deepspark_ops.exchange.wire_numbers import CODES, Pushes, WireDtype, make_pushes
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 __all__ = [
@@ -253,7 +254,7 @@ class SocketLink:
             joined = self._server.call(request, worker=worker)
             self._worker = worker
             self._server.introduce_with(self._attach)
-            plan = _Plan(found, statistics, worker)
+            plan = _Plan(found if center is None else {**found, "wire_dtype": "float32"}, statistics, worker)
             if center is None:
                 self._transfer = _SocketTransfer(plan, self._server, joined["sequence"])
             else:
@@ -283,6 +284,14 @@ class SocketLink:
             return transfer.pull()
         with self._lock:
             return transfer.pull()
+
+    def look(self, *, as_start: bool = False) -> Vector:
+        """See ``WorkerLink``."""
+        transfer = self._joined()
+        if isinstance(transfer, _SharedMemoryTransfer):
+            return transfer.look(as_start=as_start)
+        with self._lock:
+            return transfer.look(as_start=as_start)
 
     def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
@@ -392,6 +401,7 @@ class _Plan:
         self.moving_rate: float = found["moving_rate"]
         self.chunk = min(found["chunk"], found["n_params"])
         self.strategy = configure(found["strategy"], found["options"])
+        self.wire_dtype: WireDtype = found["wire_dtype"]
         self.statistics = statistics
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
@@ -412,8 +422,8 @@ class _Plan:
     @property
     def moved_bytes(self) -> tuple[int, int]:
         """Bytes of an exchange, up and down."""
-        up = 4 * self.n_params
-        return up, 0 if self.strategy.pulls == "never" else up
+        down = 0 if self.strategy.pulls == "never" else 4 * self.n_params
+        return wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params, down
 
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.
@@ -445,12 +455,12 @@ def _meet_statistics(server: ServerConnection, plan: _Plan, local: Vector, new_l
 
     def attempt(connection: Connection, _: bool) -> None:
         frame = Frame(wire.STATISTICS, wire.FLOAT32, plan.worker, 0, sequence, 0, len(packed))
-        connection.send(frame, wire.float_bytes(packed))
+        connection.send(frame, wire.number_bytes(packed))
         found = _expect(connection, wire.STATISTICS)
         if found.dtype != wire.FLOAT32 or found.count != len(answer):
             msg = f"{connection.peer} answered with {found.count} statistics; expected {len(answer)}"
             raise ProtocolError(msg)
-        connection.receive_into(wire.float_bytes(answer), "statistics")
+        connection.receive_into(wire.number_bytes(answer), "statistics")
 
     server.repeat(attempt)
     new_local[positions] = answer
@@ -472,12 +482,16 @@ class _SharedMemoryTransfer:
         self._push = aligned_vector(plan.chunk)
 
     def pull(self) -> Vector:
+        """Copy the center and go on from it."""
+        self._center.pulled(self._plan.worker)
+        return self.look(as_start=True)
+
+    def look(self, *, as_start: bool) -> Vector:
         """Copy the center."""
-        plan = self._plan
-        self._center.pulled(plan.worker)
-        vector = plan.vectors.take()
+        vector = self._plan.vectors.take()
         np.copyto(vector, self._center.vector)
-        plan.began_with(vector)
+        if as_start:
+            self._plan.began_with(vector)
         return vector
 
     def exchange(self, local: Vector, measure: bool, lock: threading.Lock) -> tuple[Vector, ExchangeReport]:
@@ -527,19 +541,24 @@ class _SocketTransfer:
         self._sequence = sequence
         self._center = aligned_vector(plan.chunk)
         # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
-        self._pushes = tuple(aligned_vector(plan.chunk) for _ in range(plan.window))
+        self._pushes = make_pushes(plan.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
 
     def pull(self) -> Vector:
+        """Copy the center and go on from it."""
+        self._server.repeat(lambda connection, _: call_once(connection, {"call": "pulled"}, self._plan.worker, 0))
+        return self.look(as_start=True)
+
+    def look(self, *, as_start: bool) -> Vector:
         """Copy the center; after a broken connection from the beginning."""
         plan = self._plan
         vector = plan.vectors.take()
 
         def attempt(connection: Connection, _: bool) -> None:
-            call_once(connection, {"call": "pulled"}, plan.worker, 0)
             self._pull_all(_Stream(connection, plan, self._sequence), vector)
 
         self._server.repeat(attempt)
-        plan.began_with(vector)
+        if as_start:
+            plan.began_with(vector)
         return vector
 
     def exchange(self, local: Vector, measure: bool) -> tuple[Vector, ExchangeReport]:
@@ -551,7 +570,7 @@ class _SocketTransfer:
             self.pull()
         sequence = self._sequence + 1
         new_local = plan.vectors.take()
-        meeting = _Meeting(plan, sequence, local, new_local, measure and plan.strategy.pulls == "before")
+        meeting = _Meeting(plan, self._pushes, sequence, local, new_local, measure and plan.strategy.pulls == "before")
         waits = plan.strategy.pulls == "after_round"
 
         def push_all(connection: Connection, is_repeated: bool) -> int:
@@ -579,6 +598,7 @@ class _SocketTransfer:
         if plan.chunks.held is not None:
             _meet_statistics(self._server, plan, local, new_local, sequence)
         self._sequence = sequence
+        self._pushes.exchanged()
         plan.began_with(new_local)
         distance = sum(meeting.squares.values()) ** 0.5 if meeting.measure else None
         return new_local, plan.report(started, sequence, meeting.terms.staleness, overlaps, distance, "socket")
@@ -597,9 +617,7 @@ class _SocketTransfer:
             start, stop = stream.span(place)
             center = self._center[: stop - start]
             stream.receive(place, center)
-            push = self._pushes[place % self._plan.window][: stop - start]
-            meeting.compute(place, center, push)
-            stream.push(place, push)
+            stream.push(place, meeting.compute(place, center, place % self._plan.window))
             stream.ask(place + self._plan.window)
             stream.send_some()
 
@@ -611,9 +629,7 @@ class _SocketTransfer:
             if place < n_chunks:
                 if place >= first:
                     start, stop = stream.span(place)
-                    push = self._pushes[place % plan.window][: stop - start]
-                    meeting.compute(place, self._center[: stop - start], push)
-                    stream.push(place, push)
+                    stream.push(place, meeting.compute(place, self._center[: stop - start], place % plan.window))
                 stream.ask(place)
                 stream.send_some()
             ready = place - plan.window + 1
@@ -625,16 +641,16 @@ class _SocketTransfer:
         """Push each chunk; nothing comes back meanwhile."""
         for place in range(first, len(self._plan.order)):
             start, stop = stream.span(place)
-            push = self._pushes[0][: stop - start]
-            meeting.compute(place, self._center[: stop - start], push)
-            stream.push(place, push)
+            stream.push(place, meeting.compute(place, self._center[: stop - start], 0))
             stream.send_rest()
 
 
 class _Meeting:
     """The arithmetic of one exchange; a chunk may be computed again after a broken connection."""
 
-    def __init__(self, plan: _Plan, sequence: int, local: Vector, new_local: Vector, measure: bool) -> None:
+    def __init__(
+        self, plan: _Plan, pushes: Pushes, sequence: int, local: Vector, new_local: Vector, measure: bool
+    ) -> None:
         self.terms = Terms(plan.n_workers, plan.moving_rate)
         self.has_begun = False
         self.measure = measure
@@ -642,20 +658,23 @@ class _Meeting:
         self.new_local = new_local
         self.n_pulled = 0
         self._plan = plan
+        self._pushes = pushes
         self._local = local
         self._start = local if plan.start is None else plan.start
 
-    def compute(self, place: int, center: Vector, push: Vector) -> None:
-        """Write the worker's new chunk and what is to be pushed."""
+    def compute(self, place: int, center: Vector, slot: int) -> memoryview:
+        """Write the worker's new chunk and return the bytes to push, which lie in place ``slot`` until sent."""
         plan = self._plan
         position = plan.order[place]
         span = slice(*plan.chunks.ranges[position])
         local, new_local = self._local[span], self.new_local[span]
+        push = self._pushes.room(slot, len(local))
         if self.measure:
             np.subtract(local, center, out=push)
             self.squares[place] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.terms)
         plan.chunks.hold_statistics(position, push)
+        return self._pushes.pack(slot, span, push, new_local)
 
 
 class _Stream:
@@ -714,11 +733,12 @@ class _Stream:
             start, stop = self.span(place)
             self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
 
-    def push(self, place: int, push: Vector) -> None:
-        """Queue a PUSH; ``push`` must stay as it is until it is sent."""
+    def push(self, place: int, payload: memoryview) -> None:
+        """Queue a PUSH; ``payload`` must stay as it is until it is sent."""
         start, stop = self.span(place)
-        self._queue(Frame(wire.PUSH, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
-        self._out.append(wire.float_bytes(push))
+        dtype = CODES[self._plan.wire_dtype]
+        self._queue(Frame(wire.PUSH, dtype, self._plan.worker, place, self._sequence, start, stop - start))
+        self._out.append(payload)
 
     def send_rest(self) -> None:
         """Send everything that is queued; only where the server sends nothing big meanwhile."""
@@ -739,7 +759,7 @@ class _Stream:
 
     def receive(self, place: int, chunk: Vector) -> None:
         """Fill ``chunk`` with the answer to the PULL of ``place``, sending what is queued meanwhile."""
-        header, body = memoryview(self._header), wire.float_bytes(chunk)
+        header, body = memoryview(self._header), wire.number_bytes(chunk)
         buffers = [header, body]
         got, size = 0, header.nbytes + body.nbytes
         checked = False

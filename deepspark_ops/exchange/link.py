@@ -132,7 +132,17 @@ class WorkerLink(Protocol):
         """Return a grant: its steps are done and exchanged. False if it had expired and another worker has it."""
 
     def pull(self) -> Vector:
-        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; for the caller to read."""
+        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; for the caller to read.
+
+        The worker goes on from it: staleness counts from here, and so does its next movement.
+        """
+
+    def look(self, *, as_start: bool = False) -> Vector:
+        """Return such a copy for a worker that goes on from what it has; nothing is counted from here.
+
+        Args:
+            as_start: The worker's next movement is measured from this copy; staleness is not.
+        """
 
     def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
         """Meet the center.

@@ -88,11 +88,16 @@ class LocalLink:
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
-        center = self._exchange.center
-        center.pulled(self._member())
+        self._exchange.center.pulled(self._member())
+        return self.look(as_start=True)
+
+    def look(self, *, as_start: bool = False) -> Vector:
+        """See ``WorkerLink``."""
+        self._member()
         vector = self._vectors.take()
-        np.copyto(vector, center.vector)
-        self._start = vector if self._strategy.keeps_start else None
+        np.copyto(vector, self._exchange.center.vector)
+        if as_start and self._strategy.keeps_start:
+            self._start = vector
         return vector
 
     def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:

@@ -45,6 +45,7 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies import Terms
 from deepspark_ops.exchange.wire import Connection, Frame
+from deepspark_ops.exchange.wire_numbers import CODES, PushCoder
 from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,13 @@ class ExchangeServer:
         self.strategy = settings.running_strategy()
         self.moving_rate = settings.alpha()
         self.chunks = Chunks(settings.n_params, settings.chunk, self.strategy, settings.statistics)
-        self.buffers = _BufferStore(min(settings.chunk, settings.n_params))
+        self.wire_dtype = CODES[settings.running_wire_dtype()]
+        n_floats = min(settings.chunk, settings.n_params)
+        self.coder = None
+        if self.wire_dtype != wire.FLOAT32:
+            self.coder = PushCoder(settings.running_wire_dtype(), n_floats)
+            n_floats += (n_floats + 1) // 2
+        self.buffers = _BufferStore(n_floats)
         self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
         self.last_statistics: dict[int, tuple[int, Vector]] = {}
         self._secret = secret
@@ -253,6 +260,7 @@ class _Peer:
             "statistics": settings.statistics.to_json(),
             "transport": settings.transport,
             "lock": settings.running_lock(),
+            "wire_dtype": settings.running_wire_dtype(),
             "exchange_timeout_s": settings.exchange_timeout_s,
             "center_path": str(self._center.path),
             "center_token": self._center.token.hex(),
@@ -369,7 +377,7 @@ class _Peer:
             )
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
-        self.connection.send(answer, wire.float_bytes(self._center.vector[frame.offset : stop]))
+        self.connection.send(answer, wire.number_bytes(self._center.vector[frame.offset : stop]))
         self._moved_bytes += frame.count * 4
 
     def _begin(self, frame: Frame) -> None:
@@ -408,8 +416,11 @@ class _Peer:
         slot = self._center.slots[self._member()]
         place = frame.steps
         span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
-        if frame.dtype != wire.FLOAT32 or (frame.offset, frame.offset + frame.count) != span:
-            msg = f"{self.connection.peer}: push {place} of [{frame.offset}, +{frame.count}); expected {span}"
+        if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
+            msg = (
+                f"{self.connection.peer}: push {place} of [{frame.offset}, +{frame.count}) with dtype {frame.dtype};"
+                f" expected {span} with dtype {self._server.wire_dtype}"
+            )
             raise ProtocolError(msg)
         open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
         if frame.sequence > int(slot[BEGUN]) or (open_here and place > int(slot[PLACE])):
@@ -418,8 +429,7 @@ class _Peer:
                 f" stands at push {int(slot[PLACE])}"
             )
             raise ProtocolError(msg)
-        with self._server.buffers.borrow(frame.count) as push:
-            self.connection.receive_into(wire.float_bytes(push), "a pushed chunk")
+        with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
             if not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
@@ -431,6 +441,20 @@ class _Peer:
                     apply_push(self._center, self._server.chunks, position, push, self._terms)
                 slot[PLACE] = place + 1
                 slot[MARK] = 0
+
+    @contextmanager
+    def _received_push(self, n_floats: int) -> Iterator[Vector]:
+        """Take a chunk off the connection, as float32."""
+        coder = self._server.coder
+        with self._server.buffers.borrow(n_floats if coder is None else n_floats + (n_floats + 1) // 2) as room:
+            push = room[:n_floats]
+            if coder is None:
+                self.connection.receive_into(wire.number_bytes(push), "a pushed chunk")
+            else:
+                bits = room[n_floats:].view(np.uint16)[:n_floats]
+                self.connection.receive_into(wire.number_bytes(bits), "a pushed chunk")
+                coder.decode(bits, push)
+            yield push
 
     def _counted(self, position: int, push: Vector) -> AbstractContextManager[None]:
         if position != self._center.watched:
@@ -461,13 +485,13 @@ class _Peer:
             msg = f"{self.connection.peer}: {frame.count} statistics of dtype {frame.dtype}; the net has {n_values}"
             raise ProtocolError(msg)
         local = np.empty(n_values, np.float32)
-        self.connection.receive_into(wire.float_bytes(local), "statistics")
+        self.connection.receive_into(wire.number_bytes(local), "statistics")
         sequence, answer = self._server.last_statistics.get(worker, (0, local))
         if sequence != frame.sequence:
             answer = self._coordinator.meet_statistics(local)
             self._server.last_statistics[worker] = (frame.sequence, answer)
         self.connection.send(
-            Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.float_bytes(answer)
+            Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.number_bytes(answer)
         )
 
     def _member(self) -> int:
@@ -499,7 +523,7 @@ class _BufferStore:
     def borrow_bytes(self) -> Iterator[memoryview]:
         """Give room for one piece of state."""
         with self.borrow(wire.STATE_PIECE_BYTES // 4) as buffer:
-            yield wire.float_bytes(buffer)
+            yield wire.number_bytes(buffer)
 
 
 def _field(request: Mapping[str, Any], name: str, kind: type[_Kind]) -> _Kind:

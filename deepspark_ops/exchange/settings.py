@@ -13,6 +13,7 @@ from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder
 from deepspark_ops.exchange.locks import LOCK_MODES, LockMode
 from deepspark_ops.exchange.strategies import Option, Strategy, check_moving_rate, configure, find_strategy
+from deepspark_ops.exchange.wire_numbers import WIRE_DTYPES, WireDtype
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, chunk_ranges
 
 Transport = Literal["auto", "shm", "socket"]
@@ -39,6 +40,7 @@ class ExchangeSettings:
         lock: ``none``: fastest, pushes that overlap may lose a part. ``striped``: every push survives. ``full``: the
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
+        wire_dtype: How pushes travel by socket; see ``wire_numbers``.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
     """
@@ -58,6 +60,7 @@ class ExchangeSettings:
     chunk: int = CHUNK_FLOATS
     lock: LockMode = "none"
     transport: Transport = "auto"
+    wire_dtype: WireDtype = "float32"
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
 
@@ -81,6 +84,9 @@ class ExchangeSettings:
         if self.transport not in ("auto", "shm", "socket"):
             msg = f'transport="{self.transport}"; allowed: auto, shm, socket'
             raise ConfigError(msg)
+        if self.wire_dtype not in WIRE_DTYPES:
+            msg = f'wire_dtype="{self.wire_dtype}"; allowed: {", ".join(WIRE_DTYPES)}'
+            raise ConfigError(msg)
         if self.lock not in LOCK_MODES:
             msg = f'lock="{self.lock}"; allowed: {", ".join(LOCK_MODES)}'
             raise ConfigError(msg)
@@ -93,6 +99,10 @@ class ExchangeSettings:
     def running_lock(self) -> LockMode:
         """Return the lock that is used: the given one or the strategy's, whichever is stricter."""
         return max(self.lock, self.running_strategy().lock, key=LOCK_MODES.index)
+
+    def running_wire_dtype(self) -> WireDtype:
+        """Return how pushes travel: with one worker the center is a copy of it, bit for bit."""
+        return self.wire_dtype if self.n_workers > 1 else "float32"
 
     def center_shape(self) -> CenterShape:
         """Return what the center holds."""

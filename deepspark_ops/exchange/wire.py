@@ -27,7 +27,7 @@ import numpy as np
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 
 MAGIC = b"DSPX"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<4sBBBxQiIQQQ")
 MAX_JSON_BYTES = 1 << 20
 STATE_PIECE_BYTES = 1 << 20
@@ -45,8 +45,8 @@ _TIMEVAL = struct.Struct("@ll")
 CALL, ANSWER, ERROR, PULL, CHUNK, PUSH, BEGIN, END, STATISTICS, STATE = range(1, 11)
 OPERATIONS = range(CALL, STATE + 1)
 # Element types; the size is what one element of ``count`` takes.
-BYTES, FLOAT32 = range(2)
-ITEM_BYTES = {BYTES: 1, FLOAT32: 4}
+BYTES, FLOAT32, FLOAT16, BFLOAT16 = range(4)
+ITEM_BYTES = {BYTES: 1, FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}
 
 ROOM = "room to send"
 Payload = bytes | memoryview
@@ -296,8 +296,8 @@ def drop_sent(parts: list[memoryview], sent: int) -> None:
         parts[0] = parts[0][sent:]
 
 
-def float_bytes(vector: np.ndarray[Any, np.dtype[np.float32]]) -> memoryview:
-    """Return the bytes of a contiguous float32 array as a view, little-endian."""
+def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint16]]) -> memoryview:
+    """Return the bytes of a contiguous array as a view, little-endian."""
     return memoryview(vector.view(np.uint8).data)
 
 

@@ -212,7 +212,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def push(connection: Connection, worker: int, sequence: int, place: int, values: np.ndarray) -> None:
     start = place * CHUNK
     frame = Frame(wire.PUSH, wire.FLOAT32, worker, place, sequence, start, len(values))
-    connection.send(frame, wire.float_bytes(values))
+    connection.send(frame, wire.number_bytes(values))
 
 
 def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None:

@@ -93,6 +93,37 @@ def test_every_strategy_agrees_with_local_bit_for_bit(tmp_path: Path, transport:
     np.testing.assert_array_equal(center, exchange.center.vector)
 
 
+@pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("strategy", [name for name in strategy_names() if find_strategy(name).round != "all"])
+def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str, strategy: str) -> None:
+    order = [0, 1, 1, 2, 0, 2, 2, 1, 0, 1, 2, 0]
+    fields = {"n_params": 200, "n_workers": 3, "chunk": 33, "strategy": strategy}
+    settings = make_settings(tmp_path / "s", transport="socket", wire_dtype=wire_dtype, **fields)
+    with start_exchange(settings, initial_vector(200)) as running:
+        links = [connect(running.address) for _ in range(3)]
+        found = play(links, order, 200)
+        center = running.center.snapshot()
+    exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial_vector(200))
+    expected = play([exchange.link() for _ in range(3)], order, 200)
+    # Twelve roundings of pushes of size 3: eleven bits of float16, eight of bfloat16.
+    limit = 12 * 3 * (2.0**-11 if wire_dtype == "float16" else 2.0**-8)
+    for one, other in zip((*found, center), (*expected, exchange.center.vector), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=limit)
+    assert not np.array_equal(center, exchange.center.vector)
+    if find_strategy(strategy).has_moving_rate:
+        updates = sum(update_of(step, 200).astype(np.float64) for step in range(len(order)))
+        held = center.astype(np.float64) + np.sum(found, axis=0, dtype=np.float64)
+        np.testing.assert_allclose(held, 4 * initial_vector(200).astype(np.float64) + updates, rtol=0, atol=1e-5)
+
+
+def test_one_worker_is_never_rounded(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_workers=1, transport="socket", wire_dtype="bfloat16")
+    with start_exchange(settings, initial_vector()) as running:
+        run = work(connect(running.address), 0)
+        center = running.center.snapshot()
+    np.testing.assert_array_equal(run.local, center)
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("options", [{}, {"block_momentum": 0.5}])
 def test_rounds_agree_with_the_slow_reference(tmp_path: Path, transport: str, options: dict[str, float]) -> None:

@@ -18,6 +18,7 @@ def test_settings_survive_json(tmp_path: Path) -> None:
         options={"decay_rate": 0.5, "decay_step": 3},
         statistics=StatisticBlobs.from_json([[1, 3, 3, 5, 5]]),
         moving_rate=0.3,
+        wire_dtype="bfloat16",
     )
     assert ExchangeSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
@@ -32,6 +33,7 @@ def test_settings_survive_json(tmp_path: Path) -> None:
         ({"run_id": 2**64}, "must fit 64 bits"),
         ({"transport": "udp"}, 'transport="udp"; allowed: auto, shm, socket'),
         ({"lock": "some"}, 'lock="some"; allowed: none, striped, full'),
+        ({"wire_dtype": "int8"}, 'wire_dtype="int8"; allowed: float32, float16, bfloat16'),
         ({"strategy": "easgdd"}, 'did you mean "easgd"?'),
         ({"moving_rate": 2.0}, "moving_rate=2: must be in"),
         ({"options": {"tau": 3}}, 'option "tau" of strategy easgd is unknown'),

@@ -52,7 +52,7 @@ def test_header_survives_the_wire(frame: Frame) -> None:
 
 @given(st.binary(min_size=48, max_size=48))
 def test_garbage_is_refused_by_name(header: bytes) -> None:
-    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 1"):
+    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 2"):
         unpack_frame(header, run_id=RUN, limit_bytes=4000, peer="p")
 
 
@@ -82,12 +82,12 @@ def test_frame_of_another_run_is_refused() -> None:
 def test_numbers_and_json_arrive_as_sent(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = (make_connection(s) for s in pair)
     vector = np.arange(100, dtype=np.float32)
-    left.send(Frame(wire.PUSH, wire.FLOAT32, count=100), wire.float_bytes(vector))
+    left.send(Frame(wire.PUSH, wire.FLOAT32, count=100), wire.number_bytes(vector))
     left.send_json(wire.ANSWER, {"a": [1, None, "é"]}, sequence=9)
     frame = right.receive_frame()
     assert frame is not None
     received = np.empty(100, np.float32)
-    right.receive_into(wire.float_bytes(received))
+    right.receive_into(wire.number_bytes(received))
     np.testing.assert_array_equal(received, vector)
     frame = right.wait_frame()
     assert frame is not None
@@ -230,7 +230,7 @@ def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) ->
     _, client = both(
         pair, speak_http, lambda: wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
     )
-    assert "does not speak protocol version 1: it begins with b'HTTP'" in str(client)
+    assert "does not speak protocol version 2: it begins with b'HTTP'" in str(client)
 
 
 def test_a_silent_server_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:
