@@ -13,21 +13,36 @@ import numpy.typing as npt
 from caffe_import.debug_info import forward_lines
 from caffe_import.errors import NetError
 from caffe_import.fillers import initial_vector
+from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.worker_loop import Feeds, StepReport
 from deepspark_ops.train.worker_state import WorkerState
 
 
 class TfModel:
-    """One worker's compiled training net, test nets and training state. Used by one thread."""
+    """One worker's compiled training net, test nets and training state. Used by one thread.
 
-    def __init__(self, run: Run, *, worker: int, pull: Callable[[], Vector], state: WorkerState | None) -> None:
+    Attributes:
+        statistics: BatchNorm's blobs in the parameters.
+        n_passes: The solver's iter_size.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        worker: int,
+        pull: Callable[[], Vector],
+        state: WorkerState | None,
+        in_parts: bool = False,
+    ) -> None:
         """Compile the nets and trace the training step, which takes a large net half a minute.
 
         Args:
@@ -36,6 +51,7 @@ class TfModel:
             pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
                 during which other workers may have trained.
             state: The worker's own state from a snapshot; None to begin with an empty history.
+            in_parts: Will ``gradient`` be called and not ``run``?
 
         Raises:
             NetError: A layer type that cannot be computed.
@@ -44,7 +60,12 @@ class TfModel:
         n_threads = run.config.threads_per_worker
         self._seed, self._worker = run.random_seed, worker
         self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
-        self._train.prepare()
+        self.statistics = StatisticBlobs.from_layout(run.train_net.params)
+        self.n_passes = run.solver.iter_size
+        if in_parts:
+            self._train.prepare_parts()
+        else:
+            self._train.prepare()
         self._tests = [
             _TestNet(
                 net,
@@ -77,6 +98,19 @@ class TfModel:
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
         return StepReport(outputs.losses, outputs.lr, outputs.outputs, lines)
+
+    def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
+        """See ``GradientSource``."""
+        self._state, found = self._train.gradient(
+            self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
+        )
+        rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
+        outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
+        return found.gradient, StepReport(np.array([found.loss], np.float32), np.array([rate], np.float32), outputs)
+
+    def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
+        """See ``GradientSource``."""
+        self._state, _ = self._train.apply(self._state, gradient, step=step, rate_scale=rate_scale)
 
     def local(self) -> Vector:
         """See ``Model``."""

@@ -226,7 +226,7 @@ class WorkerLoop:
 
     def _run_tests(self, clock: int) -> None:
         """Run every test net on a copy of the center; with one worker that is its own parameters, as in Caffe."""
-        params = self._link.pull()
+        params = self._link.look()
         ordinal = self._plan.tests_before(clock)
         for net in range(self._plan.n_test_nets):
             began = time.monotonic()

@@ -145,3 +145,40 @@ def slow_sync(
             velocity[i] = momentum * velocity[i] + rate * (gradient + decay * x[i])
             x[i] -= velocity[i]
     return x
+
+
+def slow_dcasgd(
+    initial: Sequence[float],
+    targets: Sequence[Sequence[float]],
+    events: Sequence[tuple[str, int]],
+    compensation: float,
+    solver: tuple[float, float, float],
+) -> tuple[list[list[float]], list[float]]:
+    """Zheng et al. 2017, eq. 10, with SGD, momentum and weight decay at the worker, in float64.
+
+    Worker w's loss is the sum of (x - targets[w])^4 / 4, whose curvature is not constant.
+
+    Args:
+        initial: Center at the start.
+        targets: One per worker.
+        events: ("gradient", w): worker w takes its gradient where it is. ("step", w): it steps from the center.
+        compensation: lambda.
+        solver: (rate, momentum, weight decay).
+    """
+    rate, momentum, decay = solver
+    n = len(initial)
+    center = [float(v) for v in initial]
+    places = [list(center) for _ in targets]
+    velocities = [[0.0] * n for _ in targets]
+    gradients: list[list[float]] = [[] for _ in targets]
+    for what, w in events:
+        if what == "gradient":
+            gradients[w] = [(x - t) ** 3 for x, t in zip(places[w], targets[w], strict=True)]
+            continue
+        for i in range(n):
+            g = gradients[w][i]
+            g += compensation * g * g * (center[i] - places[w][i])
+            velocities[w][i] = momentum * velocities[w][i] + rate * (g + decay * center[i])
+            center[i] -= velocities[w][i]
+        places[w] = list(center)
+    return places, center

@@ -1,0 +1,101 @@
+"""Models for strategies that work on gradients: they take the place of the compiled net in the worker loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.param_layout import Vector
+from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.exchange.strategies import Strategy
+from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.worker_loop import Feeds, Model, StepReport
+from deepspark_ops.train.worker_state import WorkerState
+
+
+class GradientSource(Model, Protocol):
+    """A compiled net whose step can be made in two parts; used by one thread.
+
+    Attributes:
+        statistics: BatchNorm's blobs in its parameters.
+        n_passes: iter_size: a gradient is the sum over so many passes.
+    """
+
+    statistics: StatisticBlobs
+    n_passes: int
+
+    def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
+        """Return the gradient of one step, (n_params,), before clipping and decay, and what ``run`` would report.
+
+        Nothing is updated; statistics and layer state move on.
+        """
+
+    def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
+        """Make the solver's update by a gradient as ``gradient`` returns it."""
+
+
+def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Model:
+    """Return what the loop runs: the model itself, or one around it that does what the strategy asks for."""
+    return CompensatedModel(model, link, strategy) if strategy.compensates else model
+
+
+class CompensatedModel:
+    """Takes each gradient at the worker's parameters and makes the step from the center as it is by then."""
+
+    def __init__(self, model: GradientSource, link: WorkerLink, strategy: Strategy) -> None:
+        """Take a model that holds what it pulled from the link."""
+        self._model = model
+        self._link = link
+        self._strategy = strategy
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``; one step, since the strategy exchanges after each."""
+        assert n_steps == 1, "comm_period is 1"
+        gradient, report = self._model.gradient(step=step, rate_scale=rate_scale, feeds=feeds)
+        local, center = self._model.local(), self._link.look(as_start=True)
+        gradient = self._strategy.compensate(gradient, local, center, self._model.n_passes)
+        self._model.replace_local(with_own_statistics(center, local, self._model.statistics))
+        self._model.apply(gradient, step=step, rate_scale=rate_scale)
+        return report
+
+    def local(self) -> Vector:
+        """See ``Model``."""
+        return self._model.local()
+
+    def replace_local(self, local: Vector) -> None:
+        """See ``Model``."""
+        self._model.replace_local(local)
+
+    def restart_history(self) -> None:
+        """See ``Model``."""
+        self._model.restart_history()
+
+    def state(self) -> WorkerState:
+        """See ``Model``."""
+        return self._model.state()
+
+    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See ``Model``."""
+        return self._model.test(net, params, feeds)
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        """See ``Model``."""
+        return self._model.test_debug_lines(net)
+
+
+def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:
+    """Return ``vector`` with the statistics of ``own``, which meet the center's in their own way; fresh if it has any.
+
+    Args:
+        vector: Parameters or a gradient, (n_params,); not written.
+        own: The worker's parameters.
+        statistics: Where they lie.
+    """
+    if not statistics.layers:
+        return vector
+    mixed = vector.copy()
+    mixed[statistics.positions] = own[statistics.positions]
+    return mixed

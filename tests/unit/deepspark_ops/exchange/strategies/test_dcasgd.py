@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies import configure, find_strategy
+
+
+def test_gradient_is_moved_along_its_own_square() -> None:
+    strategy = configure("dcasgd", {"compensation": 0.5})
+    gradient, local, center = (np.float32(v) for v in ([2.0, -1.0, 0.0], [1.0, 1.0, 1.0], [3.0, 0.0, 9.0]))
+    # 2 + 0.5 * 4 * 2, -1 + 0.5 * 1 * -1, 0
+    assert strategy.compensate(gradient, local, center, 1).tolist() == [6.0, -1.5, 0.0]
+
+
+def test_sum_of_passes_is_compensated_as_their_mean() -> None:
+    strategy = configure("dcasgd", {"compensation": 0.5})
+    gradient, local, center = (np.float32(v) for v in ([4.0], [1.0], [3.0]))
+    # The mean of two passes is 2 and becomes 2 + 0.5 * 4 * 2 = 6; their sum is twice that.
+    assert strategy.compensate(gradient, local, center, 2).tolist() == [12.0]
+
+
+def test_it_steps_after_every_minibatch_and_all_the_way() -> None:
+    strategy = find_strategy("dcasgd")
+    assert strategy.requires.comm_period_one
+    assert strategy.progress_per_step(8) == 1.0
+
+
+@pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan")])
+def test_compensation_outside_its_range_is_refused(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"compensation=.*: must be a finite number, at least 0"):
+        configure("dcasgd", {"compensation": value})
