@@ -16,7 +16,6 @@ from deepspark_ops.train.batches import LeasedBatches, NetFeed
 from deepspark_ops.train.gradient_models import model_for
 from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
-from deepspark_ops.train.start import with_restored_step
 from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.tf_model import TfModel
 from deepspark_ops.train.worker_loop import WorkerLoop
@@ -57,7 +56,7 @@ def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutc
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
-    run = with_restored_step(load_run(task.run_dir), task.start_state)
+    run = load_run(task.run_dir)
     try:
         is_first = task.attempt == 0
         state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None
