@@ -14,9 +14,11 @@ class CropOptions:
 
     Attributes:
         begin: First kept index on every axis (0 on axes that are not cropped).
+        crops_batch: Is the first axis cropped too?
     """
 
     begin: Shape
+    crops_batch: bool
 
 
 @layer_type("Crop", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
@@ -27,18 +29,18 @@ def define_crop(request: LayerRequest) -> LayerDefinition:
     axis = canonical_axis(request, param.axis, len(request.bottom_shapes[0]), option="crop_param.axis")
     offsets = list(param.offset) or [0]
     n_cropped = len(source) - axis
-    if len(source) != len(reference) or len(offsets) not in (1, n_cropped):
+    if len(source) > len(reference) or len(offsets) not in (1, n_cropped):
         finding = (
             f"bottom shapes {source} and {reference}, {len(param.offset)} offsets from axis {axis}: "
-            f"needs equal ranks and 0, 1 or {n_cropped} offsets"
+            f"needs a reference of as many axes and 0, 1 or {n_cropped} offsets"
         )
         raise request.refuse(finding)
     offsets = offsets * n_cropped if len(offsets) == 1 else offsets
     begin = (0,) * axis + tuple(offsets)
-    top = source[:axis] + reference[axis:]
+    top = source[:axis] + reference[axis : len(source)]
     for position in range(axis, len(source)):
         if begin[position] + top[position] > source[position]:
             wanted = f"offset {begin[position]} + reference extent {top[position]}"
             finding = f"axis {position}: {wanted} exceeds the bottom's {source[position]}"
             raise request.refuse(finding)
-    return LayerDefinition(top_shapes=(top,), options=CropOptions(begin))
+    return LayerDefinition(top_shapes=(top,), options=CropOptions(begin, crops_batch=axis == 0))

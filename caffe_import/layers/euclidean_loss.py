@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from caffe_import.axes import shape_text
 from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
 from caffe_import.loss_options import require_same_batch
-
-
-@dataclass(frozen=True)
-class EuclideanLossOptions:
-    """``n_samples`` is N of the divisor 2N."""
-
-    n_samples: int
 
 
 @layer_type("EuclideanLoss", bottoms=(2, 2), tops=(1, 1))
@@ -29,5 +21,4 @@ def define_euclidean_loss(request: LayerRequest) -> LayerDefinition:
             "must have the same number of values per sample"
         )
         raise request.refuse(finding)
-    options = EuclideanLossOptions(first[0] if first else 1)
-    return LayerDefinition(top_shapes=((),), options=options, default_loss_weight=1.0)
+    return LayerDefinition(top_shapes=((),), default_loss_weight=1.0)

@@ -10,12 +10,15 @@ from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_typ
 
 @layer_type("Flatten", bottoms=(1, 1), tops=(1, 1))
 def define_flatten(request: LayerRequest) -> LayerDefinition:
-    """Top: axes ``axis`` to ``end_axis``, both included, joined in Caffe's order."""
+    """Top: axes ``axis`` to ``end_axis``, both included, joined in Caffe's order.
+
+    An ``end_axis`` just before ``axis`` joins none: it inserts an axis of 1.
+    """
     param = request.message.flatten_param
     shape = request.bottom_shapes[0]
     start = canonical_axis(request, param.axis, len(shape), option="flatten_param.axis")
     end = canonical_axis(request, param.end_axis, len(shape), option="flatten_param.end_axis")
-    if end < start:
-        finding = f"flatten_param.end_axis={param.end_axis} lies before axis={param.axis}"
+    if end < start - 1:
+        finding = f"flatten_param.end_axis={param.end_axis} lies more than one before axis={param.axis}"
         raise request.refuse(finding)
     return LayerDefinition(top_shapes=((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from caffe_import.axes import shape_text
 from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
 
 
@@ -24,11 +25,11 @@ class MVNOptions:
 
 @layer_type("MVN", bottoms=(1, 1), tops=(1, 1), in_place=True)
 def define_mvn(request: LayerRequest) -> LayerDefinition:
-    """Keep the shape. Source: mvn_layer.cpp."""
+    """Top: (N, C, H, W), 1 for axes that the bottom lacks. Source: mvn_layer.cpp, MVNLayer::Reshape."""
     shape = request.bottom_shapes[0]
-    if not 2 <= len(shape) <= 4:
-        finding = f"bottom has shape {shape}; allowed: 2 to 4 axes"
+    if not 1 <= len(shape) <= 4:
+        finding = f"bottom has shape {shape_text(shape)}; allowed: 1 to 4 axes"
         raise request.refuse(finding)
     param = request.message.mvn_param
     options = MVNOptions(param.normalize_variance, param.across_channels, param.eps)
-    return LayerDefinition(top_shapes=request.bottom_shapes, options=options)
+    return LayerDefinition(top_shapes=((*shape, *(1,) * (4 - len(shape))),), options=options)

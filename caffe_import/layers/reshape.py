@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+
+
+@dataclass(frozen=True)
+class ReshapeOptions:
+    """``open_axis`` is the axis of the top that follows the bottom's batch; None: every extent is written out."""
+
+    open_axis: int | None
 
 
 @layer_type("Reshape", bottoms=(1, 1), tops=(1, 1))
@@ -20,7 +28,18 @@ def define_reshape(request: LayerRequest) -> LayerDefinition:
     if not 0 <= start <= stop <= len(shape) or param.num_axes < -1:
         finding = f"axis={param.axis} num_axes={param.num_axes} does not fit bottom shape {shape}"
         raise request.refuse(finding)
-    return LayerDefinition(top_shapes=(_top_shape(request, shape, start, stop),))
+    options = ReshapeOptions(_open_axis(list(param.shape.dim), start, stop))
+    return LayerDefinition(top_shapes=(_top_shape(request, shape, start, stop),), options=options)
+
+
+def _open_axis(dims: list[int], start: int, stop: int) -> int | None:
+    if start > 0:
+        return 0
+    if stop == 0:
+        return len(dims)
+    if dims[:1] == [0]:
+        return 0
+    return dims.index(-1) if -1 in dims else None
 
 
 def _top_shape(request: LayerRequest, shape: Shape, start: int, stop: int) -> Shape:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import tensorflow as tf
 
 from caffe_import.layers.argmax import ArgMaxOptions
@@ -18,9 +20,9 @@ def emit_argmax(request: EmitRequest) -> Emission:
     shape = request.layer.bottom_shapes[0]
     top_shape = request.layer.definition.top_shapes[0]
     if options.axis is None:
-        values, indices = _largest(tf.reshape(x, [shape[0], -1]), options.top_k)
+        values, indices = _largest(tf.reshape(x, [-1, prod(shape[1:])]), options.top_k)
         top = tf.stack([indices, values], 1) if options.out_max_val else indices
-        return Emission((Blob.from_caffe(tf.reshape(top, top_shape)),))
+        return Emission((Blob.from_caffe(tf.reshape(top, (-1, *top_shape[1:]))),))
     rank = len(shape)
     to_last = [axis for axis in range(rank) if axis != options.axis] + [options.axis]
     values, indices = _largest(tf.transpose(x, to_last), options.top_k)

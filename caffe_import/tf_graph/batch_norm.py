@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import tensorflow as tf
 
 from caffe_import.layer_registry import Shape
@@ -51,11 +53,11 @@ def _as_images(blob: Blob, shape: Shape) -> tf.Tensor:
         return blob.channels_last
     if len(shape) == 1:
         return tf.reshape(blob.caffe, (-1, 1, 1, 1))
-    flat = tf.reshape(blob.caffe, (shape[0], shape[1], -1, 1))
+    flat = tf.reshape(blob.caffe, (-1, shape[1], prod(shape[2:]), 1))
     return tf.transpose(flat, (0, 2, 3, 1))
 
 
 def _from_images(images: tf.Tensor, shape: Shape) -> Blob:
     if len(shape) == 4:
         return Blob.from_channels_last(images)
-    return Blob.from_caffe(tf.reshape(tf.transpose(images, (0, 3, 1, 2)), shape))
+    return Blob.from_caffe(tf.reshape(tf.transpose(images, (0, 3, 1, 2)), (-1, *shape[1:])))

@@ -109,7 +109,8 @@ class Forward:
                 emission = self._emit(layer, blobs, params, _seed_of_layer(seed, position), state)
                 tops = emission.tops
                 if layer.name in overwritten:
-                    tops = (with_memory_gradient(layer, blobs[layer.bottoms[0]], tops[0], blobs),)
+                    over = overwritten[layer.name]
+                    tops = (with_memory_gradient(layer, blobs[layer.bottoms[0]], tops[0], blobs, over),)
                 state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
                 for index, tensor in emission.param_updates.items():
                     # A later layer that shares the blob sees the moved value, as in Caffe's one memory.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from caffe_import.axes import split_at
 from caffe_import.layer_registry import Shape
 from caffe_import.loss_options import LossOptions
-from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.data_layout import Blob, batch_extent
 from caffe_import.tf_graph.emitters import Emission
 
 
@@ -44,21 +44,24 @@ def counted_labels(blob: Blob, ignore_label: int | None) -> tuple[tf.Tensor, tf.
     return tf.where(counts, labels, 0), counts
 
 
-def loss_divisor(loss: LossOptions, n_positions: int, n_samples: int, counts: tf.Tensor | None) -> tf.Tensor | float:
+def loss_divisor(
+    loss: LossOptions, n_positions: int | tf.Tensor, n_samples: int | tf.Tensor, counts: tf.Tensor | None
+) -> tf.Tensor | float:
     """Return what a sum of losses is divided by; never below 1.
 
     Source: BVLC Caffe, src/caffe/layers/softmax_loss_layer.cpp, SoftmaxWithLossLayer::get_normalizer.
 
     Args:
         loss: The layer's options.
-        n_positions: All positions, ignored ones included.
-        n_samples: Product of the axes before the class axis.
+        n_positions: All positions, ignored ones included; a scalar where only the run knows it.
+        n_samples: Product of the axes before the class axis, likewise.
         counts: Bool per position: is it not ignored? None where nothing can be ignored.
     """
     if loss.normalization == "VALID" and counts is not None:
         return tf.maximum(tf.reduce_sum(tf.cast(counts, tf.float32)), 1.0)
     fixed = {"FULL": n_positions, "VALID": n_positions, "BATCH_SIZE": n_samples, "NONE": 1}
-    return float(max(fixed[loss.normalization], 1))
+    divisor = fixed[loss.normalization]
+    return float(max(divisor, 1)) if isinstance(divisor, int) else tf.cast(tf.maximum(divisor, 1), tf.float32)
 
 
 def summed_loss(losses: tf.Tensor, counts: tf.Tensor | None, loss: LossOptions, shape: Shape, axis: int) -> tf.Tensor:
@@ -71,10 +74,11 @@ def summed_loss(losses: tf.Tensor, counts: tf.Tensor | None, loss: LossOptions, 
         shape: Caffe shape of the scores.
         axis: Canonical axis of the classes.
     """
-    n_samples, _, inner = split_at(shape, axis)
+    inner = split_at(shape, axis)[2]
+    n_positions = batch_extent(losses)
     if counts is not None:
         losses = tf.where(counts, losses, 0.0)
-    return tf.reduce_sum(losses) / loss_divisor(loss, n_samples * inner, n_samples, counts)
+    return tf.reduce_sum(losses) / loss_divisor(loss, n_positions, n_positions // inner, counts)
 
 
 def loss_and_probabilities(loss: tf.Tensor, scores: tf.Tensor, shape: Shape, axis: int, n_tops: int) -> Emission:
@@ -88,4 +92,6 @@ def loss_and_probabilities(loss: tf.Tensor, scores: tf.Tensor, shape: Shape, axi
 def _blob_from_positions(values: tf.Tensor, shape: Shape, axis: int) -> Blob:
     """Return the blob of Caffe shape ``shape`` whose values by position are ``values`` (positions, classes)."""
     _, classes, inner = split_at(shape, axis)
-    return Blob.from_caffe(tf.reshape(tf.transpose(tf.reshape(values, (-1, inner, classes)), (0, 2, 1)), shape))
+    return Blob.from_caffe(
+        tf.reshape(tf.transpose(tf.reshape(values, (-1, inner, classes)), (0, 2, 1)), (-1, *shape[1:]))
+    )

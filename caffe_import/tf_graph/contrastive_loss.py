@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from caffe_import.layers.contrastive_loss import ContrastiveLossOptions
-from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.data_layout import Blob, batch_divisor
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 
@@ -16,14 +16,14 @@ def emit_contrastive_loss(request: EmitRequest) -> Emission:
     """Sum over pairs divided by 2 N. Source: contrastive_loss_layer.cpp, Forward_cpu and Backward_cpu."""
     options = request.layer.definition.options
     assert isinstance(options, ContrastiveLossOptions)
-    n_pairs, n_features = request.layer.bottom_shapes[0][:2]
-    a, b = (tf.reshape(bottom.caffe, [n_pairs, n_features]) for bottom in request.bottoms[:2])
-    similar = tf.cast(tf.reshape(request.bottoms[2].caffe, [n_pairs]), tf.int32) != 0
+    n_features = request.layer.bottom_shapes[0][1]
+    a, b = (tf.reshape(bottom.caffe, [-1, n_features]) for bottom in request.bottoms[:2])
+    similar = tf.cast(tf.reshape(request.bottoms[2].caffe, [-1]), tf.int32) != 0
     return Emission((Blob.from_caffe(_loss(a - b, similar, options)),))
 
 
 def _loss(difference: tf.Tensor, similar: tf.Tensor, options: ContrastiveLossOptions) -> tf.Tensor:
-    n_pairs = difference.shape[0]
+    n_pairs = batch_divisor(difference)
 
     @tf.custom_gradient
     def run(difference: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -35,7 +35,7 @@ def _convolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request: 
     outputs = convolve(inputs, weights, window, options.group)
     if bias is not None:
         outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
-    return Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0]))
+    return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 
 def convolve(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:

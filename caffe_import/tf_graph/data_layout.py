@@ -14,6 +14,17 @@ OIHW_TO_HWIO = (2, 3, 1, 0)
 HWIO_TO_OIHW = (3, 2, 0, 1)
 
 
+def batch_extent(tensor: tf.Tensor) -> int | tf.Tensor:
+    """Return the extent of the first axis: a number, or an int32 scalar where only the run knows it (after Filter)."""
+    return tf.shape(tensor)[0] if tensor.shape[0] is None else tensor.shape[0]
+
+
+def batch_divisor(tensor: tf.Tensor) -> float | tf.Tensor:
+    """Return ``batch_extent`` as what a loss is divided by."""
+    extent = batch_extent(tensor)
+    return float(extent) if isinstance(extent, int) else tf.cast(extent, tf.float32)
+
+
 class Blob:
     """A tensor of Caffe shape ``shape``; rank 4 also has a channels-last form. Conversions are made once.
 

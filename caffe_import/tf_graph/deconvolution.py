@@ -32,7 +32,7 @@ def _deconvolve(bottom: Blob, shape: Shape, options: DeconvolutionOptions, reque
     outputs = _spread_any(inputs, weights, options)
     if bias is not None:
         outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
-    return Blob.from_caffe(tf.reshape(outputs, request.layer.definition.top_shapes[0]))
+    return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 
 def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:

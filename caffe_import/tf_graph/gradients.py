@@ -117,7 +117,7 @@ def _targets(
         for top, weight in zip(layer.tops, layer.loss_weights, strict=True):
             if weight != 0 and top not in seeds:
                 names.append(top)
-                weights.append(tf.fill(net.blob_shapes[top], np.float32(weight)))
+                weights.append(np.float32(weight) * tf.ones_like(blobs[top].caffe))
     return [blobs[name].caffe for name in names], weights
 
 

@@ -24,7 +24,7 @@ def emit_im2col(request: EmitRequest) -> Emission:
         padded[(slice(None),) * n_outer + _tap_slices(tap, window, positions)]
         for tap in product(*(range(extent) for extent in window.kernel))
     ]
-    top = tf.reshape(tf.stack(taps, n_outer), request.layer.definition.top_shapes[0])
+    top = tf.reshape(tf.stack(taps, n_outer), (-1, *request.layer.definition.top_shapes[0][1:]))
     return Emission((Blob.from_caffe(top),))
 
 

@@ -16,9 +16,13 @@ from math import log
 
 import tensorflow as tf
 
+from caffe_import.layers.lrn import LRNOptions
+from caffe_import.layers.mvn import MVNOptions
+from caffe_import.layers.softmax import SoftmaxOptions
 from caffe_import.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
-from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
+from caffe_import.tf_graph.lrn import across_channels_gradient
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,32 @@ class _Memory:
     """What a layer's ``Backward_cpu`` finds.
 
     Attributes:
-        message: The layer's message.
+        layer: The layer.
+        given: What the layer computed from. In memory only where nothing was written over it; Caffe's layers keep what
+            they derived from it (deviations, sigmoids) in buffers of their own.
         bottom: The content it reads as its bottom.
         top: The content it reads as its top.
         gradient: The gradient that arrives at the top.
         is_in_place: Are bottom and top one blob, gradients included?
+        is_channels_last: The axis order of the tensors, if they have four axes.
     """
 
-    message: caffe_pb2.LayerParameter
+    layer: LayerSpec
+    given: tf.Tensor
     bottom: tf.Tensor
     top: tf.Tensor
     gradient: tf.Tensor
     is_in_place: bool
+    is_channels_last: bool
+
+    @property
+    def message(self) -> caffe_pb2.LayerParameter:
+        """The layer's message."""
+        return self.layer.message
+
+    def axis(self, caffe_axis: int) -> int:
+        """Return the axis of the tensors that is ``caffe_axis`` in Caffe's order."""
+        return NCHW_TO_NHWC.index(caffe_axis) if self.is_channels_last else caffe_axis
 
     def times_gradient(self, factor: tf.Tensor) -> tf.Tensor:
         """Multiply by the gradient; in place, ``factor`` has already been written over it."""
@@ -97,6 +115,45 @@ def _power(seen: _Memory) -> tf.Tensor:
     return seen.times_gradient(factor)
 
 
+def _swish(seen: _Memory) -> tf.Tensor:
+    beta = seen.message.swish_param.beta
+    scaled = beta * seen.top
+    return seen.gradient * (scaled + tf.sigmoid(beta * seen.given) * (1 - scaled))
+
+
+def _relu6(seen: _Memory) -> tf.Tensor:
+    return tf.where((seen.bottom > 0) & (seen.bottom < 6), seen.gradient, 0.0)
+
+
+def _softmax(seen: _Memory) -> tf.Tensor:
+    options = seen.layer.definition.options
+    assert isinstance(options, SoftmaxOptions)
+    along = tf.reduce_sum(seen.gradient * seen.top, seen.axis(options.axis), keepdims=True)
+    return (seen.gradient - along) * seen.top
+
+
+def _lrn(seen: _Memory) -> tf.Tensor:
+    options = seen.layer.definition.options
+    assert isinstance(options, LRNOptions)
+    return across_channels_gradient(seen.given, seen.top, seen.gradient, options)
+
+
+def _mvn(seen: _Memory) -> tf.Tensor:
+    options = seen.layer.definition.options
+    assert isinstance(options, MVNOptions)
+    axes = [seen.axis(axis) for axis in ((1, 2, 3) if options.across_channels else (2, 3))]
+    if not options.normalize_variance:
+        return seen.gradient - tf.reduce_mean(seen.gradient, axes, keepdims=True)
+    centred = seen.given - tf.reduce_mean(seen.given, axes, keepdims=True)
+    deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axes, keepdims=True)) + options.eps
+    along = tf.reduce_mean(seen.gradient * seen.top, axes, keepdims=True)
+    if seen.is_in_place:
+        # Each step reads what the one before has written over the gradient; the last, y = y * (-1/n) + x, has y = x.
+        n_values = tf.cast(tf.size(seen.top) // tf.size(along), tf.float32)
+        return -2 * along * (seen.top + n_values * tf.reduce_mean(seen.top, axes, keepdims=True)) / deviation
+    return (seen.gradient - tf.reduce_mean(seen.gradient, axes, keepdims=True) - seen.top * along) / deviation
+
+
 @dataclass(frozen=True)
 class _Rule:
     """How a type's gradient reads memory.
@@ -112,6 +169,10 @@ class _Rule:
     harmless: frozenset[str] = frozenset()
 
 
+# Their tops are their bottoms in another shape.
+_SHARING = frozenset({"Flatten", "Reshape", "Split"})
+_SHARING_ONE = frozenset({"Concat", "Slice"})
+
 _RULES: Mapping[str, _Rule] = {
     # A dropped value takes no gradient and a kept one keeps its sign: the usual ReLU + Dropout loses nothing.
     "ReLU": _Rule(_relu, own_value_is_enough=True, harmless=frozenset({"ReLU", "Dropout"})),
@@ -123,28 +184,60 @@ _RULES: Mapping[str, _Rule] = {
     "Clip": _Rule(_clip, own_value_is_enough=False),
     "Log": _Rule(_log, own_value_is_enough=False),
     "Power": _Rule(_power, own_value_is_enough=False),
+    "Swish": _Rule(_swish, own_value_is_enough=True),
+    "ReLU6": _Rule(_relu6, own_value_is_enough=True, harmless=frozenset({"ReLU6", "ReLU"})),
+    "Softmax": _Rule(_softmax, own_value_is_enough=True),
+    "LRN": _Rule(_lrn, own_value_is_enough=True),
+    "MVN": _Rule(_mvn, own_value_is_enough=False),
 }
 
 
-def reads_overwritten_memory(net: NetSpec) -> frozenset[str]:
-    """Return the names of the layers whose gradient in Caffe is not the derivative of what they computed."""
-    return frozenset(
-        layer.name for position, layer in enumerate(net.layers) if layer.tops and _is_affected(net, position, layer)
-    )
+def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
+    """Return the layers whose gradient in Caffe is not the derivative of what they computed.
+
+    Returns:
+        Name of the layer -> name of the blob whose last content lies in the memory of its top.
+    """
+    memory = _memory_of_blobs(net)
+    found = {}
+    for position, layer in enumerate(net.layers):
+        rule = _rule_of(layer)
+        if rule is None:
+            continue
+        top = layer.tops[0]
+        later = [
+            other
+            for other in net.layers[position + 1 :]
+            if any(memory[blob] == memory[top] for blob in other.tops if blob in other.bottoms)
+        ]
+        if {other.type for other in later} - rule.harmless or (top in layer.bottoms and not rule.own_value_is_enough):
+            found[layer.name] = later[-1].tops[0] if later else top
+    return found
 
 
-def _is_affected(net: NetSpec, position: int, layer: LayerSpec) -> bool:
-    rule = _RULES.get(layer.type)
-    if rule is None:
-        return False
-    top = layer.tops[0]
-    later = {other.type for other in net.layers[position + 1 :] if top in other.tops and top in other.bottoms}
-    if later - rule.harmless:
-        return True
-    return top in layer.bottoms and not rule.own_value_is_enough
+def _rule_of(layer: LayerSpec) -> _Rule | None:
+    # Within channels LRN is a net of layers of its own, and its product keeps what it multiplied.
+    if isinstance(layer.definition.options, LRNOptions) and layer.definition.options.region == "WITHIN_CHANNEL":
+        return None
+    return _RULES.get(layer.type)
 
 
-def with_memory_gradient(layer: LayerSpec, bottom: Blob, top: Blob, blobs: Mapping[str, Blob]) -> Blob:
+def _memory_of_blobs(net: NetSpec) -> dict[str, str]:
+    """Return blob -> the first blob in the same memory: Reshape, Flatten, Split and what joins or cuts one blob share.
+
+    Source: their Reshape or Forward_cpu, Blob::ShareData.
+    """
+    memory: dict[str, str] = {}
+    for layer in net.layers:
+        shares = layer.type in _SHARING or (layer.type in _SHARING_ONE and len(layer.bottoms) == len(layer.tops) == 1)
+        for blob in layer.tops:
+            memory.setdefault(blob, memory[layer.bottoms[0]] if shares else blob)
+    return memory
+
+
+def with_memory_gradient(
+    layer: LayerSpec, bottom: Blob, top: Blob, blobs: Mapping[str, Blob], overwritten_by: str
+) -> Blob:
     """Return ``top`` with the gradient that Caffe computes for ``layer``.
 
     Args:
@@ -152,18 +245,27 @@ def with_memory_gradient(layer: LayerSpec, bottom: Blob, top: Blob, blobs: Mappi
         bottom: What the layer read.
         top: What it computed.
         blobs: The pass's blobs by name, last content each; read when gradients are built, after all layers.
+        overwritten_by: What ``reads_overwritten_memory`` says of the layer.
     """
-    name, is_in_place = layer.tops[0], layer.tops[0] in layer.bottoms
+    is_in_place = layer.tops[0] in layer.bottoms
     channels_last = top.is_channels_last
+    shape = layer.definition.top_shapes[0]
+
+    def content() -> tf.Tensor:
+        blob = blobs[overwritten_by]
+        if overwritten_by != layer.tops[0]:
+            # Another shape over the same memory.
+            blob = Blob.from_caffe(tf.reshape(blob.caffe, (-1, *shape[1:])))
+        return blob.channels_last if channels_last else blob.caffe
 
     @tf.custom_gradient
     def replaced(inputs: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
         def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            content = blobs[name].channels_last if channels_last else blobs[name].caffe
-            seen = _Memory(layer.message, content if is_in_place else inputs, content, of_top, is_in_place)
+            found = content()
+            seen = _Memory(layer, inputs, found if is_in_place else inputs, found, of_top, is_in_place, channels_last)
             return _RULES[layer.type].gradient(seen), tf.zeros_like(outputs)
 
         return tf.identity(outputs), gradient
 
-    inputs = bottom.channels_last if channels_last else bottom.caffe
+    inputs = bottom.channels_last if channels_last else tf.reshape(bottom.caffe, (-1, *shape[1:]))
     return top.like(replaced(inputs, tf.stop_gradient(top.at_hand)))

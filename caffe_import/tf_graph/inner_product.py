@@ -24,4 +24,4 @@ def emit_inner_product(request: EmitRequest) -> Emission:
     if options.has_bias:
         outputs = tf.nn.bias_add(outputs, request.params[1])
     top_shape = request.layer.definition.top_shapes[0]
-    return Emission((Blob.from_caffe(outputs if len(top_shape) == 2 else tf.reshape(outputs, top_shape)),))
+    return Emission((Blob.from_caffe(outputs if len(top_shape) == 2 else tf.reshape(outputs, (-1, *top_shape[1:]))),))

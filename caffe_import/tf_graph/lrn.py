@@ -47,12 +47,24 @@ def _across_channels(inputs: tf.Tensor, options: LRNOptions) -> tf.Tensor:
         y = x * power
 
         def gradient(dy: tf.Tensor) -> tf.Tensor:
-            shared = _sum_of_neighbours(dy * y / s, options.local_size)
-            return dy * power - (2 * weight * options.beta) * x * shared
+            return _gradient(x, y, dy, s, power, options)
 
         return y, gradient
 
     return normalise(inputs)
+
+
+def across_channels_gradient(x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor, options: LRNOptions) -> tf.Tensor:
+    """Return the gradient (N, H, W, C) of bottom ``x`` for ``dy`` at the top, where memory holds ``y`` as the top."""
+    s = options.k + options.alpha / options.local_size * _sum_of_neighbours(tf.square(x), options.local_size)
+    return _gradient(x, y, dy, s, _negative_power(s, options.beta), options)
+
+
+def _gradient(
+    x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor, s: tf.Tensor, power: tf.Tensor, options: LRNOptions
+) -> tf.Tensor:
+    shared = _sum_of_neighbours(dy * y / s, options.local_size)
+    return dy * power - (2 * options.alpha / options.local_size * options.beta) * x * shared
 
 
 def _sum_of_neighbours(values: tf.Tensor, n: int) -> tf.Tensor:

@@ -16,10 +16,8 @@ def emit_mvn(request: EmitRequest) -> Emission:
     """Normalise over (H, W), or over (C, H, W) with across_channels."""
     options = request.layer.definition.options
     assert isinstance(options, MVNOptions)
-    x = request.bottoms[0].caffe
-    axes = list(range(1 if options.across_channels else 2, len(request.layer.bottom_shapes[0])))
-    if not axes:  # a rank-2 blob has one value per channel: its mean is itself
-        return Emission((Blob.from_caffe(x - x),))
+    x = tf.reshape(request.bottoms[0].caffe, (-1, *request.layer.definition.top_shapes[0][1:]))
+    axes = [1, 2, 3] if options.across_channels else [2, 3]
     centred = x - tf.reduce_mean(x, axes, keepdims=True)
     if not options.normalize_variance:
         return Emission((Blob.from_caffe(centred),))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import tensorflow as tf
 
 from caffe_import.layers.spp import SPPOptions
@@ -19,5 +21,7 @@ def emit_spp(request: EmitRequest) -> Emission:
     levels = [Blob.from_channels_last(pool(inputs, level, pooled, request)) for level, pooled in options.levels]
     if len(levels) == 1:
         return Emission((levels[0],))
-    batch = request.layer.bottom_shapes[0][0]
-    return Emission((Blob.from_caffe(tf.concat([tf.reshape(level.caffe, (batch, -1)) for level in levels], axis=1)),))
+    channels = request.layer.bottom_shapes[0][1]
+    sizes = [channels * prod(pooled) for _, pooled in options.levels]
+    rows = [tf.reshape(level.caffe, (-1, size)) for level, size in zip(levels, sizes, strict=True)]
+    return Emission((Blob.from_caffe(tf.concat(rows, axis=1)),))

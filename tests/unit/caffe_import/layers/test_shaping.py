@@ -58,7 +58,13 @@ def test_split_adds_the_readers_gradients() -> None:
 
 @pytest.mark.parametrize(
     ("options", "shape"),
-    [("", (2, 24)), ("axis: 0 end_axis: 1", (6, 4, 2)), ("axis: 2", (2, 3, 8)), ("end_axis: -2", (2, 12, 2))],
+    [
+        ("", (2, 24)),
+        ("axis: 0 end_axis: 1", (6, 4, 2)),
+        ("axis: 2", (2, 3, 8)),
+        ("end_axis: -2", (2, 12, 2)),
+        ("axis: 2 end_axis: 1", (2, 3, 1, 4, 2)),
+    ],
 )
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_flatten(options: str, shape: tuple[int, ...], channels_last: bool) -> None:
@@ -71,8 +77,8 @@ def test_flatten(options: str, shape: tuple[int, ...], channels_last: bool) -> N
 
 
 def test_flatten_refuses_an_end_before_its_begin() -> None:
-    message = refusal('top: "n0" type: "Flatten" flatten_param { axis: 2 end_axis: 1 }', (2, 3, 4))
-    assert message.endswith("flatten_param.end_axis=1 lies before axis=2")
+    message = refusal('top: "n0" type: "Flatten" flatten_param { axis: 2 end_axis: 0 }', (2, 3, 4))
+    assert message.endswith("flatten_param.end_axis=0 lies more than one before axis=2")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from caffe_import.prototxt import parse_net
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
 from caffe_import.tf_graph.in_place import reads_overwritten_memory
+from tests.reference.slow_windows import slow_lrn_across
 
 pytestmark = pytest.mark.tf
 
@@ -38,7 +39,8 @@ OVERWRITES = (
 
 def gradient(net: NetSpec, x: np.ndarray = X) -> np.ndarray:
     params = np.repeat(np.float32([SCALE, SHIFT]), 4) if net.params.n_params else np.zeros(0, np.float32)
-    found = run_passes(net, params, {"x": x}, layer_state=initial_layer_state(net), top_gradients={"y": DY})
+    at_top = {"y": DY.reshape(net.blob_shapes["y"])}
+    found = run_passes(net, params, {"x": x}, layer_state=initial_layer_state(net), top_gradients=at_top)
     arrived = found.blob_gradients["x"]
     assert arrived is not None
     return arrived
@@ -76,7 +78,7 @@ def test_an_overwritten_layer_reads_the_last_content(layer_type: str, param: str
 )  # fmt: skip
 def test_alone_in_place_the_derivative_is_true(layer_type: str, derivative) -> None:
     net = chain(neuron(layer_type))
-    assert reads_overwritten_memory(net) == frozenset()
+    assert reads_overwritten_memory(net) == {}
     np.testing.assert_allclose(gradient(net), DY * derivative(X), rtol=1e-5, atol=1e-6)
 
 
@@ -104,5 +106,78 @@ def test_log_in_place_writes_over_the_arriving_gradient() -> None:
 
 def test_relu_before_dropout_is_left_to_its_own_kernel() -> None:
     dropout = 'layer { name: "d" type: "Dropout" bottom: "y" top: "y" }'
-    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout)) == frozenset()
-    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout, OVERWRITES)) == {"n"}
+    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout)) == {}
+    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
+
+
+def deviation(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((x - x.mean()) ** 2))) + 1e-9
+
+
+WHOLE = "mvn_param { across_channels: true }"
+
+
+@pytest.mark.parametrize(
+    ("layer_type", "param", "value", "from_memory"),
+    [
+        ("Softmax", "", lambda x: np.exp(x) / np.exp(x).sum(), lambda x, y, g: (g - (g * y).sum()) * y),
+        ("Swish", "swish_param { beta: 2 }", lambda x: x * sigmoid(2 * x),
+         lambda x, y, g: g * (2 * y + sigmoid(2 * x) * (1 - 2 * y))),
+        ("ReLU6", "", lambda x: np.clip(x, 0, 6), lambda x, y, g: np.where((y > 0) & (y < 6), g, 0)),
+        ("MVN", WHOLE, lambda x: (x - x.mean()) / deviation(x),
+         lambda x, y, g: -2 * (g * y).mean() * (y + y.sum()) / deviation(x)),
+    ],
+)  # fmt: skip
+def test_layers_that_keep_something_and_read_the_rest(layer_type: str, param: str, value, from_memory) -> None:
+    net = chain(neuron(layer_type, param), OVERWRITES)
+    last = SCALE * value(X) + SHIFT
+    np.testing.assert_allclose(gradient(net), from_memory(X, last, DY * SCALE), rtol=1e-4, atol=1e-5)
+
+
+def test_mvn_alone_in_place_writes_over_the_arriving_gradient() -> None:
+    top = (X - X.mean()) / deviation(X)
+    expected = -2 * (DY * top).mean() * (top + top.sum()) / deviation(X)
+    np.testing.assert_allclose(gradient(chain(neuron("MVN", WHOLE))), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lrn_divides_what_was_written_over_its_top() -> None:
+    net = build_net_spec(
+        parse_net(
+            'force_backward: true layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 4 dim: 1 '
+            'dim: 1 } } } layer { name: "n" type: "LRN" bottom: "x" top: "y" lrn_param { local_size: 3 alpha: 2 k: 1.5 '
+            "} }" + OVERWRITES
+        ),
+        phase="TRAIN",
+    )
+    alpha, beta, k = 2, 0.75, 1.5
+    x = X.reshape(4)
+    squares = np.array([sum(x[j] ** 2 for j in range(max(i - 1, 0), min(i + 2, 4))) for i in range(4)])
+    s = k + alpha / 3 * squares
+    last = SCALE * slow_lrn_across(X.reshape(1, 4, 1, 1), n=3, alpha=alpha, beta=beta, k=k).reshape(4) + SHIFT
+    g = DY.reshape(4) * SCALE
+    shared = np.array([sum((g * last / s)[j] for j in range(max(i - 1, 0), min(i + 2, 4))) for i in range(4)])
+    found = run_passes(
+        net,
+        np.repeat(np.float32([SCALE, SHIFT]), 4),
+        {"x": X.reshape(1, 4, 1, 1)},
+        layer_state={},
+        top_gradients={"y": DY.reshape(1, 4, 1, 1)},
+    )
+    expected = g * s**-beta - 2 * alpha * beta / 3 * x * shared
+    np.testing.assert_allclose(found.blob_gradients["x"].reshape(4), expected, rtol=1e-4)
+
+
+def test_a_reshaped_blob_is_the_same_memory() -> None:
+    reshaped = 'layer { name: "r" type: "Reshape" bottom: "y" top: "z" reshape_param { shape { dim: 2 dim: 2 } } }'
+    over = OVERWRITES.replace('"y"', '"z"').replace("bias_term", "axis: 0 bias_term")
+    net = chain(neuron("Sigmoid"), reshaped, over)
+    assert reads_overwritten_memory(net) == {"n": "z"}
+    last = SCALE * sigmoid(X) + SHIFT
+    found = run_passes(
+        net,
+        np.repeat(np.float32([SCALE, SHIFT]), 2),
+        {"x": X},
+        layer_state={},
+        top_gradients={"z": DY.reshape(2, 2)},
+    )
+    np.testing.assert_allclose(found.blob_gradients["x"], DY * SCALE * last * (1 - last), rtol=1e-4)
