@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import annotated_types
 import typer
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -40,6 +41,9 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.spark_submit import FAILED, USER_MISTAKE, LineHandler, StageFailed, require_java, run_job
 
+if TYPE_CHECKING:
+    from deepspark_ops.train.live_view import LiveView
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
 
@@ -47,6 +51,10 @@ _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _CLOCK = re.compile(r"\bclock=(\d+)")
 _COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
+_TOLD_BY_TABLE = re.compile(r"worker \d+ loss |driver server ")
+_DRAWN_PER_S = 4
+_SHORT_NAMES = {"n_workers": "--workers"}
+"""Field -> a second name of its option."""
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 app = typer.Typer(
@@ -292,6 +300,47 @@ class StageDisplay:
 
 
 def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
+class TrainDisplay(StageDisplay):
+    """Shows a run: on a terminal drawn live from its events, below the lines that the table does not tell."""
+
+    def __init__(self, run_dir: Path, *, max_iter: int) -> None:
+        """Look at the events of ``run_dir`` from now on."""
+        super().__init__("train", total=max_iter)
+        self._live: Live | None = None
+        if self._progress is None:
+            return
+        from deepspark_ops.train.live_view import LiveView
+        from deepspark_ops.train.run_watch import EventTail
+
+        self._progress = None
+        self._tail = EventTail(RunPaths(run_dir).events)
+        self._view = LiveView(max_iter=max_iter)
+        self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=_DRAWN_PER_S)
+
+    def __enter__(self) -> TrainDisplay:
+        """Begin to draw."""
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Draw the end, and leave it standing."""
+        if self._live:
+            self._live.stop()
+        super().__exit__(kind, error, trace)
+
+    def line(self, level: int, text: str) -> None:
+        """Show one line, unless the table shows what it says."""
+        if self._live is None or not _TOLD_BY_TABLE.match(text):
+            super().line(level, text)
+
+    def _draw(self) -> LiveView:
+        """Return the view after what has happened since; called by whoever draws, one at a time."""
+        for event in self._tail.read():
+            self._view.take(event)
+        return self._view
+
+
     on_line: LineHandler = display.line
     with display:
         run_job(module, config, on_line=on_line)
@@ -348,7 +397,7 @@ def train(config: TrainConfig) -> None:
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
     require_java()
-    _run_stage_process("deepspark_ops.train.spark_job", config, StageDisplay("train", total=max_iter))
+    _run_stage_process("deepspark_ops.train.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter))
     _say(f"run={config.run_dir}")
 
 

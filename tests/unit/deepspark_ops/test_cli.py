@@ -1,3 +1,4 @@
+import io
 import json
 import logging
 import resource
@@ -5,12 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from deepspark_ops import cli
 from deepspark_ops.config import EvaluateConfig, ExportConfig, IngestConfig, TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.metrics import build_metrics
+from deepspark_ops.events import append_event, make_event
 from deepspark_ops.spark_submit import StageFailed
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
@@ -59,6 +62,7 @@ BAD_INPUT = [
         "{folder}/no_net.prototxt: names no training net; give one of net, net_param, train_net, train_net_param",
     ),
     (["check", "solver.prototxt", "--n-workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
+    (["check", "solver.prototxt", "--workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "0"],
         "n_workers=0: Input should be greater than or equal to 1",
@@ -166,6 +170,31 @@ def test_train_hands_every_option_to_the_job_with_absolute_paths(folder, jobs):
 
 def test_lines_of_the_job_go_to_stderr(folder, jobs):
     assert "worker 0 loss clock=5 loss=0.5\n" in invoke("train", "solver.prototxt", "--run-dir", "r").stderr
+
+
+def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=130, color_system=None)
+    monkeypatch.setattr(cli, "_stderr", lambda: console)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+
+    def run_job(module, config, *, on_line):
+        config.run_dir.mkdir()
+        numbers = {"loss": 0.25, "learning_rate": 0.01, "images_per_s": 4321.0}
+        append_event(config.run_dir / "events.jsonl", make_event("loss", clock=5, worker=0, **numbers))
+        on_line(logging.INFO, "worker 0 loss clock=5 loss=0.25 learning_rate=0.01 images_per_s=4321")
+        on_line(logging.INFO, "driver note clock=0 text=rate_scale 3")
+        on_line(logging.ERROR, "an executor is gone")
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    assert invoke("train", "solver.prototxt", "--run-dir", "r").exit_code == 0
+    shown = screen.getvalue()
+    last = shown[shown.rindex("worker   clock") :]
+    assert "4,321" in last
+    assert "5 of 10 minibatches" in last
+    assert "driver note clock=0 text=rate_scale 3" in shown
+    assert "an executor is gone" in shown
+    assert "worker 0 loss" not in shown  # the table says it
 
 
 def test_ingest_and_export_start_their_modules(folder, jobs):
