@@ -16,18 +16,17 @@ import heapq
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import Strategy
+from deepspark_ops.exchange.wire_numbers import WireDtype
 from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
 
-WireDtype = Literal["float32", "float16", "bfloat16"]
 WIRE_BYTES: dict[WireDtype, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``exchange/wire.py``)."""
+"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``wire_numbers.py``)."""
 CONTROL_CALLS = 2
 """Round trips of every exchange by whatever transport: the grant and its acknowledgement."""
 SOCKET_CALLS = 2

@@ -19,13 +19,13 @@ from deepspark_ops.exchange.simulator import (
     ExchangeCost,
     Hardware,
     Prediction,
-    WireDtype,
     memory_cost,
     saturation_workers,
     simulate,
     socket_cost,
 )
 from deepspark_ops.exchange.strategies import Strategy, find_strategy
+from deepspark_ops.exchange.wire_numbers import WireDtype
 from deepspark_ops.param_vector import chunk_ranges
 from deepspark_ops.preflight.net_size import NetSize, measure_net
 from deepspark_ops.run_paths import RunPaths
@@ -273,7 +273,7 @@ class _Planner:
         n_chunks = len(chunk_ranges(self._size.n_params))
         is_shared = self._config.transport == "shm"
         servers = [1] if is_shared else [n for n in (1, 2, 4, 8, MAX_SERVERS) if n <= n_chunks]
-        dtypes: list[WireDtype] = ["float32"] if is_shared else ["float32", "float16"]
+        dtypes: list[WireDtype] = ["float32"] if is_shared else ["float32", "bfloat16"]
         fixed = self._strategy.requires.comm_period_one
         periods = [1] if fixed else [1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, MAX_COMM_PERIOD]
         return [Choice(period, n, dtype) for period in periods for dtype in dtypes for n in servers]
@@ -299,7 +299,9 @@ class _Planner:
             limit = saturation_workers(self._cost(row.workers, fewer), step_s=self._step_s, comm_period=row.comm_period)
             told.append(f"with half as many key ranges it saturates at {_count(limit)} workers")
         if row.wire_dtype != "float32":
-            told.append("halving what is pushed costs rounding alone, a larger tau costs accuracy")
+            told.append(
+                "halving what is pushed loses nothing, since the worker keeps the rest; a larger tau costs accuracy"
+            )
         if row.comm_period > 1:
             told.append(f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}")
         else:
