@@ -275,9 +275,17 @@ class StepGraph:
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _updated(self) -> Sequence[tuple[int, ParamEntry]]:
-        # Statistics take no decay and no update. Caffe runs them through its rule with rate 0: the same values, but
-        # with weight decay AdaGrad and Adam also fill history that nothing reads.
         return [(k, entry) for k, entry in enumerate(self.net.params.entries) if entry.kind == "weight"]
+
+    def _decayed_statistics(self) -> Sequence[tuple[int, ParamEntry]]:
+        """Return the statistics whose history fills with weight decay; their values stay, since their rate is 0.
+
+        Nothing reads it, but it stands in Caffe's snapshots. SGD and Nesterov keep the rate inside the history.
+        """
+        if self.solver.weight_decay == 0 or self.rule.name in ("SGD", "Nesterov"):
+            return []
+        entries = enumerate(self.net.params.entries)
+        return [(k, entry) for k, entry in entries if entry.kind == "statistic" and entry.decay_mult != 0]
 
     def _clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size."""
@@ -297,7 +305,9 @@ class StepGraph:
     ) -> tuple[Tensors, list[Tensors], dict[int, tf.Tensor]]:
         """Return entries and slots after the update, and what was subtracted by position in the layout."""
         entries, slots, steps = list(entries), [list(slot) for slot in slots], {}
-        for gradient, (k, entry) in zip(gradients, self._updated(), strict=True):
+        statistics = self._decayed_statistics()
+        gradients = [*gradients, *(tf.zeros_like(entries[k]) for k, _ in statistics)]
+        for gradient, (k, entry) in zip(gradients, [*self._updated(), *statistics], strict=True):
             done = self.rule.compute_update(
                 UpdateRequest(
                     gradient=gradient,

@@ -115,6 +115,7 @@ def check_layer(
     channels_last: bool = False,
     no_gradient: Sequence[int] = (),
     fixed_params: bool = False,
+    by_direction: bool = False,
 ) -> LayerRun:
     """Assert that the layer's tops and gradients are the reference's.
 
@@ -127,7 +128,10 @@ def check_layer(
         channels_last: See ``net_of``.
         no_gradient: Bottoms that must get none (labels).
         fixed_params: The blobs must get no gradient (statistics).
+        by_direction: Compare each gradient along one random direction only: two runs of the reference instead of
+            two for each value.
     """
+    assert_gradient = _assert_slope if by_direction else _assert_gradient
     doubles = [np.asarray(bottom, np.float64) for bottom in bottoms]
     blobs = [np.asarray(param, np.float64) for param in params]
     expected = [np.asarray(top) for top in reference(*doubles, *blobs)]
@@ -159,13 +163,13 @@ def check_layer(
             continue
         ours = np.zeros(values.shape) if ours is None else ours
         assert ours.shape == values.shape
-        _assert_gradient(ours, objective, values, f"gradient of x{position}")
+        assert_gradient(ours, objective, values, f"gradient of x{position}")
     views = run.net.params.views(run.passes.param_gradients)
     for index, blob in enumerate(blobs):
         if fixed_params:
             assert not views[f"layer[{index}]"].any()
         else:
-            _assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}")
+            assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}")
     return run
 
 
@@ -184,6 +188,22 @@ def _assert_gradient(ours: npt.ArrayLike, objective: Callable[[], float], values
         flat[place] = kept
         theirs[position] = (above - below) / (2 * _STEP)
     assert_close(np.reshape(ours, -1)[places], theirs, BACKWARD_BOUND, what)
+
+
+def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str) -> None:
+    """Compare the slope along one random direction; ``values`` are written and put back."""
+    direction = np.random.default_rng(values.size).uniform(-1, 1, values.shape)
+    kept = values.copy()
+    slopes = []
+    for sign in (1, -1):
+        values[...] = kept + sign * _STEP * direction
+        slopes.append(objective())
+    values[...] = kept
+    theirs = (slopes[0] - slopes[1]) / (2 * _STEP)
+    # The slope itself may be near zero by chance: the gradient's size times the direction's is what it is measured by.
+    error, size = abs(float(np.sum(np.multiply(ours, direction))) - theirs), float(np.linalg.norm(ours))
+    bound = BACKWARD_BOUND * max(size * float(np.linalg.norm(direction)), 1e-3)
+    assert error <= bound, f"{what}: slope differs by {error:.2e}, allowed: {bound:.2e}"
 
 
 def assert_close(ours: npt.ArrayLike, theirs: npt.ArrayLike, bound: float, what: str) -> None:

@@ -243,6 +243,32 @@ def test_statistics_advance_in_every_pass_and_take_no_decay() -> None:
     np.testing.assert_allclose(blobs["bn[0]"], total, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("solver", "last_history"),
+    [
+        ('type: "SGD" momentum: 0.9', lambda first, second: 0 * second),
+        ('type: "AdaGrad"', lambda first, second: 0.25 * (first**2 + second**2)),
+        ('type: "Adam" momentum: 0.9', lambda first, second: 0.1 * 0.5 * (0.9 * first + second)),
+    ],
+)
+def test_weight_decay_fills_the_history_of_statistics_and_leaves_them(solver: str, last_history) -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 2 } } }
+    layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" }
+    layer { name: "ip" type: "InnerProduct" bottom: "bn" top: "ip" inner_product_param { num_output: 1 } }
+    layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+    """
+    net = net_of(text)
+    function = compile_training(net, solver_of(f"{solver} weight_decay: 0.5"), n_threads=1)
+    feeds = {"data": np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)}
+    state, _ = run(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
+    first = feeds["data"][0].astype(np.float64).mean(axis=0)
+    second = 0.999 * first + feeds["data"][1].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(net.params.views(state.params_view())["bn[0]"], second, rtol=1e-5, atol=1e-6)
+    history = net.params.views(state.history_view()[0])["bn[0]"]
+    np.testing.assert_allclose(history, last_history(first, second), rtol=1e-5, atol=1e-7)
+
+
 def test_layer_state_goes_on_from_call_to_call() -> None:
     text = """
     layer { name: "in" type: "Input" top: "x" top: "cont"
