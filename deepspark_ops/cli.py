@@ -132,7 +132,8 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
     if info.annotation is bool:
         negated = flag.replace("--", "--no-", 1)
         return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
-    option = typer.Option(... if info.is_required() else None, flag, metavar=_metavar(info), **common)
+    flags = (flag, _SHORT_NAMES[name]) if name in _SHORT_NAMES else (flag,)
+    option = typer.Option(... if info.is_required() else None, *flags, metavar=_metavar(info), **common)
     return _keyword(name, str if info.is_required() else str | None, option)
 
 
@@ -299,7 +300,6 @@ class StageDisplay:
         self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
 
 
-def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
 class TrainDisplay(StageDisplay):
     """Shows a run: on a terminal drawn live from its events, below the lines that the table does not tell."""
 
@@ -341,6 +341,7 @@ class TrainDisplay(StageDisplay):
         return self._view
 
 
+def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
     on_line: LineHandler = display.line
     with display:
         run_job(module, config, on_line=on_line)
