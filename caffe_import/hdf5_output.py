@@ -23,7 +23,14 @@ def hdf5_output_blobs(net: NetSpec) -> dict[str, tuple[str, str]]:
     }
 
 
-def write_hdf5_outputs(net: NetSpec, blobs: Mapping[str, npt.NDArray[Any]], *, root: Path) -> list[Path]:
+def hdf5_output_inputs(net: NetSpec) -> tuple[str, ...]:
+    """Return the blobs that the net's HDF5Output layers take, each once."""
+    return tuple(dict.fromkeys(blob for pair in hdf5_output_blobs(net).values() for blob in pair))
+
+
+def write_hdf5_outputs(
+    net: NetSpec, blobs: Mapping[str, npt.NDArray[Any]], *, root: Path, suffix: str = ""
+) -> list[Path]:
     """Write one pass of every HDF5Output layer and return the files; each appears whole or not at all.
 
     Caffe's layer can be run once only, its second pass aborts on the existing dataset; here the last pass stays.
@@ -31,11 +38,13 @@ def write_hdf5_outputs(net: NetSpec, blobs: Mapping[str, npt.NDArray[Any]], *, r
     Args:
         net: The net that ran.
         blobs: At least the blobs that ``hdf5_output_blobs`` names, after the pass.
-        root: Folder that relative file names start from.
+        root: Folder that relative file names start from; it is made where it does not exist.
+        suffix: Goes before a file's ending.
     """
     written = []
     for file_name, (data, label) in hdf5_output_blobs(net).items():
-        path = root / file_name
+        named = root / file_name
+        path = named.with_name(f"{named.stem}{suffix}{named.suffix}")
         with write_whole(path) as temporary, h5py.File(temporary, "w") as file:
             file.create_dataset("data", data=np.asarray(blobs[data], np.float32))
             file.create_dataset("label", data=np.asarray(blobs[label], np.float32))

@@ -12,14 +12,12 @@ from typing import Final
 from caffe_import.solver_spec import SolverSpec
 
 
-def learning_rate(spec: SolverSpec, iteration: int, *, current_step: int = 0, since: int = 0) -> float:
+def learning_rate(spec: SolverSpec, iteration: int) -> float:
     """Return the rate of the update that follows ``iteration`` finished ones.
 
     Args:
-        spec: The solver.
+        spec: The solver; its ``restored_step`` counts for multistep.
         iteration: Finished updates, 0 at the start.
-        current_step: For a restored multistep run: the counter in the state. Other policies do not look at it.
-        since: Iteration at which ``current_step`` was restored.
 
     Example:
         >>> from caffe_import.prototxt import parse_solver
@@ -29,7 +27,7 @@ def learning_rate(spec: SolverSpec, iteration: int, *, current_step: int = 0, si
         [1.0, 1.0, 0.5, 0.5, 0.25]
     """
     if spec.lr_policy == "multistep":
-        count = multistep_count(spec.stepvalue, iteration, current_step=current_step, since=since)
+        count = multistep_count(spec.stepvalue, iteration, current_step=spec.restored_step, since=spec.restored_at)
         return spec.base_lr * _power(spec.gamma, count)
     return _POLICIES[spec.lr_policy](spec, iteration)
 
@@ -61,18 +59,18 @@ def multistep_count(stepvalues: Sequence[int], iteration: int, *, current_step: 
     return count
 
 
-def step_counter(spec: SolverSpec, finished: int, *, current_step: int = 0, since: int = 0) -> int:
+def step_counter(spec: SolverSpec, finished: int) -> int:
     """Return ``current_step`` of a state saved after ``finished`` updates: what the last update's rate was made with.
 
     Only step and multistep move it; a state saved before any update holds what was restored.
     """
-    if finished <= since:
-        return current_step
+    if finished <= spec.restored_at:
+        return spec.restored_step
     if spec.lr_policy == "step":
         return (finished - 1) // spec.stepsize
     if spec.lr_policy == "multistep":
-        return multistep_count(spec.stepvalue, finished - 1, current_step=current_step, since=since)
-    return current_step
+        return multistep_count(spec.stepvalue, finished - 1, current_step=spec.restored_step, since=spec.restored_at)
+    return spec.restored_step
 
 
 def _power(base: float, exponent: float) -> float:

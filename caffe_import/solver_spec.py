@@ -49,6 +49,9 @@ class SolverSpec:
         snapshot_prefix: As given; empty only in a solver that came without a file and without a prefix.
         random_seed: -1: none given.
         message: The whole message after upgrade and overrides; shared, read it only.
+        restored_step: In a run that goes on from a state: multistep's counter in it. It holds where stepvalues have
+            changed since, as in Caffe.
+        restored_at: Iteration of that state.
     """
 
     type: str
@@ -79,6 +82,8 @@ class SolverSpec:
     random_seed: int
     debug_info: bool
     message: caffe_pb2.SolverParameter
+    restored_step: int = 0
+    restored_at: int = 0
 
 
 @dataclass(frozen=True)

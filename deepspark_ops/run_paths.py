@@ -48,6 +48,11 @@ class RunPaths:
         return self.root / "snapshots"
 
     @property
+    def outputs(self) -> Path:
+        """Folder of what the nets' HDF5Output layers write: ``train/`` and ``test_<i>/``."""
+        return self.root / "outputs"
+
+    @property
     def evaluation(self) -> Path:
         """Folder of ``metrics.json`` and ``report.html``."""
         return self.root / "evaluation"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from caffe_import.debug_info import n_pass_values
+from caffe_import.hdf5_output import hdf5_output_inputs
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamEntry
 from caffe_import.solver_spec import SolverSpec
@@ -71,7 +72,7 @@ class Pass(NamedTuple):
         loss: Float32 scalar.
         statistics: Position in the layout -> new value, for blobs that the forward pass moved.
         layer_state: For the next pass.
-        outputs: The net's outputs, by name.
+        outputs: The net's outputs and what its HDF5Output layers take, by name.
         debug: The values of ``debug_info.pass_lines``, float32 (n_values,), of a step (iter_size, n_values); empty
             unless asked for.
     """
@@ -108,7 +109,7 @@ class StepGraph:
         entries = self.forward.entries(given.params)
         reports = [
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
-            for shape in ((), (), *(self.net.blob_shapes[name] for name in self.net.outputs), *self._debug_shapes())
+            for shape in ((), (), *(self.net.blob_shapes[name] for name in self._reported()), *self._debug_shapes())
         ]
 
         one_pass = self._own_function()
@@ -120,7 +121,7 @@ class StepGraph:
             update = given.updates + tf.cast(i, tf.int64) + 1
             before = entries
             entries, slots, steps = self._update(entries, gradients, slots, given.rates[i], update)
-            values = [done.loss, norm, *(done.outputs[name] for name in self.net.outputs)]
+            values = [done.loss, norm, *(done.outputs[name] for name in self._reported())]
             if self.with_debug:
                 values += [done.debug, self._debug_of_update(before, steps)]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
@@ -133,16 +134,20 @@ class StepGraph:
             parallel_iterations=1,
         )
         losses, norms, *others = [report.stack() for report in reports]
-        n_outputs = len(self.net.outputs)
+        n_outputs = len(self._reported())
         return (
             self._vector(entries),
             slots,
             layer_state,
             losses,
-            dict(zip(self.net.outputs, others[:n_outputs], strict=True)),
+            dict(zip(self._reported(), others[:n_outputs], strict=True)),
             norms,
             others[n_outputs:],
         )
+
+    def _reported(self) -> tuple[str, ...]:
+        """Return the net's outputs, then what its HDF5Output layers take."""
+        return tuple(dict.fromkeys((*self.net.outputs, *hdf5_output_inputs(self.net))))
 
     def _debug_shapes(self) -> list[tuple[int, ...]]:
         if not self.with_debug:
@@ -234,7 +239,7 @@ class StepGraph:
         result = self.forward.on_entries(
             entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
         )
-        outputs = {name: result.blobs[name].caffe for name in self.net.outputs}
+        outputs = {name: result.blobs[name].caffe for name in self._reported()}
         wanted = [entries[position] for position, _ in self._updated()]
         gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
         debug = tf.zeros((0,))

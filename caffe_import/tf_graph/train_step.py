@@ -65,7 +65,8 @@ class StepOutputs:
 
     Attributes:
         losses: float32 (n_steps,): total weighted loss before each update, mean over the iter_size passes.
-        outputs: Output blob -> float32 (n_steps, ...): its content in the last pass of each step.
+        outputs: Output blob, or blob that an HDF5Output layer takes -> float32 (n_steps, ...): its content in the
+            last pass of each step.
         lr: float32 (n_steps,): the rates used, ``rate_scale`` included.
         grad_norm: float32 (n_steps,): L2 norm of the summed gradient before clipping; None unless asked for or
             the solver clips.

@@ -14,7 +14,7 @@ from caffe_import.errors import NetError
 from caffe_import.net_spec import NetSpec
 from deepspark_ops.errors import DataError
 from deepspark_ops.train.batches import FedLayer
-from deepspark_ops.train.data_binding import DataBinding
+from deepspark_ops.train.data_binding import DRAWS_ITSELF, DataBinding
 
 Column = npt.NDArray[Any]
 SplitName = Literal["train", "test"]
@@ -116,6 +116,13 @@ def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Sample
         DataError: The data are missing or damaged.
         NetError: A layer cannot be fed from them.
     """
+    drawn = [layer.name for layer in net.layers if layer.type in DRAWS_ITSELF]
+    if drawn:
+        msg = (
+            f'layer "{drawn[0]}" draws its windows at random, so there is no set of samples to score; give the TEST '
+            "net a Data or ImageData layer"
+        )
+        raise NetError(msg, layer=drawn[0])
     # The binding reads the split that belongs to a net's phase; the transform stays that of phase TEST.
     fed = binding.fed_layers(replace(net, phase="TRAIN" if split == "train" else "TEST"))
     return Samples([_without_chance(layer) for layer in fed])

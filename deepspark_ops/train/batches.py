@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from caffe_import.layer_registry import Phase, Shape
 from caffe_import.transform import TransformOptions, transform_batch
+from caffe_import.window_batches import WindowBatches
 from deepspark_ops.exchange.leases import Lease, sample_order
 from deepspark_ops.exchange.link import WorkerLink
 from deepspark_ops.train.sample_cache import Column, SampleCache
@@ -76,16 +77,39 @@ class FedLayer:
 
 
 @dataclass(frozen=True)
+class DrawnLayer:
+    """A data layer that draws its samples at random (WindowData). They have no order, so that nothing is leased.
+
+    Attributes:
+        name: The layer's.
+        tops: Blob -> full shape with the batch axis first: windows, then labels.
+        windows: Where they are drawn from; used by one thread.
+    """
+
+    name: str
+    tops: Mapping[str, Shape]
+    windows: WindowBatches
+
+    def fill(self, targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]) -> None:
+        """Write one pass into ``targets``, top -> float32 array of its full shape; ``key`` is the seed."""
+        drawn = self.windows.draw(np.random.default_rng(key))
+        for (top, shape), values in zip(self.tops.items(), drawn, strict=True):
+            targets[top][...] = values.reshape(shape)
+
+
+@dataclass(frozen=True)
 class NetFeed:
     """The data of one test net.
 
     Attributes:
         layers: Its data layers.
         n_batches: test_iter.
+        drawn: Its data layers that draw at random.
     """
 
     layers: tuple[FedLayer, ...]
     n_batches: int
+    drawn: tuple[DrawnLayer, ...] = ()
 
 
 @dataclass
@@ -163,6 +187,7 @@ class LeasedBatches:
         seed: int,
         worker: int,
         first_step: int,
+        drawn: Sequence[DrawnLayer] = (),
     ) -> None:
         """Start making batches.
 
@@ -174,6 +199,7 @@ class LeasedBatches:
             seed: The run's random seed.
             worker: This worker's id.
             first_step: Steps this worker has already made: where its random draws go on.
+            drawn: Data layers of the training net that draw at random.
         """
         self._link = link
         self._tests = tuple(tests)
@@ -184,7 +210,8 @@ class LeasedBatches:
         for layer in layers:
             by_stream.setdefault(layer.stream, []).append(layer)
         self._streams = [_Stream(name, group, link.lease) for name, group in by_stream.items()]
-        shapes = {top: shape for layer in layers for top, shape in layer.tops.items()}
+        self._drawn = tuple(drawn)
+        shapes = _shapes_of(layers, drawn)
         step_bytes = 4 * iter_size * sum(prod(shape) for shape in shapes.values())
         self._capacity = max(2, min(RING_STEPS, RING_BYTES // max(1, step_bytes)) // 2 * 2)
         self._ring = {top: _aligned((self._capacity * iter_size, *shape)) for top, shape in shapes.items()}
@@ -195,7 +222,7 @@ class LeasedBatches:
         self._is_closed = self._is_over = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._produce, name="batches", daemon=True)
-        if self._streams:
+        if self._ring:
             self._thread.start()
 
     def __enter__(self) -> LeasedBatches:
@@ -214,7 +241,7 @@ class LeasedBatches:
         Raises:
             BaseException: What the background thread ran into, as it was.
         """
-        if not self._streams:
+        if not self._ring:
             return {}, max_steps
         with self._turn:
             self._head = (self._head + self._held) % self._capacity
@@ -246,11 +273,13 @@ class LeasedBatches:
         The cursor goes on where test ``ordinal - 1`` ended, as Caffe's does.
         """
         test = self._tests[net]
-        feeds = {top: _aligned(shape) for layer in test.layers for top, shape in layer.tops.items()}
+        feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn).items()}
         for batch in range(ordinal * test.n_batches, (ordinal + 1) * test.n_batches):
             for position, layer in enumerate(test.layers):
                 columns = layer.samples.read_wrapped(batch * layer.batch_size, layer.batch_size)
                 layer.fill(columns, feeds, (self._key[0], _TEST_STREAM, net, batch, position))
+            for position, drawn in enumerate(test.drawn, start=len(test.layers)):
+                drawn.fill(feeds, (self._key[0], _TEST_STREAM, net, batch, position))
             yield feeds
 
     def close(self) -> None:
@@ -309,9 +338,17 @@ class LeasedBatches:
                 for position, (layer, columns) in enumerate(zip(stream.layers, batch, strict=True)):
                     targets = {top: self._ring[top][row] for top in layer.tops}
                     layer.fill(columns, targets, (*self._key, self._own_step, number, order, position))
+            for position, drawn in enumerate(self._drawn):
+                targets = {top: self._ring[top][row] for top in drawn.tops}
+                drawn.fill(targets, (*self._key, self._own_step, number, len(self._streams), position))
         self._own_step += 1
         self._uses[slot] = uses
         return True
+
+
+def _shapes_of(layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer]) -> dict[str, Shape]:
+    tops = [layer.tops for layer in layers] + [layer.tops for layer in drawn]
+    return {top: shape for own in tops for top, shape in own.items()}
 
 
 def _aligned(shape: Shape) -> npt.NDArray[np.float32]:

@@ -13,10 +13,11 @@ from caffe_import.layer_registry import Phase, Shape
 from caffe_import.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.transform import TransformOptions, transform_options
+from caffe_import.window_batches import WindowBatches, open_windows
 from deepspark_ops.exchange.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
-from deepspark_ops.train.batches import FedLayer
+from deepspark_ops.train.batches import DrawnLayer, FedLayer
 from deepspark_ops.train.sample_cache import SampleCache
 
 READS_FILES = ("Data", "ImageData", "HDF5Data")
@@ -24,6 +25,8 @@ READS_FILES = ("Data", "ImageData", "HDF5Data")
 FED_BY_COLUMN = ("Input", "MemoryData")
 """Layer types that only a dataset can feed: their tops take its columns in order."""
 FILLS_ITSELF = ("DummyData",)
+DRAWS_ITSELF = ("WindowData",)
+"""Layer types that draw from their own files at random; a dataset does not replace these."""
 _SEQUENCE_TYPES = ("LSTM", "RNN")
 _PIECES_PER_WORKER = 8
 _PIECE_SAMPLES = 1_024
@@ -42,6 +45,7 @@ class DataBinding:
     dataset: Path | None
     root: Path
     _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
+    _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
     def sample_shapes(self, phase: Phase, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
         """Return one sample's shape per top of a data layer, before any crop; a ``SampleShapes`` once phase is bound.
@@ -50,6 +54,8 @@ class DataBinding:
             DataError: The data are missing or damaged.
             NetError: The layer reads no files and there is no dataset.
         """
+        if layer.type in DRAWS_ITSELF:
+            return self._open_windows(layer, phase).sample_shapes()
         return self._open(layer, phase).dataset.sample_shapes
 
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
@@ -63,7 +69,7 @@ class DataBinding:
         fed = []
         taken = 0
         for layer in net.layers:
-            if not layer.definition.is_data or layer.type in FILLS_ITSELF:
+            if not layer.definition.is_data or layer.type in (*FILLS_ITSELF, *DRAWS_ITSELF):
                 continue
             samples = self._open(layer.message, net.phase)
             first = taken if layer.type in FED_BY_COLUMN else 0
@@ -73,11 +79,29 @@ class DataBinding:
             fed.append(self._fed_layer(layer, samples, first, stream, net.phase))
         return tuple(fed)
 
+    def drawn_layers(self, net: NetSpec) -> tuple[DrawnLayer, ...]:
+        """Return the data layers of a net that draw at random, in order.
+
+        Raises:
+            DataSourceError: Their files are missing or damaged.
+            NetError: Options that do not go together.
+        """
+        return tuple(
+            DrawnLayer(
+                layer.name,
+                dict(zip(layer.tops, layer.definition.top_shapes, strict=True)),
+                self._open_windows(layer.message, net.phase),
+            )
+            for layer in net.layers
+            if layer.type in DRAWS_ITSELF
+        )
+
     def close(self) -> None:
         """Close every file."""
         for cache in self._caches.values():
             cache.close()
         self._caches.clear()
+        self._windows.clear()
 
     def _fed_layer(self, layer: LayerSpec, samples: SampleCache, first: int, stream: str, phase: Phase) -> FedLayer:
         dataset = samples.dataset
@@ -96,6 +120,12 @@ class DataBinding:
                 finding = f'top "{top}" has shape {shape}, samples of column "{dataset.columns[column]}" have {found}'
                 raise _refusal(layer, finding)
         return FedLayer(layer.name, tops, columns, samples, transform, stream, phase)
+
+    def _open_windows(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> WindowBatches:
+        key = (phase, layer.name)
+        if key not in self._windows:
+            self._windows[key] = open_windows(layer, self.root)
+        return self._windows[key]
 
     def _open(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> SampleCache:
         key = self._key(layer, phase)

@@ -85,6 +85,14 @@ class CompensatedModel:
         """See ``Model``."""
         return self._model.test_debug_lines(net)
 
+    def write_outputs(self, offset: int) -> None:
+        """See ``Model``."""
+        self._model.write_outputs(offset)
+
+    def write_test_outputs(self, net: int) -> None:
+        """See ``Model``."""
+        self._model.write_test_outputs(net)
+
 
 def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:
     """Return ``vector`` with the statistics of ``own``, which meet the center's in their own way; fresh if it has any.

@@ -22,8 +22,9 @@ from deepspark_ops.config import TrainConfig, parse_config
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.leases import DatasetOrder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
-from deepspark_ops.train.batches import FedLayer
+from deepspark_ops.train.batches import DrawnLayer, FedLayer, NetFeed
 from deepspark_ops.train.data_binding import DataBinding, dataset_orders
+from deepspark_ops.train.side_outputs import check_side_outputs
 from deepspark_ops.train.sources import SourceResolver
 from deepspark_ops.train.strategy_plan import plan_strategy
 
@@ -71,6 +72,15 @@ class Run:
     def test_layers(self) -> tuple[tuple[FedLayer, ...], ...]:
         """Return each test net's fed layers."""
         return tuple(self.binding.fed_layers(net) for net in self.test_nets)
+
+    def train_drawn(self) -> tuple[DrawnLayer, ...]:
+        """Return the training net's data layers that draw at random."""
+        return self.binding.drawn_layers(self.train_net)
+
+    def test_feeds(self) -> tuple[NetFeed, ...]:
+        """Return the data of each test net."""
+        parts = zip(self.test_nets, self.test_layers(), self.solver.test_iter, strict=True)
+        return tuple(NetFeed(layers, n_batches, self.binding.drawn_layers(net)) for net, layers, n_batches in parts)
 
     def images_per_step(self) -> int:
         """Return the samples of one minibatch: batch_size of the first data layer, times iter_size."""
@@ -137,6 +147,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             config, paths, replace(loaded, spec=solver_spec(solver), train_net=nets[0], test_nets=tuple(nets[1:]))
         )
         orders = _check_data(run)
+        tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
+        notes += check_side_outputs({"train": run.train_net, **tests})
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))

@@ -28,7 +28,7 @@ from deepspark_ops.exchange.coordinator import CENTER_FILE, COMPLETE_FILE, pendi
 from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.train.worker_state import WorkerState
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 UNCHANGED = "training changed no weight: base_lr or every lr_mult is 0, or no worker's exchange reached the center"
 
@@ -50,6 +50,7 @@ class RunState:
         weights: File with the parameters, in the same folder; empty where the caller has them.
         workers: Ids whose state is saved, ascending; may be empty.
         leases: Data position per dataset, as the exchange wrote it.
+        current_step: Counter of the rate policy, as in a Caffe solverstate.
     """
 
     clock: int
@@ -59,6 +60,7 @@ class RunState:
     weights: str = ""
     workers: tuple[int, ...] = ()
     leases: Mapping[str, Any] = field(default_factory=dict)
+    current_step: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class SnapshotWriter:
             weights=snapshot.weights.name,
             workers=tuple(workers),
             leases=found["leases"],
+            current_step=step_counter(self.solver, iteration),
         )
         write_run_state(snapshot.state, state, workers)
         shutil.rmtree(folder)
@@ -161,7 +164,7 @@ def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerSta
     with write_whole(path) as temporary:
         with h5py.File(temporary, "w") as file:
             file.attrs["format_version"] = STATE_VERSION
-            for name in ("clock", "origin", "n_params", "random_seed", "weights"):
+            for name in ("clock", "origin", "n_params", "random_seed", "weights", "current_step"):
                 file.attrs[name] = getattr(state, name)
             # A dataset, since an attribute holds at most 64 KiB and a shuffled epoch of many pieces may need more.
             file["leases"] = np.frombuffer(json.dumps(state.leases).encode(), np.uint8)
@@ -195,6 +198,7 @@ def read_run_state(path: Path) -> RunState:
                 weights=str(file.attrs["weights"]),
                 workers=tuple(sorted(int(worker) for worker in file.get("workers", {}))),
                 leases=json.loads(file["leases"][()].tobytes()),
+                current_step=int(file.attrs["current_step"]),
             )
     except (OSError, KeyError, ValueError) as error:
         msg = f"{path}: not a state.h5 of a run, or damaged ({error}); remove it to go on from the one before"

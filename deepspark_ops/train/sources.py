@@ -12,7 +12,7 @@ from caffe_import.data_sources.hdf5_source import read_hdf5_list
 from caffe_import.proto import caffe_pb2
 from caffe_import.relative_paths import find_relative
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
-from deepspark_ops.train.data_binding import READS_FILES
+from deepspark_ops.train.data_binding import DRAWS_ITSELF, READS_FILES
 
 
 @dataclass
@@ -37,7 +37,9 @@ class SourceResolver:
         resolved = caffe_pb2.NetParameter()
         resolved.CopyFrom(net)
         for layer in resolved.layer:
-            if layer.transform_param.mean_file:
+            if layer.type in DRAWS_ITSELF:
+                self._resolve_windows(layer)
+            elif layer.transform_param.mean_file:
                 self._resolve_mean(layer)
             if layer.type in READS_FILES:
                 self._resolve_source(layer)
@@ -56,6 +58,16 @@ class SourceResolver:
         mean = str(DatasetPaths(self.dataset).mean())
         self._note(f'layer "{layer.name}": mean_file "{transform.mean_file}" is replaced by the dataset\'s {mean}')
         transform.mean_file = mean
+
+    def _resolve_windows(self, layer: caffe_pb2.LayerParameter) -> None:
+        """Make the paths of a WindowData layer absolute; it reads its own files, whether there is a dataset or not."""
+        parameters = layer.window_data_param
+        if parameters.source:
+            parameters.source = str(self._find(parameters.source))
+        folder = self._find(parameters.root_folder) if parameters.root_folder else Path.cwd()
+        parameters.root_folder = f"{folder}/"
+        if layer.transform_param.mean_file:
+            layer.transform_param.mean_file = str(self._find(layer.transform_param.mean_file))
 
     def _resolve_source(self, layer: caffe_pb2.LayerParameter) -> None:
         if self.dataset is not None:

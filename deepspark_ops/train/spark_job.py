@@ -33,7 +33,7 @@ from deepspark_ops.spark_submit import job_variables, spark_conf, stage_main
 from deepspark_ops.train.run_setup import PreparedRun, Run, prepare_run, read_config
 from deepspark_ops.train.run_watch import RunWatch
 from deepspark_ops.train.snapshot import UNCHANGED, SnapshotWriter, vector_digest
-from deepspark_ops.train.start import SPARK_SCRATCH, Start, exchange_settings, plan_start
+from deepspark_ops.train.start import SPARK_SCRATCH, Start, exchange_settings, plan_start, with_restored_step
 from deepspark_ops.train.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.worker_task import WorkerOutcome, loop_plan
 
@@ -67,6 +67,7 @@ def train(config: TrainConfig) -> None:
         prepared = prepare_run(config)
         run = prepared.run
         start = plan_start(run)
+        run = with_restored_step(run, start.state)
         if _is_done(run, start):
             return
         stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)

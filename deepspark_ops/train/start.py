@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,14 @@ def _from_solverstate(run: Run, path: Path) -> Start:
     learned = _learned_net(path, caffe.learned_net)
     center = np.zeros(layout.n_params, np.float32)
     copy_weights(run.train_net, center, read_caffemodel(learned), where=str(learned))
-    state = RunState(caffe.iteration, caffe.iteration, layout.n_params, run.random_seed, workers=(0,))
+    state = RunState(
+        caffe.iteration,
+        caffe.iteration,
+        layout.n_params,
+        run.random_seed,
+        workers=(0,),
+        current_step=caffe.current_step,
+    )
     target = start_file(run)
     write_run_state(target, state, {0: workers})
     note = f"going on from {path}: iteration {caffe.iteration}, weights {learned}, data from the first row, as Caffe"
@@ -151,6 +158,18 @@ def _from_weights(run: Run, files: Sequence[Path]) -> Start:
             raise ConfigError(msg)
         notes = [f"weights from {path}", *copy_weights(net, center, blobs, where=str(path))]
     return Start(0, 0, center, None, None, tuple(notes))
+
+
+def with_restored_step(run: Run, state: Path | None) -> Run:
+    """Return the run with the rate policy's counter of the ``state.h5`` that it goes on from.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if state is None:
+        return run
+    saved = read_run_state(state)
+    return replace(run, solver=replace(run.solver, restored_step=saved.current_step, restored_at=saved.clock))
 
 
 def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:

@@ -14,6 +14,7 @@ from caffe_import.debug_info import forward_lines
 from caffe_import.errors import NetError
 from caffe_import.fillers import initial_vector
 from caffe_import.lr_policies import learning_rate
+from caffe_import.hdf5_output import hdf5_output_inputs
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.tf_graph.builder import initial_layer_state
@@ -22,6 +23,7 @@ from caffe_import.tf_graph.train_step import TrainState, as_array, compile_train
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.run_setup import Run
+from deepspark_ops.train.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.worker_loop import Feeds, StepReport
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -68,13 +70,20 @@ class TfModel:
             self._train.prepare()
         self._tests = [
             _TestNet(
-                net,
+                side,
                 run.train_net.params,
-                compile_forward(net, n_threads=n_threads, debug_info=run.solver.debug_info),
+                compile_forward(
+                    side.net,
+                    n_threads=n_threads,
+                    outputs=tuple(dict.fromkeys((*side.net.outputs, *hdf5_output_inputs(side.net)))),
+                    debug_info=run.solver.debug_info,
+                ),
                 self._seed,
             )
-            for net in run.test_nets
+            for side in outputs_of_tests(run.test_nets, run.paths)
         ]
+        self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
+        self._passes: Mapping[str, npt.NDArray[np.float32]] = {}
         self._state = self._train.initial_state(pull())
         if state is not None:
             self._state = _restored(self._state, state)
@@ -97,7 +106,7 @@ class TfModel:
         )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
-        return StepReport(outputs.losses, outputs.lr, outputs.outputs, lines)
+        return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs), lines)
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
@@ -106,7 +115,19 @@ class TfModel:
         )
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
         outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
-        return found.gradient, StepReport(np.array([found.loss], np.float32), np.array([rate], np.float32), outputs)
+        losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
+        return found.gradient, StepReport(losses, rates, self._reported(outputs))
+
+    def _reported(self, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Keep what HDF5Output layers may write and return the net's outputs."""
+        net = self._train.net
+        self._passes = {name: blobs[name] for name in hdf5_output_inputs(net)}
+        return {name: blobs[name] for name in net.outputs}
+
+    def write_outputs(self, offset: int) -> None:
+        """See ``Model``."""
+        if self._passes:
+            self._side.write({name: values[offset] for name, values in self._passes.items()})
 
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
         """See ``GradientSource``."""
@@ -137,6 +158,10 @@ class TfModel:
         """See ``Model``."""
         return self._tests[net].debug_lines
 
+    def write_test_outputs(self, net: int) -> None:
+        """See ``Model``."""
+        self._tests[net].side.write_added()
+
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
     expected = np.shape(fresh.history)
@@ -157,7 +182,9 @@ class _TestNet:
     Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
     """
 
-    def __init__(self, net: NetSpec, trained: ParamLayout, forward: ForwardFunction, seed: int) -> None:
+    def __init__(self, side: SideOutputs, trained: ParamLayout, forward: ForwardFunction, seed: int) -> None:
+        net = side.net
+        self.side = side
         self._forward = forward
         self._is_same = net.params.entries == trained.entries
         self._copies = [] if self._is_same else _shared_pieces(net, trained)
@@ -176,7 +203,8 @@ class _TestNet:
         self._layer_state = done.layer_state
         if done.debug is not None:
             self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())
-        return done.blobs
+        self.side.add(done.blobs)
+        return {name: done.blobs[name] for name in self.side.net.outputs}
 
 
 def _shared_pieces(net: NetSpec, trained: ParamLayout) -> list[tuple[slice, slice]]:

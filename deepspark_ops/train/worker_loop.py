@@ -77,6 +77,12 @@ class Model(Protocol):
     def test_debug_lines(self, net: int) -> list[str]:
         """Return the ``debug_info`` lines of that net's last pass; none if the solver does not ask for them."""
 
+    def write_outputs(self, offset: int) -> None:
+        """Write the files of the training net's HDF5Output layers, as of step ``offset`` of the last ``run``."""
+
+    def write_test_outputs(self, net: int) -> None:
+        """Write the files of a test net's HDF5Output layers: the passes since the last call."""
+
 
 class BatchSource(Protocol):
     """The worker's data, already transformed; used by one thread."""
@@ -193,6 +199,8 @@ class WorkerLoop:
             asked = time.monotonic()
             answer = self._link.request_grant(self._plan.comm_period.value)
             if isinstance(answer, Finished):
+                if self._steps:
+                    self._model.write_outputs(-1)
                 return WorkerSummary(
                     self._plan.worker, self._steps, self._exchanges, self._losses[-1] if self._losses else float("nan")
                 )
@@ -239,6 +247,7 @@ class WorkerLoop:
                     sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
                 if n_batches == 1 and (lines := self._model.test_debug_lines(net)):
                     self._send("debug", clock, test_net=net, lines=lines)
+            self._model.write_test_outputs(net)
             means = {name: (total / n_batches).tolist() for name, total in sums.items()}
             means["seconds"] = round(time.monotonic() - began, 3)
             self._send("evaluation", clock, test_net=net, **means)
@@ -298,6 +307,7 @@ class WorkerLoop:
         if clock // display <= self._shown:
             return
         self._shown = clock // display
+        self._model.write_outputs(offset)
         if report.debug_lines is not None:
             self._send("debug", clock, lines=report.debug_lines(offset))
         outputs = report.scalars(offset)

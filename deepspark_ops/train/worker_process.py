@@ -12,11 +12,12 @@ from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.link import Welcome, WorkerLink
-from deepspark_ops.train.batches import LeasedBatches, NetFeed
+from deepspark_ops.train.batches import LeasedBatches
 from deepspark_ops.train.gradient_models import model_for
 from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
 from deepspark_ops.train.strategy_plan import plan_strategy
+from deepspark_ops.train.start import with_restored_step
 from deepspark_ops.train.tf_model import TfModel
 from deepspark_ops.train.worker_loop import WorkerLoop
 from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask, loop_plan
@@ -56,7 +57,7 @@ def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutc
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
-    run = load_run(task.run_dir)
+    run = with_restored_step(load_run(task.run_dir), task.start_state)
     try:
         is_first = task.attempt == 0
         state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None
@@ -65,18 +66,15 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
         model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=strategy.compensates)
-        tests = [
-            NetFeed(layers, n_batches)
-            for layers, n_batches in zip(run.test_layers(), run.solver.test_iter, strict=True)
-        ]
         with LeasedBatches(
             link,
             run.train_layers(),
-            tests,
+            run.test_feeds(),
             iter_size=run.solver.iter_size,
             seed=run.random_seed,
             worker=task.worker,
             first_step=model.updates if is_first else welcome.clock,
+            drawn=run.train_drawn(),
         ) as batches:
             plan = loop_plan(run, task.worker, task.origin)
             summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()

@@ -13,7 +13,7 @@ from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.train.run_setup import PreparedRun, prepare_run
 from deepspark_ops.train.snapshot import SnapshotWriter
-from deepspark_ops.train.start import Start, exchange_settings, plan_start
+from deepspark_ops.train.start import Start, exchange_settings, plan_start, with_restored_step
 from deepspark_ops.train.worker_process import WorkerOutcome, WorkerTask, run_worker
 
 CAFFE = Path(__file__).parents[2] / "fixtures" / "caffe"
@@ -33,7 +33,7 @@ class Finished:
 def run_in_process(config: TrainConfig) -> Finished:
     prepared = prepare_run(config)
     start = plan_start(prepared.run)
-    run = prepared.run
+    run = with_restored_step(prepared.run, start.state)
     exchange = LocalExchange(exchange_settings(prepared, start), start.center)
     outcomes: dict[int, WorkerOutcome] = {}
 

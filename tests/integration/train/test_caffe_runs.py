@@ -28,7 +28,7 @@ def train(case: str, run_dir: Path, overrides: str = "", **options: object) -> F
     weights = {} if "resume" in options else {"weights": folder / "init.caffemodel"}
     config = TrainConfig(
         solver=folder / "solver.prototxt",
-        overrides=f"display: 1 {overrides}",
+        overrides=overrides if "display" in overrides else f"display: 1 {overrides}",
         run_dir=run_dir,
         n_workers=1,
         **weights,
@@ -135,3 +135,32 @@ def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_pat
     resumed = train(case, tmp_path / "b", resume=Path("solvers") / case / "snap_iter_10.solverstate")
     assert [event.clock for event in resumed.events("loss")] == list(range(10, 20))
     assert_params(resumed, expected, "resumed/iter_0020", 1e-4)
+
+
+def test_a_restored_run_keeps_multisteps_counter_where_the_stepvalues_changed(tmp_path: Path) -> None:
+    changed = "momentum: 0.9 stepvalue: 12 stepvalue: 14 stepvalue: 16"
+    expected = [0.025] * 6 + [0.0125] * 4  # two steps were passed before 10; the third now comes at 16
+    resumed = train(
+        "snap_multistep", tmp_path / "a", changed, resume=Path("solvers/snap_multistep/snap_iter_10.solverstate")
+    )
+    rates = [event.data["learning_rate"] for event in resumed.events("loss")]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    train("snap_multistep", tmp_path / "b", "max_iter: 10")
+    state = read_solverstate(tmp_path / "b" / "snapshots" / "snap_iter_10.solverstate")
+    assert state.current_step == read_solverstate(Path("solvers/snap_multistep/snap_iter_10.solverstate")).current_step
+    own = train("snap_multistep", tmp_path / "b", changed)
+    rates = [event.data["learning_rate"] for event in own.events("loss") if event.clock >= 10]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_debug_info_writes_caffes_lines_at_each_display(tmp_path: Path) -> None:
+    finished = train("sgd_testnet", tmp_path / "run", "max_iter: 5 display: 2 debug_info: true")
+    trained = [event for event in finished.events("debug") if "test_net" not in event.data]
+    assert [event.clock for event in trained] == [0, 2, 4]
+    norms = [
+        line for line in trained[0].data["lines"] if line.startswith("    [Backward] All net params (data, diff): ")
+    ]
+    assert len(norms) == 1
+    tested = [event for event in finished.events("debug") if "test_net" in event.data]
+    assert [event.clock for event in tested] == [event.clock for event in finished.events("evaluation")]
+    assert all(line.startswith("    [Forward] Layer ") for event in tested for line in event.data["lines"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def test_multistep_count_is_caffes_counter(stepvalues: list[int], since: int, da
 def test_restored_counter_decides_the_rate() -> None:
     spec = spec_of('lr_policy: "multistep" gamma: 0.5 stepvalue: 3 stepvalue: 100')
     assert learning_rate(spec, 20) == 0.25
-    assert learning_rate(spec, 20, current_step=0, since=20) == 0.25
-    assert learning_rate(spec, 20, current_step=2, since=20) == 0.125
+    assert learning_rate(replace(spec, restored_step=0, restored_at=20), 20) == 0.25
+    assert learning_rate(replace(spec, restored_step=2, restored_at=20), 20) == 0.125
 
 
 @pytest.mark.parametrize("case", ["snap_multistep", "snap_adam"])

@@ -79,7 +79,7 @@ def test_assembled_snapshot_can_be_gone_on_from(tmp_path: Path) -> None:
     found = last_state(paths)
     assert found == snapshot.state
     state = read_run_state(found)
-    assert state == RunState(12, 2, N_PARAMS, 5, "two_iter_12.caffemodel", (1, 3), {"train": {"epoch": 3}})
+    assert state == RunState(12, 2, N_PARAMS, 5, "two_iter_12.caffemodel", (1, 3), {"train": {"epoch": 3}}, 2)
     assert load_center(found, state, NET).tolist() == center.tolist()
     own = read_worker_state(found, 3)
     assert own is not None
@@ -145,8 +145,8 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 2
-    with pytest.raises(DataError, match="format version 2; this program reads version 1"):
+        file.attrs["format_version"] = 3
+    with pytest.raises(DataError, match="format version 3; this program reads version 2"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):

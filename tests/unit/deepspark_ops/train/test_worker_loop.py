@@ -29,6 +29,7 @@ class CountingModel:
         self.restarts: list[float] = []
         self.bad_step: int | None = None
         self.explains = False
+        self.written: list[tuple[object, int]] = []
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         self.calls.append((step, n_steps, rate_scale))
@@ -45,6 +46,9 @@ class CountingModel:
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
 
+    def round_note(self) -> None:
+        return None
+
     def restart_history(self) -> None:
         self.restarts.append(float(self.value[0]))
 
@@ -57,6 +61,12 @@ class CountingModel:
 
     def test_debug_lines(self, net: int) -> list[str]:
         return [f"    [Forward] net {net}"] if self.explains else []
+
+    def write_outputs(self, offset: int) -> None:
+        self.written.append((self.calls[-1][0], offset))
+
+    def write_test_outputs(self, net: int) -> None:
+        self.written.append(("test", net))
 
 
 class AtMostThree:
@@ -252,3 +262,9 @@ def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tm
     tested = [event for event in bench.events("debug") if "test_net" in event.data]
     assert [event.clock for event in tested] == [0, 3, 6]
     assert format_event(tested[0]) == "worker 0 debug clock=0 test_net=0    [Forward] net 0"
+
+
+def test_side_outputs_are_written_where_a_loss_is_shown_after_each_test_and_at_the_end(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=6), display=4, n_test_nets=1, test_interval=6)
+    bench.run()
+    assert bench.model.written == [("test", 0), (0, 0), (4, 0), ("test", 0), (4, -1)]

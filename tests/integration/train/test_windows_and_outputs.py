@@ -1,0 +1,96 @@
+"""A net that draws windows and writes HDF5 files, with several workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from caffe_import.errors import DataSourceError
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.run_setup import prepare_run
+from tests.integration.train.in_process import run_in_process
+
+pytestmark = pytest.mark.tf
+
+NET = """
+name: "windows"
+layer { name: "windows" type: "WindowData" top: "data" top: "label"
+  transform_param { crop_size: 8 mirror: true mean_value: 100 }
+  window_data_param { source: "windows.txt" root_folder: "." batch_size: 4 scale: 0.01 context_pad: 1 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+layer { name: "write" type: "HDF5Output" bottom: "ip" bottom: "label" hdf5_output_param { file_name: "%s" } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+SOLVER = """
+net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 6 display: 2 random_seed: 3
+test_iter: 2 test_interval: 6 snapshot_prefix: "w"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    cv2.imwrite(str(tmp_path / "a.png"), rng.integers(0, 255, (20, 20, 3)).astype(np.uint8))
+    (tmp_path / "windows.txt").write_text("# 0 a.png 3 20 20 3 1 0.9 2 2 12 12 2 0.8 0 4 18 19 1 0.1 9 9 15 15")
+    (tmp_path / "net.prototxt").write_text(NET % "scores.h5")
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    return tmp_path
+
+
+def config_of(folder: Path, **options: object) -> TrainConfig:
+    return TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "run", **options)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_windows_train_and_outputs_are_written_per_worker_and_per_test(folder: Path, n_workers: int) -> None:
+    finished = run_in_process(config_of(folder, n_workers=n_workers, comm_period=1))
+    assert {outcome.ending for outcome in finished.outcomes} == {"finished"}, finished.outcomes
+    outputs = folder / "run" / "outputs"
+    names = sorted(path.name for path in (outputs / "train").iterdir())
+    ran = [outcome.worker for outcome in finished.outcomes if outcome.steps]
+    assert names == (["scores.h5"] if n_workers == 1 else [f"scores.worker_{worker}.h5" for worker in ran])
+    with h5py.File(outputs / "train" / names[0]) as file:
+        assert file["data"].shape == (4, 3)
+        assert file["label"][:3].tolist() == [0, 0, 0]  # fg_fraction 0.25: one window of four
+        assert file["label"][3] in (1, 2)
+    with h5py.File(outputs / "test_0" / "scores.h5") as file:
+        assert file["data"].shape == (8, 3)  # both batches of the test
+        assert np.isfinite(file["data"][()]).all()
+    assert len(finished.events("evaluation")) == 2
+
+
+def test_the_same_worker_draws_the_same_windows_again(folder: Path) -> None:
+    first = run_in_process(config_of(folder, n_workers=1))
+    again = run_in_process(TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "again", n_workers=1))
+    assert first.outcomes[0].steps > 0
+    np.testing.assert_array_equal(first.center, again.center)
+
+
+def test_two_layers_may_not_write_one_file(folder: Path) -> None:
+    (folder / "net.prototxt").write_text(NET % f"{folder}/scores.h5")
+    with pytest.raises(
+        ConfigError, match=r'layer "write" of the test_0 net writes .*scores.h5, as layer "write" of the'
+    ):
+        prepare_run(config_of(folder))
+    assert not (folder / "run").exists()
+
+
+def test_the_notes_say_where_the_files_lie(folder: Path) -> None:
+    prepared = prepare_run(config_of(folder))
+    assert 'layer "write" of the test_0 net writes outputs/test_0/scores.h5: all batches of the last test' in (
+        prepared.notes
+    )
+
+
+def test_a_missing_image_is_found_before_the_run_begins(folder: Path) -> None:
+    (folder / "a.png").unlink()
+    with pytest.raises(DataSourceError, match=r'layer "windows": image .*a\.png of the window file: No such file'):
+        prepare_run(config_of(folder))
+    assert not (folder / "run").exists()
