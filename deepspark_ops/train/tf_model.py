@@ -13,8 +13,8 @@ import numpy.typing as npt
 from caffe_import.debug_info import forward_lines
 from caffe_import.errors import NetError
 from caffe_import.fillers import initial_vector
-from caffe_import.lr_policies import learning_rate
 from caffe_import.hdf5_output import hdf5_output_inputs
+from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.tf_graph.builder import initial_layer_state
