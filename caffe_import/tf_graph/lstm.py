@@ -1,4 +1,4 @@
-"""How TensorFlow computes LSTM: unrolled over the steps, as in Caffe."""
+"""How TensorFlow computes LSTM, step by step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from caffe_import.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.lstm_unit import advance_cell
-from caffe_import.tf_graph.recurrent_steps import carried, continuations, exposed, initial_states, inputs_of_steps
+from caffe_import.tf_graph.recurrent_steps import States, carried, exposed, initial_states, run_steps
 
 
 @emitter("LSTM")
@@ -16,12 +16,14 @@ def emit_lstm(request: EmitRequest) -> Emission:
     """Where cont is 0 both states start from zero."""
     options = request.layer.definition.options
     assert isinstance(options, RecurrentOptions)
-    hidden, cell = initial_states(request, options, ("h", "c"))
     weights = request.params[-1]
-    outputs = []
-    for driven, cont in zip(inputs_of_steps(request, options), continuations(request), strict=True):
+
+    def step(states: States, driven: tf.Tensor, cont: tf.Tensor) -> States:
+        hidden, cell = states
         gates = driven + tf.matmul(cont * hidden, weights, transpose_b=True)
         cell, hidden = advance_cell(cell, gates, cont)
-        outputs.append(hidden)
-    tops = (Blob.from_caffe(tf.stack(outputs)), *exposed(options, (hidden, cell)))
+        return hidden, cell
+
+    outputs, (hidden, cell) = run_steps(request, options, initial_states(request, options, ("h", "c")), step)
+    tops = (Blob.from_caffe(outputs), *exposed(options, (hidden, cell)))
     return Emission(tops, state=carried(options, {"h": hidden, "c": cell}))

@@ -1,0 +1,78 @@
+"""Long sequences run in a loop over blocks of steps, short ones unrolled: the same numbers, and a graph of one size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.prototxt import parse_net
+from caffe_import.tf_graph import recurrent_steps
+from caffe_import.tf_graph.builder import build_forward, initial_layer_state
+from caffe_import.tf_graph.gradients import Passes, run_passes
+
+pytestmark = pytest.mark.tf
+
+
+def net_of(kind: str, n_steps: int, *, static: bool = False) -> NetSpec:
+    shape = "shape { dim: 2 dim: 4 }" if static else ""
+    names = 'top: "static"' if static else ""
+    bottom = 'bottom: "static"' if static else ""
+    return build_net_spec(
+        parse_net(
+            f"""force_backward: true
+            layer {{ name: "in" type: "Input" top: "x" top: "cont" {names}
+              input_param {{ shape {{ dim: {n_steps} dim: 2 dim: 3 }} shape {{ dim: {n_steps} dim: 2 }} {shape} }} }}
+            layer {{ name: "r" type: "{kind}" bottom: "x" bottom: "cont" {bottom} top: "h"
+              recurrent_param {{ num_output: 3 }} }}
+            layer {{ name: "loss" type: "EuclideanLoss" bottom: "h" bottom: "x" top: "loss" }}"""
+        ),
+        phase="TRAIN",
+    )
+
+
+def passes_of(net: NetSpec) -> Passes:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in net.inputs.items()}
+    feeds["cont"] = (rng.random(net.inputs["cont"]) > 0.1).astype(np.float32)
+    params = rng.normal(0, 0.5, net.params.n_params).astype(np.float32)
+    state = {name: rng.normal(size=array.shape).astype(np.float32) for name, array in initial_layer_state(net).items()}
+    return run_passes(net, params, feeds, layer_state=state, top_gradients={})
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+@pytest.mark.parametrize(("n_steps", "static"), [(40, False), (37, True)])  # a whole number of blocks, and a rest
+def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
+    kind: str, n_steps: int, static: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = net_of(kind, n_steps, static=static)
+    looped = passes_of(net)
+    monkeypatch.setattr(recurrent_steps, "UNROLLED_STEPS", n_steps)
+    unrolled = passes_of(net)
+    np.testing.assert_allclose(looped.blobs["h"], unrolled.blobs["h"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(looped.param_gradients, unrolled.param_gradients, rtol=1e-4, atol=1e-5)
+    gradient = looped.blob_gradients["x"]
+    assert gradient is not None
+    np.testing.assert_allclose(gradient, unrolled.blob_gradients["x"], rtol=1e-4, atol=1e-5)
+    for name, value in looped.layer_state.items():
+        np.testing.assert_allclose(value, unrolled.layer_state[name], rtol=1e-5, atol=1e-6)
+
+
+def size_of_graph(net: NetSpec) -> int:
+    """Return the operations of forward and backward pass, those of the loop's functions included."""
+    forward = build_forward(net)
+    specs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in net.inputs.items()}
+    state = {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(net).items()}
+
+    @tf.function(input_signature=[tf.TensorSpec((net.params.n_params,)), state, specs], autograph=False)
+    def both(params, state, feeds):
+        loss = forward(params, state, tf.zeros(2, tf.int32), feeds).loss
+        return tf.gradients(loss, params)
+
+    definition = both.get_concrete_function().graph.as_graph_def()
+    return len(definition.node) + sum(len(inner.node_def) for inner in definition.library.function)
+
+
+def test_the_graph_does_not_grow_with_the_steps() -> None:
+    assert size_of_graph(net_of("LSTM", 64)) == size_of_graph(net_of("LSTM", 640))
