@@ -35,6 +35,8 @@ PLAN_VERSION: Final = 1
 CORE_FLOPS: Final = 75e9
 """Operations per second of one thread in training, where nothing better is known. Measured on two cores with AVX-512:
 LeNet 52e9, cifar10_quick 100e9."""
+DATA_CORES: Final = 0.1
+"""Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
 BEARABLE_SHARE: Final = 0.05
 """A recommended choice spends at most this share of the workers' time on exchanges: twice and a half what tau=auto aims
@@ -187,9 +189,10 @@ class _Planner:
     def given(self, n_workers: int) -> Choice:
         """Return the options as given, tau chosen as training would choose it."""
         config = self._config
+        n_servers = min(config.n_servers, len(chunk_ranges(self._size.n_params)))  # as training cuts
         if config.comm_period != "auto":
-            return Choice(config.comm_period, config.n_servers, config.wire_dtype)
-        return self._with_auto_period(n_workers, Choice(1, config.n_servers, config.wire_dtype))
+            return Choice(config.comm_period, n_servers, config.wire_dtype)
+        return self._with_auto_period(n_workers, Choice(1, n_servers, config.wire_dtype))
 
     def _with_auto_period(self, n_workers: int, choice: Choice) -> Choice:
         """Return the choice with the smallest tau whose exchange, queueing included, costs little."""
@@ -219,16 +222,23 @@ class _Planner:
 
     def _predict(self, n_workers: int, choice: Choice) -> Prediction:
         config = self._config
-        demand = n_workers * config.threads_per_worker
         crew = Crew(
             n_workers=n_workers,
             step_s=self._step_s,
             comm_period=choice.comm_period,
             spread=config.straggler_spread,
             jitter=config.step_jitter,
-            slowdown=max(1.0, demand / config.host_cores) if config.host_cores else 1.0,
+            slowdown=self._slowdown(n_workers),
         )
         return simulate(crew, self._cost(n_workers, choice), self._strategy.for_workers(n_workers), seed=config.seed)
+
+    def _slowdown(self, n_workers: int) -> float:
+        """Return how many times too few cores the one host has, at least 1."""
+        config = self._config
+        if not config.host_cores:
+            return 1.0
+        demand = n_workers * (config.worker_cores or config.threads_per_worker + DATA_CORES)
+        return max(1.0, demand / config.host_cores)
 
     def row(self, n_workers: int, choice: Choice) -> Row:
         """Return the prediction of one choice."""
@@ -306,6 +316,9 @@ class _Planner:
             told.append(f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}")
         else:
             told.append("tau 1 is the most accurate")
+        if (slowdown := self._slowdown(row.workers)) > 1.0:
+            cores = self._config.host_cores
+            told.append(f"{cores} cores make each worker {slowdown:.2g} times as slow as with enough of them")
         return "; ".join(told)
 
     def _reason_of_excess(self, row: Row) -> str:

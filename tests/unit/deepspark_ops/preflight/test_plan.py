@@ -107,9 +107,13 @@ def test_advice_takes_key_ranges_for_a_big_vector_and_a_fast_link():
 
 
 def test_one_host_shares_its_cores():
-    two, four = plan(workers="2,4", transport="shm", host_cores=2, comm_period=10).rows
+    options = {"workers": "2,4", "transport": "shm", "comm_period": 10, "step_jitter": 0.0, "straggler_spread": 0.0}
+    two, four = plan(**options, host_cores=2, worker_cores=1.0).rows
     assert two.efficiency == pytest.approx(1.0, abs=0.02)
     assert four.images_per_s == pytest.approx(two.images_per_s, rel=0.02)
+    greedy = plan(**options, host_cores=2, worker_cores=1.25).rows
+    assert two.images_per_s / greedy[0].images_per_s == pytest.approx(1.25, rel=0.01)
+    assert plan(workers="2", n_servers=50).rows[0].n_servers == 2  # 145,578 parameters are two chunks
 
 
 def test_strategy_in_rounds_loses_to_stragglers():

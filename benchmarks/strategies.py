@@ -1,0 +1,385 @@
+"""Every strategy on real data at one clock: accuracy, time, bytes sent. ``python benchmarks/strategies.py [--json]``.
+
+Each cell is a run of stage train (Spark tasks, the exchange's server, real data) followed by stage evaluate on the
+test split; every option but the strategy and the number of workers has its default. With one worker there is nobody
+to meet and all strategies are one run. ``--results`` keeps what is done, cell by cell: an interrupted benchmark goes
+on; a cell with another number of minibatches is run anew, and a failed one with ``--again``. ``--write`` turns the
+results into ``docs/strategies.md`` and ``docs/strategies.png`` (the picture needs Chromium on PATH).
+
+  lenet          LeNet on the digits of examples/digits, ingested into --work unless --digits names a dataset
+  cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.config import EvaluateConfig, IngestConfig, TrainConfig
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
+from deepspark_ops.events import Event, read_events
+from deepspark_ops.exchange.strategies import find_strategy, strategy_names
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.spark_submit import run_job
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+ALONE = "alone"
+"""What every strategy is with one worker."""
+TOLERANCE = 0.02
+"""A strategy that loses more than this share against one worker, with two, has the wrong defaults."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net to train.
+
+    Attributes:
+        title: For the table.
+        solver: Its solver.
+        minibatches: Of a run.
+        batch_size: Images of each.
+        rate_drop: Share of the run after which the solver's rate falls to a tenth; 0 for a policy of its own.
+    """
+
+    title: str
+    solver: str
+    minibatches: int
+    batch_size: int
+    rate_drop: float
+
+
+NETS = {
+    "lenet": Net("LeNet on the digits", "examples/digits/lenet_solver.prototxt", 1_000, 64, 0.0),
+    "cifar10_quick": Net("cifar10_quick on CIFAR-10", "examples/cifar10/solver.prototxt", 5_000, 100, 0.8),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run.
+
+    Attributes:
+        net: Key of NETS.
+        strategy: Name; ``alone`` with one worker.
+        workers: Number of workers.
+        minibatches: The clock at its end.
+        accuracy: Top-1 on the test split; None if the run failed.
+        train_s: Seconds of training, from the first minibatch seen done to the last.
+        exchanges: Of all workers.
+        sent_bytes: Between workers and center, both directions.
+        comm_period: tau at the end, mean over the workers.
+        staleness: Exchanges of others between two of one worker, mean over the loss lines.
+        failure: Why there is no result, else empty.
+    """
+
+    net: str
+    strategy: str
+    workers: int
+    minibatches: int
+    accuracy: float | None = None
+    train_s: float | None = None
+    exchanges: int = 0
+    sent_bytes: int = 0
+    comm_period: float = 0.0
+    staleness: float = 0.0
+    failure: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of results."""
+        return f"{self.net}/{self.strategy}/{self.workers}"
+
+
+def overrides(net: Net, minibatches: int) -> str:
+    """Return the solver's fields that make a run of this length: one test at its end, the rate's drop in proportion."""
+    text = f"max_iter: {minibatches} snapshot: {minibatches} test_interval: {minibatches} test_initialization: false"
+    text += f" display: {max(1, minibatches // 20)}"
+    if net.rate_drop:
+        text += f" stepvalue: {round(net.rate_drop * minibatches)}"
+    return text
+
+
+def run_cell(cell: Cell, dataset: Path, work: Path) -> Cell:
+    """Train and evaluate; a failure is part of the result."""
+    net = NETS[cell.net]
+    run_dir = Path(tempfile.mkdtemp(prefix=f"{cell.net}-{cell.strategy}-{cell.workers}-", dir=work))
+    config = TrainConfig(
+        solver=ROOT / net.solver,
+        overrides=overrides(net, cell.minibatches),
+        dataset=dataset,
+        run_dir=run_dir,
+        n_workers=cell.workers,
+        strategy="easgd" if cell.strategy == ALONE else cell.strategy,
+    )
+    try:
+        run_job("deepspark_ops.train.spark_job", config, on_line=lambda level, text: None, cwd=ROOT)
+        run_job(
+            "deepspark_ops.evaluate",
+            EvaluateConfig(run_dir=run_dir, worst=0),
+            on_line=lambda level, text: None,
+            cwd=ROOT,
+        )
+        accuracy = read_metrics(RunPaths(run_dir).evaluation / METRICS_NAME).top1
+    except DeepSparkError as error:
+        return Cell(cell.net, cell.strategy, cell.workers, cell.minibatches, failure=str(error))
+    else:
+        return measured(cell, accuracy, list(read_events(RunPaths(run_dir).events)))
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
+    """Return the cell with what a run's events say."""
+    end = next(event.data for event in reversed(events) if event.data.get("status") == "finished")
+    met = [event for event in events if event.kind == "exchange"]
+    told = sum(event.data["exchanges"] for event in met)
+    sent = sum(event.data["bytes"] for event in met)
+    periods = {event.worker: event.data["comm_period"] for event in met}
+    stale = [event.data["staleness"] for event in events if event.kind == "loss" and "staleness" in event.data]
+    images = cell.minibatches * NETS[cell.net].batch_size
+    return Cell(
+        cell.net,
+        cell.strategy,
+        cell.workers,
+        cell.minibatches,
+        accuracy=accuracy,
+        train_s=round(images / end["images_per_s"], 1) if "images_per_s" in end else None,
+        exchanges=end["exchanges"],
+        # Workers tell at their loss lines; the last exchanges come after the last line.
+        sent_bytes=round(sent / told * end["exchanges"]) if told else 0,
+        comm_period=sum(periods.values()) / len(periods) if periods else 0.0,
+        staleness=round(sum(stale) / len(stale), 2) if stale else 0.0,
+    )
+
+
+def cells_of(net: str, strategies: Sequence[str], workers: Sequence[int], minibatches: int) -> Iterator[Cell]:
+    """Yield the cells to run, one worker first: it is what the others are compared with."""
+    for count in sorted(workers):
+        names = dict.fromkeys(find_strategy(name).for_workers(count).name for name in strategies)
+        for name in names:
+            yield Cell(net, name, count, minibatches)
+
+
+def ingest_digits(work: Path) -> Path:
+    """Return the dataset of the digits, ingesting it if it is not there."""
+    folder = work / "digits"
+    if not (folder / "train" / "dataset.json").exists():
+        source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
+        config = IngestConfig(source=source, output=folder, resize_height=28, resize_width=28, max_pixel=16)
+        run_job("deepspark_ops.ingest.spark_job", config, on_line=lambda level, text: None)
+    return folder
+
+
+class Results:
+    """The file of results: key -> cell, rewritten after every run."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there."""
+        self._path = path
+        plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.cells = {key: Cell(**fields) for key, fields in plain.items()}
+
+    def has(self, cell: Cell, *, again: bool) -> bool:
+        """Is this cell done, at this number of minibatches? A failed one is, unless it is to be tried ``again``."""
+        found = self.cells.get(cell.key)
+        return found is not None and found.minibatches == cell.minibatches and not (again and found.failure)
+
+    def put(self, cell: Cell) -> None:
+        """Keep a cell."""
+        self.cells[cell.key] = cell
+        plain = {key: asdict(self.cells[key]) for key in sorted(self.cells)}
+        write_text_whole(self._path, json.dumps(plain, indent=1) + "\n")
+
+    def of(self, net: str) -> dict[tuple[str, int], Cell]:
+        """Return a net's cells by strategy and number of workers."""
+        return {(cell.strategy, cell.workers): cell for cell in self.cells.values() if cell.net == net}
+
+
+# ---------------------------------------------------------------------------------------------------------- table, plot
+
+
+def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
+    """Return the markdown lines of one net: what was run, a row per strategy and number of workers, and verdicts."""
+    alone = cells.get((ALONE, 1))
+    lengths = sorted({cell.minibatches for cell in cells.values()})
+    ran = " or ".join(f"{length:,}" for length in lengths)
+    lines = [f"## {NETS[net].title}", "", f"{ran} minibatches of {NETS[net].batch_size} over all workers.", ""]
+    lines += [
+        "| strategy | workers | accuracy | against one worker | training | exchanges | sent | tau | staleness |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (strategy, workers), cell in sorted(cells.items(), key=lambda item: (item[0][1], item[0][0])):
+        name = "any, alone" if strategy == ALONE else f"`{strategy}`"
+        if cell.accuracy is None:
+            lines.append(f"| {name} | {workers} | failed | | | | | | |")
+            continue
+        compared = alone is not None and alone.accuracy is not None and strategy != ALONE
+        change = f"{100 * (cell.accuracy - alone.accuracy):+.1f}" if compared and alone else ""  # type: ignore[operator]
+        seconds = f"{cell.train_s:.0f} s" if cell.train_s is not None else ""
+        lines.append(
+            f"| {name} | {workers} | {100 * cell.accuracy:.1f} % | {change} | {seconds} | {cell.exchanges:,} |"
+            f" {cell.sent_bytes / 1e6:,.0f} MB | {cell.comm_period:.3g} | {cell.staleness:.1f} |"
+        )
+    return [*lines, "", *verdict(cells, alone), ""]
+
+
+def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[str]:
+    """Say which strategies lose more than they may with two workers."""
+    if alone is None or alone.accuracy is None:
+        return ["One worker has not been run: nothing to compare with."]
+    pairs = [cell for (_, workers), cell in sorted(cells.items()) if workers == 2 and cell.accuracy is not None]
+    if not pairs:
+        return []
+    worse = [cell for cell in pairs if cell.accuracy < alone.accuracy - TOLERANCE]  # type: ignore[operator]
+    if not worse:
+        return [f"With two workers all {len(pairs)} strategies are within {100 * TOLERANCE:.0f} points of one worker."]
+    names = ", ".join(f"`{cell.strategy}`" for cell in worse)
+    return [f"With two workers more than {100 * TOLERANCE:.0f} points below one worker: {names}."]
+
+
+def page(results: Results) -> str:
+    """Return docs/strategies.md."""
+    lines = [
+        "# Strategies on real data",
+        "",
+        "Made by `python benchmarks/strategies.py`: every strategy with its defaults at the same clock, trained by",
+        "stage train and scored by stage evaluate on the test split, one run each. Times are those of a machine with",
+        "two cores that did other work meanwhile: compare accuracy and bytes, not seconds. A run differs from the next",
+        "by up to a point, since workers meet in another order (a sample of the digits' 359 is 0.28 points).",
+        "",
+        "![Accuracy and bytes sent by strategy](strategies.png)",
+        "",
+    ]
+    for net in NETS:
+        if cells := results.of(net):
+            lines += table(net, cells)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def draw(results: Results, path: Path) -> bool:
+    """Draw accuracy and bytes by strategy to a PNG file; False where there is no Chromium to do it."""
+    import plotly.graph_objects as graph
+    from plotly.subplots import make_subplots
+
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    nets = [net for net in NETS if results.of(net)]
+    if browser is None or not nets:
+        return False
+    figure = make_subplots(
+        rows=len(nets),
+        cols=2,
+        subplot_titles=[f"{NETS[n].title}: {what}" for n in nets for what in ("accuracy, %", "MB sent")],
+        vertical_spacing=0.22,
+    )
+    colours = {1: "#626873", 2: "#2878be", 4: "#d98a1f"}
+    for row, net in enumerate(nets, start=1):
+        cells = {key: cell for key, cell in results.of(net).items() if cell.accuracy is not None}
+        names = sorted({name for name, _ in cells if name != ALONE})
+        for workers in sorted({count for _, count in cells if count > 1}):
+            found = [cells[name, workers] for name in names if (name, workers) in cells]
+            style = {"name": f"{workers} workers", "marker_color": colours.get(workers, "#2f9270")}
+            where = {"row": row, "col": 1}
+            x = [cell.strategy for cell in found]
+            y = [100 * (cell.accuracy or 0.0) for cell in found]
+            labels = [f"{value:.1f}" for value in y]
+            inside = {"textposition": "inside", "insidetextanchor": "start"}
+            bar = graph.Bar(x=x, y=y, text=labels, showlegend=row == 1, **inside, **style)
+            figure.add_trace(bar, **where)
+            sent = graph.Bar(x=x, y=[cell.sent_bytes / 1e6 for cell in found], showlegend=False, **style)
+            figure.add_trace(sent, row=row, col=2)
+        scores = [100 * (cell.accuracy or 0.0) for cell in cells.values()] or [0.0]
+        figure.update_yaxes(range=[max(0.0, min(scores) - 4), max(scores) + 2], row=row, col=1)
+        if alone := cells.get((ALONE, 1)):
+            level = 100 * (alone.accuracy or 0.0)
+            text = f"one worker {level:.1f}"
+            figure.add_hline(y=level, line_dash="dash", annotation_text=text, row=row, col=1)
+    width, height = 1200, 60 + 380 * len(nets)
+    figure.update_layout(width=width, height=height, template="plotly_white", barmode="group", font_size=13)
+    figure.update_layout(margin={"t": 70, "l": 60, "r": 40, "b": 50}, legend={"orientation": "h", "y": 1.12})
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder, "figure.html")
+        figure.write_html(html, include_plotlyjs=True, config={"staticPlot": True})
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000"]
+        shot = [f"--window-size={width},{height}", f"--screenshot={path}", html.as_uri()]
+        subprocess.run([browser, *options, *shot], check=True, capture_output=True)
+    return True
+
+
+def main() -> int:
+    """Run what is not done yet; 0 if every cell has a result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print all results as one JSON object at the end")
+    parser.add_argument("--nets", default="lenet", help=f"with commas, of {', '.join(NETS)}")
+    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, with commas")
+    parser.add_argument("--strategies", default=",".join(canonical()), help="with commas")
+    parser.add_argument("--minibatches", type=int, help="of each run; default: the solver's own number")
+    parser.add_argument("--results", type=Path, default=DOCS / "strategies.json", help="kept from one call to the next")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "strategies", help="runs while they last")
+    parser.add_argument("--digits", type=Path, help="ingested dataset of the digits")
+    parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
+    parser.add_argument("--again", action="store_true", help="run cells anew that failed")
+    parser.add_argument("--limit", type=int, default=0, help="stop after so many runs; 0: run all")
+    parser.add_argument("--write", action="store_true", help="write docs/strategies.md and .png from the results")
+    options = parser.parse_args()
+    results = Results(options.results)
+    done = run_all(options, results)
+    if options.write:
+        write_text_whole(DOCS / "strategies.md", page(results))
+        if not draw(results, DOCS / "strategies.png"):
+            print("no Chromium found, or nothing to draw: the picture stays as it is", file=sys.stderr)
+    if options.json:
+        print(json.dumps({key: asdict(cell) for key, cell in results.cells.items()}, indent=1))
+    return 0 if done else 1
+
+
+def canonical() -> list[str]:
+    """Return the strategies without their aliases."""
+    return sorted({find_strategy(name).name for name in strategy_names()})
+
+
+def run_all(options: argparse.Namespace, results: Results) -> bool:
+    """Run the cells that have no result; whether all have one now."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    workers = [int(count) for count in options.workers.split(",")]
+    n_runs, is_whole = 0, True
+    for net in options.nets.split(","):
+        minibatches = options.minibatches or NETS[net].minibatches
+        wanted = cells_of(net, options.strategies.split(","), workers, minibatches)
+        for cell in [cell for cell in wanted if not results.has(cell, again=options.again)]:
+            if options.limit and n_runs >= options.limit:
+                return False
+            began = time.monotonic()
+            found = run_cell(cell, dataset_of(net, options), options.work)
+            results.put(found)
+            n_runs += 1
+            is_whole = is_whole and not found.failure
+            shown = (
+                found.failure if found.accuracy is None else f"accuracy={found.accuracy:.4f} train_s={found.train_s}"
+            )
+            print(f"{found.key}: {shown} ({time.monotonic() - began:.0f} s in all)", file=sys.stderr, flush=True)
+    return is_whole
+
+
+def dataset_of(net: str, options: argparse.Namespace) -> Path:
+    """Return a net's dataset."""
+    if net == "lenet":
+        return options.digits or ingest_digits(options.work)
+    if options.cifar10 is None:
+        sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
+    found: Any = options.cifar10
+    return Path(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
