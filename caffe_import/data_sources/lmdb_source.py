@@ -42,6 +42,7 @@ class LmdbSource:
         self._color = color
         self._with_labels = with_labels
         self._environment: lmdb.Environment | None = None
+        self._opened_folder = folder
         self._process = 0
         self._marks: list[bytes] = []
         self._n_samples = 0
@@ -116,12 +117,14 @@ class LmdbSource:
         """Give the file back; the next read opens it again."""
         # A handle inherited over a fork is not this process' to give back.
         if self._environment is not None and self._process == os.getpid():
-            release_environment(self.folder)
+            release_environment(self._opened_folder)
         self._environment = None
 
     def _opened(self) -> lmdb.Environment:
         if self._environment is None or self._process != os.getpid():
-            environment = acquire_environment(self.folder)
+            # The same folder has to be given back wherever the process has gone meanwhile.
+            self._opened_folder = self.folder.resolve()
+            environment = acquire_environment(self._opened_folder)
             self._environment, self._process = environment, os.getpid()
             self._n_samples = environment.stat()["entries"]
             if self._n_samples == 0:

@@ -28,7 +28,7 @@ def sample_shapes(layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
 
 
 class LayerBatches:
-    """The batches of one data layer. Not thread-safe.
+    """The batches of one data layer. Not thread-safe; closes its source when the ``with`` block ends.
 
     Attributes:
         layer: The layer.
@@ -44,6 +44,12 @@ class LayerBatches:
         self._phase: Phase = phase
         self._position = 0
         self._rng = np.random.default_rng(0)
+
+    def __enter__(self) -> LayerBatches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
 
     def read(self) -> list[Array]:
         """Return the next batch as stored, one array per top."""
@@ -74,6 +80,10 @@ class NetBatches:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every source."""
         for batches in self._layers:
             batches.source.close()
 

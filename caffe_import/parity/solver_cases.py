@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def run(case: Case, findings: Findings) -> None:
     train = compile_training(net, loaded.spec, n_threads=1, with_grad_norm=True)
     state = train.initial_state(params_of(net, members_under(archive, "init")))
     tests = _TestRuns(loaded, archive) if "test" in archive else None
-    with NetBatches(net) as batches:
+    with NetBatches(net) as batches, tests or nullcontext():
         if tests:
             findings.agree("test_columns", tests.columns, json.loads(str(archive["test_columns"])))
             tests.compare(0, net, state, findings)
@@ -155,6 +156,12 @@ class _TestRuns:
         self._n_batches = loaded.spec.test_iter[0]
         self.columns = ["iter", *self._net.outputs]
         self._rows = {int(row[0]): row[1:] for row in archive["test"]}
+
+    def __enter__(self) -> _TestRuns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._batches.close()
 
     def compare(self, iteration: int, net: NetSpec, state: TrainState, findings: Findings) -> None:
         if iteration not in self._rows:

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from caffe_import.param_layout import Vector
+from caffe_import.solverstate import history_slots, read_solverstate
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config import TrainConfig
+from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.strategies import find_strategy, strategy_names
-from deepspark_ops.train.run_setup import Run
-from tests.integration.train.in_process import CAFFE, run_in_process
+from deepspark_ops.train.run_setup import Run, prepare_run
+from deepspark_ops.train.snapshot import read_worker_state
+from deepspark_ops.train.start import exchange_settings, plan_start, restore_center_history
+from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
 pytestmark = pytest.mark.tf
 
@@ -26,7 +30,24 @@ def loss_over_the_data(run: Run, params: Vector) -> float:
         feeds = {top: np.empty(shape, np.float32) for top, shape in layer.tops.items()}
         layer.fill(layer.samples.read_wrapped(start, layer.batch_size), feeds, (0,))
         losses.append(float(forward(params, feeds)["loss"]))
+    run.binding.close()
     return float(np.mean(losses))
+
+
+def assert_history_goes_on(finished: Finished) -> None:
+    """The last snapshot holds the one history there is, and the next life of the run begins with it."""
+    run = finished.prepared.run
+    saved = [read_worker_state(run.paths.snapshot(run.prefix, 60, "state.h5"), worker) for worker in range(2)]
+    assert saved[0].history.any()
+    assert np.array_equal(saved[0].history, saved[1].history)
+    solverstate = read_solverstate(run.paths.snapshot(run.prefix, 60, "solverstate"))
+    assert np.array_equal(history_slots(run.train_net.params, solverstate.history), saved[0].history)
+    prepared = prepare_run(run.config)
+    start = plan_start(prepared.run)
+    exchange = LocalExchange(exchange_settings(prepared, start), start.center)
+    restore_center_history(start, exchange.settings, exchange.center)
+    assert np.array_equal(exchange.center.extras[1:], saved[0].history)
+    exchange.close()
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
@@ -46,6 +67,8 @@ def test_two_workers_lower_the_loss(strategy: str, tmp_path: Path, monkeypatch: 
     run = finished.prepared.run
     first, last = (loss_over_the_data(run, vector) for vector in (finished.start.center, finished.center))
     assert last < 0.5 * first
+    if find_strategy(strategy).solves_at_center:
+        assert_history_goes_on(finished)
     shown = [event.data["loss"] for event in finished.events("loss")]
     assert len(shown) >= 2
     assert np.isfinite(shown).all()

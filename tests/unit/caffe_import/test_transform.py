@@ -75,7 +75,9 @@ def every_crop(image, options, phase):
 def test_random_batches_of_caffe_and_ours_are_among_the_possible_crops(name):
     layer, phase = layer_of(name), CASES[name]["phase"]
     options = transform_options(layer.transform_param, root=CAFFE)
-    images, _ = open_source(layer, CAFFE).read(0, 7)
+    source = open_source(layer, CAFFE)
+    images, _ = source.read(0, 7)
+    source.close()
     recorded = np.load(CAFFE / "transforms" / f"{name}.npz")["batch1/data"]
     ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(3))
     for image, caffes, our in zip(images, recorded, ours, strict=True):

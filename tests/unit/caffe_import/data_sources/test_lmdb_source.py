@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caffe_import.data_sources import read_wrapped
-from caffe_import.data_sources.lmdb_environment import acquire_environment, release_environment
+from caffe_import.data_sources.lmdb_environment import acquire_environment, open_environments, release_environment
 from caffe_import.data_sources.lmdb_source import LmdbSource
 from caffe_import.datum import encode_datum
 from caffe_import.errors import DataSourceError
@@ -152,3 +152,12 @@ def test_damaged_record_names_its_key(tmp_path):
     with pytest.raises(DataSourceError, match=r"record b'k7': shape \(1, 2, 2\) needs 4 values, the record has 1"):
         source.read(0, 1)
     source.close()
+
+
+def test_a_relative_folder_is_given_back_after_the_process_went_elsewhere(numbered, monkeypatch):
+    monkeypatch.chdir(numbered.folder.parent)
+    source = LmdbSource(Path(numbered.folder.name))
+    assert len(source) == 300
+    monkeypatch.chdir("/")
+    source.close()
+    assert open_environments() == ()
