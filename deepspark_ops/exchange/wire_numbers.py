@@ -54,7 +54,8 @@ def _number_type(dtype: WireDtype) -> np.dtype[Any]:
         # Only here: whoever does not use it starts without it.
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        number_type: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return number_type
     return np.dtype(dtype)
 
 
