@@ -166,6 +166,13 @@ class TrainConfig(StageConfig):
     transport: Literal["auto", "shm", "socket"] = Field(
         "auto", description="auto: shared memory for workers on the server's host, else sockets"
     )
+    n_servers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Server processes for workers by socket, each with a key range of the center; for large models",
+        json_schema_extra=FORM,
+    )
     wire_dtype: Literal["float32", "float16", "bfloat16"] = Field(
         "float32",
         description="How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is faster",
@@ -200,8 +207,11 @@ class TrainConfig(StageConfig):
         if self.weights and self.resume:
             msg = f"weights={self.weights} and resume={self.resume}: give one; a solverstate brings its own weights"
             raise ValueError(msg)
-        if self.transport == "shm" and self.wire_dtype != "float32":
-            msg = f"wire_dtype={self.wire_dtype}: nothing travels with transport=shm; use float32, or transport=auto"
+        if self.transport == "shm" and (self.wire_dtype != "float32" or self.n_servers > 1):
+            msg = (
+                f"wire_dtype={self.wire_dtype}, n_servers={self.n_servers}: with transport=shm workers write the center"
+                " themselves; use float32 and 1, or transport=auto"
+            )
             raise ValueError(msg)
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import mmap
 import os
 import secrets
@@ -32,7 +33,7 @@ SHARED_MEMORY_SPARE_BYTES = 32 << 20
 
 _MAGIC = b"DSCENTER"
 _VERSION = 2
-_HEADER = struct.Struct("<8sI16sQQQQ")
+_HEADER = struct.Struct("<8sI16sQQQQQ")
 _PAGE = 4096
 _WATCHED_OFFSET = 2048
 
@@ -40,7 +41,7 @@ _WATCHED_OFFSET = 2048
 # pushes are float64, everything else counts.
 COLUMNS = 16
 BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(9)
-WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE = range(9, 13)
+WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE, SESSION = range(9, 14)
 MIN_WATCH_FLOATS = 4_096
 FEW_WORKERS = 64
 """Up to here adding up a column in Python is faster than calling numpy."""
@@ -77,17 +78,19 @@ class CenterShape:
         n_workers: Slots.
         n_chunks: Chunks that the strategy counts pushes of.
         server_vectors: Vectors besides the center itself.
+        n_servers: Processes that serve a key range each; every one has slots of its own.
     """
 
     n_params: int
     n_workers: int
     n_chunks: int
     server_vectors: int = 0
+    n_servers: int = 1
 
     @property
     def counts_offset(self) -> int:
         """First byte of the counts of held pushes; slots come before."""
-        return _PAGE + _pages(8 * COLUMNS * self.n_workers)
+        return _PAGE + _pages(8 * COLUMNS * self.n_workers * self.n_servers)
 
     def vector_offset(self, index: int) -> int:
         """First byte of a vector, the center being vector 0."""
@@ -105,7 +108,7 @@ class _Parts:
 
     vector: Vector
     extras: tuple[Vector, ...]
-    slots: npt.NDArray[np.uint64]
+    all_slots: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint64]
     watched: npt.NDArray[np.uint64]
 
@@ -124,7 +127,8 @@ class Center:
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
         extras: The strategy's server vectors, each (n_params,).
-        slots: Counters, shape (n_workers, 16), uint64; see the column names of this module.
+        slots: Counters of this process's server, shape (n_workers, 16), uint64; see the column names of this module.
+        all_slots: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
@@ -132,10 +136,17 @@ class Center:
     """
 
     def __init__(
-        self, parts: _Parts, path: Path | None, token: bytes, mapping: mmap.mmap | None = None, handle: int = -1
+        self,
+        parts: _Parts,
+        path: Path | None,
+        token: bytes,
+        mapping: mmap.mmap | None = None,
+        handle: int = -1,
+        server: int = 0,
     ) -> None:
         """Not for callers: use ``in_memory``, ``create`` or ``open``."""
-        self.vector, self.extras, self.slots, self.counts = parts.vector, parts.extras, parts.slots, parts.counts
+        self.vector, self.extras, self.counts = parts.vector, parts.extras, parts.counts
+        self.all_slots, self.slots = parts.all_slots, parts.all_slots[server]
         self.path = path
         self.token = token
         self.locks: CenterLocks | None = None
@@ -153,7 +164,8 @@ class Center:
         vector = aligned_vector(shape.n_params)
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
-        slots, counts = np.zeros((shape.n_workers, COLUMNS), np.uint64), np.zeros(shape.n_chunks, np.uint64)
+        slots = np.zeros((shape.n_servers, shape.n_workers, COLUMNS), np.uint64)
+        counts = np.zeros(shape.n_chunks, np.uint64)
         return cls(_Parts(vector, extras, slots, counts, np.zeros(1, np.uint64)), None, b"")
 
     @classmethod
@@ -190,12 +202,13 @@ class Center:
         return center
 
     @classmethod
-    def open(cls, path: Path, token: bytes | None = None) -> Center:
+    def open(cls, path: Path, token: bytes | None = None, *, server: int = 0) -> Center:
         """Map an existing file.
 
         Args:
             path: As announced by the server.
             token: Announced too; a file with another one is a different host's or an older run's.
+            server: Whose slots count this process's exchanges.
 
         Raises:
             FileNotFoundError, PermissionError: Not this host, or not this user.
@@ -204,7 +217,7 @@ class Center:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
-            center = cls._map(handle, path)
+            center = cls._map(handle, path, server)
         except (OSError, ProtocolError):
             os.close(handle)
             raise
@@ -215,7 +228,7 @@ class Center:
         return center
 
     @classmethod
-    def _map(cls, handle: int, path: Path) -> Center:
+    def _map(cls, handle: int, path: Path, server: int = 0) -> Center:
         head = os.pread(handle, _HEADER.size, 0)
         if len(head) < _HEADER.size:
             msg = f"{path}: {len(head)} bytes; a center has a header of {_HEADER.size}"
@@ -226,14 +239,17 @@ class Center:
             msg = f"{path}: not a center file of version {_VERSION}"
             raise ProtocolError(msg)
         mapping = mmap.mmap(handle, shape.n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        slots = np.frombuffer(mapping, np.uint64, shape.n_workers * COLUMNS, _PAGE).reshape(shape.n_workers, COLUMNS)
+        n_slots = shape.n_servers * shape.n_workers
+        slots = np.frombuffer(mapping, np.uint64, n_slots * COLUMNS, _PAGE)
+        slots = slots.reshape(shape.n_servers, shape.n_workers, COLUMNS)
         counts = np.frombuffer(mapping, np.uint64, shape.n_chunks, shape.counts_offset)
         vectors = [
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
             for i in range(1 + shape.server_vectors)
         ]
         watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
-        return cls(_Parts(vectors[0], tuple(vectors[1:]), slots, counts, watched), path, token, mapping, handle)
+        parts = _Parts(vectors[0], tuple(vectors[1:]), slots, counts, watched)
+        return cls(parts, path, token, mapping, handle, server)
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
         """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
@@ -281,10 +297,18 @@ class Center:
         return overlaps
 
     def abandon(self, worker: int) -> None:
-        """Close what a worker that is gone left open."""
-        row = worker * COLUMNS
-        self._cells[row + BEGUN] = self._cells[row + ENDED]
-        self._cells[row + WATCH_BEGUN] = self._cells[row + WATCH_ENDED]
+        """Close what a worker that is gone left open; its next exchange has one number at every server."""
+        slots = self.all_slots[:, worker]
+        slots[:, (BEGUN, ENDED)] = slots[:, ENDED].max()
+        slots[:, WATCH_BEGUN] = slots[:, WATCH_ENDED]
+
+    def admit(self, worker: int, session: str) -> None:
+        """Let every server know the process that is ``worker`` now."""
+        self.all_slots[:, worker, SESSION] = _session_number(session)
+
+    def is_admitted(self, worker: int, session: str) -> bool:
+        """Whether ``session`` is the worker's present process."""
+        return int(self.slots[worker, SESSION]) == _session_number(session)
 
     @property
     def watched(self) -> int:
@@ -331,7 +355,8 @@ class Center:
         for cells in (self._cells, self._float_cells, self._watched):
             cells.release()
         self.vector, self.extras = empty, ()
-        self.slots, self.counts = np.empty((0, COLUMNS), np.uint64), np.empty(0, np.uint64)
+        self.all_slots, self.counts = np.empty((1, 0, COLUMNS), np.uint64), np.empty(0, np.uint64)
+        self.slots = self.all_slots[0]
         if self._mapping is not None:
             # A view that a caller still holds keeps the mapping alive; it goes with that view.
             with suppress(BufferError):
@@ -359,10 +384,14 @@ class Chunks:
         self.held = tuple(held.within(*span) for span in self.ranges) if held.layers else None
         self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 100)
 
-    def order(self, worker: int, n_workers: int) -> Sequence[int]:
-        """Return chunk positions from this worker's own start on, so that workers rarely write the same chunk."""
-        first = worker * len(self.ranges) // n_workers
-        return (*range(first, len(self.ranges)), *range(first))
+    def order(self, worker: int, n_workers: int, server: int = 0, n_servers: int = 1) -> Sequence[int]:
+        """Return the positions of a server's chunks in the order in which a worker takes them.
+
+        Each worker has a start of its own, so that workers rarely write the same chunk.
+        """
+        begin, end = (k * len(self.ranges) // n_servers for k in (server, server + 1))
+        first = begin + worker * (end - begin) // n_workers
+        return (*range(first, end), *range(begin, first))
 
     def hold_statistics(self, position: int, push: Vector) -> None:
         """Take the statistics of one chunk out of a push."""
@@ -479,6 +508,10 @@ def remove_stale_centers() -> list[Path]:
         finally:
             os.close(handle)
     return removed
+
+
+def _session_number(session: str) -> int:
+    return int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "little")
 
 
 def _pages(n_bytes: int) -> int:

@@ -12,8 +12,9 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome,
 from deepspark_ops.exchange.settings import Transport
 from deepspark_ops.exchange.strategies import Terms, configure
 from deepspark_ops.exchange.wire import Connection, Frame
-from deepspark_ops.exchange.wire_numbers import CODES, Pushes, WireDtype, make_pushes
+from deepspark_ops.exchange.wire_numbers import CODES, WireDtype, make_pushes
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 __all__ = [
@@ -71,6 +72,7 @@ class ExchangeAddress:
         secret: 32 bytes; never in a file, an argument, the environment or a log.
         transport: ``auto``: shared memory where the center can be mapped, else the socket.
         exchange_timeout_s: Longest wait for the server.
+        more_ports: Ports of the servers of further key ranges; the first server's range comes first.
     """
 
     host: str
@@ -79,6 +81,7 @@ class ExchangeAddress:
     secret: bytes = field(repr=False)
     transport: Transport = "auto"
     exchange_timeout_s: float = 30.0
+    more_ports: tuple[int, ...] = ()
 
     @property
     def server(self) -> str:
@@ -256,7 +259,8 @@ class SocketLink:
             self._server.introduce_with(self._attach)
             plan = _Plan(found if center is None else {**found, "wire_dtype": "float32"}, statistics, worker)
             if center is None:
-                self._transfer = _SocketTransfer(plan, self._server, joined["sequence"])
+                servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
+                self._transfer = _SocketTransfer(plan, servers, joined["sequence"])
             else:
                 self._transfer = _SharedMemoryTransfer(plan, self._server, center)
         return Welcome(
@@ -352,9 +356,15 @@ class SocketLink:
         """See ``WorkerLink``."""
         with self._lock:
             self._server.close()
-            if isinstance(self._transfer, _SharedMemoryTransfer):
+            if self._transfer is not None:
                 self._transfer.close()
             self._transfer = None
+
+    def _further_server(self, port: int) -> ServerConnection:
+        server = ServerConnection(replace(self._address, port=port), self._server.who)
+        server.limit_bytes = self._server.limit_bytes
+        server.introduce_with(self._attach)
+        return server
 
     def _open_center(self, found: Mapping[str, Any]) -> Center | None:
         if "socket" in (self._address.transport, found["transport"]):
@@ -405,7 +415,6 @@ class _Plan:
         self.statistics = statistics
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
-        self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * self.chunk)))
         self.vectors = VectorPool(self.n_params)
         self.start: Vector | None = None
 
@@ -533,36 +542,29 @@ class _SharedMemoryTransfer:
 
 
 class _SocketTransfer:
-    """Vectors by socket: while one chunk is computed, others are on their way in both directions."""
+    """Vectors by socket, from and to every server at the same time, each with its key range."""
 
-    def __init__(self, plan: _Plan, server: ServerConnection, sequence: int) -> None:
+    def __init__(self, plan: _Plan, servers: Sequence[ServerConnection], sequence: int) -> None:
         self._plan = plan
-        self._server = server
         self._sequence = sequence
-        self._center = aligned_vector(plan.chunk)
-        # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
-        self._pushes = make_pushes(plan.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
+        self._shares = tuple(_Share(plan, server, i, len(servers)) for i, server in enumerate(servers))
+        self._threads = ThreadPoolExecutor(len(servers) - 1, "key range") if len(servers) > 1 else None
 
     def pull(self) -> Vector:
         """Copy the center and go on from it."""
-        self._server.repeat(lambda connection, _: call_once(connection, {"call": "pulled"}, self._plan.worker, 0))
+        self._each(lambda share: share.note_pull())
         return self.look(as_start=True)
 
     def look(self, *, as_start: bool) -> Vector:
         """Copy the center; after a broken connection from the beginning."""
-        plan = self._plan
-        vector = plan.vectors.take()
-
-        def attempt(connection: Connection, _: bool) -> None:
-            self._pull_all(_Stream(connection, plan, self._sequence), vector)
-
-        self._server.repeat(attempt)
+        vector = self._plan.vectors.take()
+        self._each(lambda share: share.pull(self._sequence, vector))
         if as_start:
-            plan.began_with(vector)
+            self._plan.began_with(vector)
         return vector
 
     def exchange(self, local: Vector, measure: bool) -> tuple[Vector, ExchangeReport]:
-        """Meet the center; after a broken connection from the first chunk that the server has not applied."""
+        """Meet the center; after a broken connection from the first chunk that its server has not applied."""
         started = time.perf_counter()
         plan = self._plan
         plan.check(local)
@@ -570,11 +572,73 @@ class _SocketTransfer:
             self.pull()
         sequence = self._sequence + 1
         new_local = plan.vectors.take()
-        meeting = _Meeting(plan, self._pushes, sequence, local, new_local, measure and plan.strategy.pulls == "before")
-        waits = plan.strategy.pulls == "after_round"
+        measure = measure and plan.strategy.pulls == "before"
+        meetings = tuple(_Meeting(plan, share, sequence, local, new_local, measure) for share in self._shares)
+        overlaps = self._each(lambda share: share.meet(meetings[share.index]))
+        if plan.strategy.pulls == "after_round":
+            _await_round(self._shares[0].server, plan, sequence)
+            overlaps = self._each(lambda share: share.pull_and_end(meetings[share.index]))
+        if plan.chunks.held is not None:
+            _meet_statistics(self._shares[0].server, plan, local, new_local, sequence)
+        self._sequence = sequence
+        for share in self._shares:
+            share.pushes.exchanged()
+        plan.began_with(new_local)
+        squares = sum(sum(meeting.squares.values()) for meeting in meetings)
+        staleness = max(meeting.terms.staleness for meeting in meetings)
+        distance = squares**0.5 if measure else None
+        return new_local, plan.report(started, sequence, staleness, max(overlaps), distance, "socket")
+
+    def close(self) -> None:
+        """Close the connections to all servers but the first, which is the link's."""
+        for share in self._shares[1:]:
+            share.server.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _each(self, action: Callable[[_Share], _Result]) -> list[_Result]:
+        """Do the same with every server at once; returns when all are done, and raises what the first one raised."""
+        if self._threads is None:
+            return [action(self._shares[0])]
+        others = [self._threads.submit(action, share) for share in self._shares[1:]]
+        try:
+            first = action(self._shares[0])
+        finally:
+            wait(others)
+        return [first, *(other.result() for other in others)]
+
+
+class _Share:
+    """One server's part: while one chunk is computed, others are on their way in both directions."""
+
+    def __init__(self, plan: _Plan, server: ServerConnection, index: int, n_servers: int) -> None:
+        self.index = index
+        self.server = server
+        self.order = tuple(plan.chunks.order(plan.worker, plan.n_workers, index, n_servers))
+        self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * plan.chunk)))
+        # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
+        self.pushes = make_pushes(self.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
+        self._plan = plan
+        self._center = aligned_vector(plan.chunk)
+
+    def note_pull(self) -> None:
+        """Have staleness counted from now on."""
+        self.server.repeat(lambda connection, _: call_once(connection, {"call": "pulled"}, self._plan.worker, 0))
+
+    def pull(self, sequence: int, vector: Vector) -> None:
+        """Copy this part of the center."""
+
+        def attempt(connection: Connection, _: bool) -> None:
+            self._pull_all(_Stream(connection, self._plan, self, sequence), vector)
+
+        self.server.repeat(attempt)
+
+    def meet(self, meeting: _Meeting) -> int:
+        """Push this part and pull unless the strategy waits for a round; returns the overlaps, 0 before the pull."""
+        plan = self._plan
 
         def push_all(connection: Connection, is_repeated: bool) -> int:
-            stream = _Stream(connection, plan, sequence)
+            stream = _Stream(connection, plan, self, meeting.sequence)
             first = stream.begin(meeting, is_repeated)
             if plan.strategy.pulls == "before":
                 self._pull_and_push(stream, meeting, first)
@@ -582,99 +646,94 @@ class _SocketTransfer:
                 self._push_and_pull(stream, meeting, first)
             else:
                 self._push_only(stream, meeting, first)
-            return 0 if waits else stream.end()
+            return 0 if plan.strategy.pulls == "after_round" else stream.end()
+
+        return self.server.repeat(push_all)
+
+    def pull_and_end(self, meeting: _Meeting) -> int:
+        """Take what a round has made of the center; returns the overlaps."""
 
         def pull_mean(connection: Connection, _: bool) -> int:
-            stream = _Stream(connection, plan, sequence)
+            stream = _Stream(connection, self._plan, self, meeting.sequence)
             # The connection may be a new one, which knows nothing of the exchange yet.
             stream.begin(meeting, True)
-            self._pull_all(stream, new_local)
+            self._pull_all(stream, meeting.new_local)
             return stream.end()
 
-        overlaps = self._server.repeat(push_all)
-        if waits:
-            _await_round(self._server, plan, sequence)
-            overlaps = self._server.repeat(pull_mean)
-        if plan.chunks.held is not None:
-            _meet_statistics(self._server, plan, local, new_local, sequence)
-        self._sequence = sequence
-        self._pushes.exchanged()
-        plan.began_with(new_local)
-        distance = sum(meeting.squares.values()) ** 0.5 if meeting.measure else None
-        return new_local, plan.report(started, sequence, meeting.terms.staleness, overlaps, distance, "socket")
+        return self.server.repeat(pull_mean)
 
     def _pull_all(self, stream: _Stream, vector: Vector) -> None:
-        plan = self._plan
-        for place in range(plan.window):
+        for place in range(self.window):
             stream.ask(place)
-        for place, position in enumerate(plan.order):
-            stream.receive(place, vector[plan.chunks.spans[position]])
-            stream.ask(place + plan.window)
+        for place, position in enumerate(self.order):
+            stream.receive(place, vector[self._plan.chunks.spans[position]])
+            stream.ask(place + self.window)
 
     def _pull_and_push(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
         """Compute each chunk from the center's as it arrives."""
-        for place in range(first, len(self._plan.order)):
+        for place in range(first, len(self.order)):
             start, stop = stream.span(place)
             center = self._center[: stop - start]
             stream.receive(place, center)
-            stream.push(place, meeting.compute(place, center, place % self._plan.window))
-            stream.ask(place + self._plan.window)
+            stream.push(place, meeting.compute(place, center, place % self.window))
+            stream.ask(place + self.window)
             stream.send_some()
 
     def _push_and_pull(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
         """Push each chunk and take the center's after it; what the server has applied already is only taken."""
-        plan, n_chunks = self._plan, len(self._plan.order)
+        n_chunks, window = len(self.order), self.window
         begin = meeting.n_pulled
-        for place in range(begin, n_chunks + plan.window - 1):
+        for place in range(begin, n_chunks + window - 1):
             if place < n_chunks:
                 if place >= first:
                     start, stop = stream.span(place)
-                    stream.push(place, meeting.compute(place, self._center[: stop - start], place % plan.window))
+                    stream.push(place, meeting.compute(place, self._center[: stop - start], place % window))
                 stream.ask(place)
                 stream.send_some()
-            ready = place - plan.window + 1
+            ready = place - window + 1
             if ready >= begin:
-                stream.receive(ready, meeting.new_local[plan.chunks.spans[plan.order[ready]]])
+                stream.receive(ready, meeting.new_local[self._plan.chunks.spans[self.order[ready]]])
                 meeting.n_pulled = ready + 1
 
     def _push_only(self, stream: _Stream, meeting: _Meeting, first: int) -> None:
         """Push each chunk; nothing comes back meanwhile."""
-        for place in range(first, len(self._plan.order)):
+        for place in range(first, len(self.order)):
             start, stop = stream.span(place)
             stream.push(place, meeting.compute(place, self._center[: stop - start], 0))
             stream.send_rest()
 
 
 class _Meeting:
-    """The arithmetic of one exchange; a chunk may be computed again after a broken connection."""
+    """The arithmetic of one exchange with one server; a chunk may be computed again after a broken connection."""
 
     def __init__(
-        self, plan: _Plan, pushes: Pushes, sequence: int, local: Vector, new_local: Vector, measure: bool
+        self, plan: _Plan, share: _Share, sequence: int, local: Vector, new_local: Vector, measure: bool
     ) -> None:
         self.terms = Terms(plan.n_workers, plan.moving_rate)
+        self.sequence = sequence
         self.has_begun = False
         self.measure = measure
         self.squares: dict[int, float] = {}
         self.new_local = new_local
         self.n_pulled = 0
         self._plan = plan
-        self._pushes = pushes
+        self._share = share
         self._local = local
         self._start = local if plan.start is None else plan.start
 
     def compute(self, place: int, center: Vector, slot: int) -> memoryview:
         """Write the worker's new chunk and return the bytes to push, which lie in place ``slot`` until sent."""
         plan = self._plan
-        position = plan.order[place]
+        position, pushes = self._share.order[place], self._share.pushes
         span = slice(*plan.chunks.ranges[position])
         local, new_local = self._local[span], self.new_local[span]
-        push = self._pushes.room(slot, len(local))
+        push = pushes.room(slot, len(local))
         if self.measure:
             np.subtract(local, center, out=push)
             self.squares[place] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.terms)
         plan.chunks.hold_statistics(position, push)
-        return self._pushes.pack(slot, span, push, new_local)
+        return pushes.pack(slot, span, push, new_local)
 
 
 class _Stream:
@@ -683,9 +742,10 @@ class _Stream:
     The server's thread sends and receives in turn, so a client that only sent would stop it, and itself, for good.
     """
 
-    def __init__(self, connection: Connection, plan: _Plan, sequence: int) -> None:
+    def __init__(self, connection: Connection, plan: _Plan, share: _Share, sequence: int) -> None:
         self._connection = connection
         self._plan = plan
+        self._order, self._window = share.order, share.window
         self._sequence = sequence
         self._out: list[memoryview] = []
         self._header = bytearray(wire.HEADER.size)
@@ -695,13 +755,13 @@ class _Stream:
 
     def span(self, place: int) -> tuple[int, int]:
         """Return (start, stop) of the chunk at a place of the worker's order."""
-        return self._plan.chunks.ranges[self._plan.order[place]]
+        return self._plan.chunks.ranges[self._order[place]]
 
     def begin(self, meeting: _Meeting, is_repeated: bool) -> int:
         """Open the exchange, or take it up again; returns the first place to compute."""
         self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
         pulls_first = self._plan.strategy.pulls == "before"
-        asked = self._plan.window if pulls_first and not is_repeated else 0
+        asked = self._window if pulls_first and not is_repeated else 0
         for place in range(asked):
             self.ask(place)
         self.send_rest()
@@ -717,7 +777,7 @@ class _Stream:
                 int(answer["total"]),
             )
         if pulls_first:
-            for place in range(first + asked, first + self._plan.window):
+            for place in range(first + asked, first + self._window):
                 self.ask(place)
         return first
 
@@ -729,7 +789,7 @@ class _Stream:
 
     def ask(self, place: int) -> None:
         """Queue a PULL; places past the end are nobody's."""
-        if place < len(self._plan.order):
+        if place < len(self._order):
             start, stop = self.span(place)
             self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
 

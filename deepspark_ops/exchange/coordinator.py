@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
 REPORT_EVERY_S = 5.0
-REPORTED_COLUMNS = (columns.ENDED, columns.MOVED_BYTES, columns.OVERLAPS, columns.STALENESS)
+REPORTED_COLUMNS = (columns.ENDED, columns.OVERLAPS, columns.STALENESS)
 TIMED_CALLS = ("request_grant", "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
@@ -99,13 +99,14 @@ class Coordinator:
 
     def join(self, worker: int, session: str, transport: str) -> Welcome:
         """Let a new process take the place of ``worker``."""
-        self.check_worker(worker)
+        self.settings.check_worker(worker)
         settings = self.settings
         with self._lock:
             self._record("join", worker, session, self._clock())
             self._rounds.joined(worker)
             clock = self._books.grants.clock
         self._center.abandon(worker)
+        self._center.admit(worker, session)
         self._emit(make_event("worker_joined", clock=clock, worker=worker, transport=transport))
         self._finish_snapshots()
         name = settings.running_strategy().name
@@ -117,7 +118,7 @@ class Coordinator:
         Raises:
             ProtocolError: The session is not the worker's present one.
         """
-        self.check_worker(worker)
+        self.settings.check_worker(worker)
         with self._lock:
             current = self._books.sessions.get(worker)
         if current != session:
@@ -250,7 +251,8 @@ class Coordinator:
 
     def _totals(self) -> tuple[int, ...]:
         slots = self._center.slots
-        return tuple(int(slots[:, column].sum()) for column in REPORTED_COLUMNS)
+        ended, overlaps, staleness = (int(slots[:, column].sum()) for column in REPORTED_COLUMNS)
+        return ended, int(self._center.all_slots[..., columns.MOVED_BYTES].sum()), overlaps, staleness
 
     def await_round(self, worker: int, sequence: int) -> bool:
         """A worker has pushed everything of an exchange and waits for the others.
@@ -329,8 +331,8 @@ class Coordinator:
                 "exchanges": slots[:, columns.ENDED].tolist(),
                 "staleness_sums": slots[:, columns.STALENESS].tolist(),
                 "overlap_sums": slots[:, columns.OVERLAPS].tolist(),
-                "duplicate_chunks": int(slots[:, columns.DUPLICATES].sum()),
-                "uncertain_chunks": int(slots[:, columns.UNCERTAIN].sum()),
+                "duplicate_chunks": int(self._center.all_slots[..., columns.DUPLICATES].sum()),
+                "uncertain_chunks": int(self._center.all_slots[..., columns.UNCERTAIN].sum()),
             }
 
     def close(self) -> None:
@@ -343,16 +345,6 @@ class Coordinator:
     def _locked_record(self, call: str, *args: Any) -> None:
         with self._lock:
             self._record(call, *args)
-
-    def check_worker(self, worker: int) -> None:
-        """Refuse a worker id that this run does not have.
-
-        Raises:
-            ProtocolError: Names the ids it has.
-        """
-        if not 0 <= worker < self.settings.n_workers:
-            msg = f"worker {worker}: this run has n_workers={self.settings.n_workers}, ids 0 to n_workers-1"
-            raise ProtocolError(msg)
 
     def _emit(self, event: Event) -> None:
         try:

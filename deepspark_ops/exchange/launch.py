@@ -12,7 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
+from typing import Any
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.exchange.center import Center, remove_stale_centers
@@ -43,7 +46,7 @@ def start_exchange(
         settings: The run. What an earlier exchange left in ``settings.work`` is removed.
         initial: The center at the start, shape (n_params,), float32; copied.
         listen_address: Where to listen; workers on other hosts need an address that they can reach.
-        listen_port: 0: chosen by the system.
+        listen_port: 0: chosen by the system; else the first server's, and the others take the ones after it.
 
     Raises:
         ConfigError: Address or port cannot be used, or there is no room for the center.
@@ -54,14 +57,15 @@ def start_exchange(
         raise ConfigError(msg)
     for path in remove_stale_centers():
         logger.info("removed %s, which no process holds any more", path)
-    listener = _listen(listen_address, listen_port)
     forget_run(settings.work)
-    try:
+    with ExitStack() as undo:
+        listeners = []
+        for index in range(settings.running_servers()):
+            listeners.append(_listen(listen_address, listen_port + index if listen_port else 0))
+            undo.callback(listeners[-1].close)
         center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
-    except ConfigError:
-        listener.close()
-        raise
-    running = RunningExchange(settings, center, listener)
+        undo.pop_all()
+    running = RunningExchange(settings, center, listeners)
     try:
         running.start()
     except BaseException:
@@ -71,7 +75,7 @@ def start_exchange(
 
 
 class RunningExchange:
-    """A server process under watch. Thread-safe: one thread may poll while another stops.
+    """The server processes of a run under watch. Thread-safe: one thread may poll while another stops.
 
     Attributes:
         settings: The run.
@@ -79,11 +83,11 @@ class RunningExchange:
         center: The center, mapped in this process too.
     """
 
-    def __init__(self, settings: ExchangeSettings, center: Center, listener: socket.socket) -> None:
-        """Take over center and listening socket; ``start`` makes the process."""
+    def __init__(self, settings: ExchangeSettings, center: Center, listeners: Sequence[socket.socket]) -> None:
+        """Take over center and listening sockets, one for each server; ``start`` makes the processes."""
         self.settings = settings
         self.center = center
-        host, port = listener.getsockname()[:2]
+        host, port = listeners[0].getsockname()[:2]
         self.address = ExchangeAddress(
             host,
             port,
@@ -91,45 +95,53 @@ class RunningExchange:
             secrets.token_bytes(SECRET_BYTES),
             settings.transport,
             settings.exchange_timeout_s,
+            tuple(listener.getsockname()[1] for listener in listeners[1:]),
         )
-        self._listener = listener
-        self._process: subprocess.Popen[bytes] | None = None
+        assert center.path is not None, "the driver's center is a file"
+        plain = {
+            "settings": settings.to_json(),
+            "secret": self.address.secret.hex(),
+            "center_path": str(center.path),
+            "center_token": center.token.hex(),
+            "driver_pid": os.getpid(),
+        }
+        self._servers = [_ServerProcess({**plain, "index": i}, listener) for i, listener in enumerate(listeners)]
         self._connection = ServerConnection(self.address, "driver")
         self._poll_lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._restarts = 0
-        self._given_up: str | None = None
 
     @property
     def pid(self) -> int:
-        """Process id of the present server."""
-        assert self._process is not None, "start comes first"
-        return self._process.pid
+        """Process id of the present first server."""
+        return self.pids[0]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the present servers."""
+        return tuple(server.pid for server in self._servers)
 
     @property
     def restarts(self) -> int:
-        """How often the server was started again."""
-        return self._restarts
+        """How often a server was started again."""
+        return sum(server.restarts for server in self._servers)
 
     def start(self) -> None:
-        """Start the server and wait until it serves.
+        """Start the servers and wait until they serve.
 
         Raises:
-            ExchangeUnavailable: It does not.
+            ExchangeUnavailable: One does not.
         """
-        self._process = self._spawn()
-        self._watcher = threading.Thread(target=self._watch, name="exchange watcher", daemon=True)
-        self._watcher.start()
+        for server in self._servers:
+            server.start()
 
     def poll(self) -> ExchangeStatus:
         """Return the run's state; waits for a server that is being started again.
 
         Raises:
-            ExchangeUnavailable: No answer within ``exchange_timeout_s``, or the server keeps dying.
+            ExchangeUnavailable: No answer within ``exchange_timeout_s``, or a server keeps dying.
         """
-        if self._given_up is not None:
-            raise ExchangeUnavailable(self._given_up)
+        for server in self._servers:
+            if server.given_up is not None:
+                raise ExchangeUnavailable(server.given_up)
         with self._poll_lock:
             return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
 
@@ -151,16 +163,11 @@ class RunningExchange:
         return status
 
     def stop(self) -> None:
-        """End the server; no process, no shared memory, no listening port, no books stay. May be called again."""
-        self._stopping.set()
-        process, self._process = self._process, None
-        if process is not None:
-            _end(process)
-        if self._watcher is not None and self._watcher is not threading.current_thread():
-            self._watcher.join(START_TIMEOUT_S)
+        """End the servers; no process, no shared memory, no listening port, no books stay. May be called again."""
+        for server in self._servers:
+            server.stop()
         with self._poll_lock:
             self._connection.close()
-        self._listener.close()
         self.center.unlink()
         self.center.close()
         (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
@@ -175,17 +182,53 @@ class RunningExchange:
         """Stop."""
         self.stop()
 
+
+class _ServerProcess:
+    """One server, started again over the same center and the same socket when it dies.
+
+    Attributes:
+        restarts: How often it was started again.
+        given_up: Why it is not started any more; None while it is.
+    """
+
+    def __init__(self, plain: Mapping[str, Any], listener: socket.socket) -> None:
+        """Take over the listening socket; ``plain`` is what the process is told, without its descriptor."""
+        self.restarts = 0
+        self.given_up: str | None = None
+        self._plain = plain
+        self._listener = listener
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present process."""
+        assert self._process is not None, "start comes first"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, wait until it serves, and watch it from then on.
+
+        Raises:
+            ExchangeUnavailable: It does not serve.
+        """
+        self._process = self._spawn()
+        self._watcher = threading.Thread(target=self._watch, name="exchange watcher", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End it and close its socket. May be called again."""
+        self._stopping.set()
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(START_TIMEOUT_S)
+        self._listener.close()
+
     def _spawn(self) -> subprocess.Popen[bytes]:
-        assert self.center.path is not None, "the driver's center is a file"
         descriptor = self._listener.fileno()
-        plain = {
-            "settings": self.settings.to_json(),
-            "secret": self.address.secret.hex(),
-            "center_path": str(self.center.path),
-            "center_token": self.center.token.hex(),
-            "listener_fd": descriptor,
-            "driver_pid": os.getpid(),
-        }
         process = subprocess.Popen(
             [sys.executable, "-m", "deepspark_ops.exchange.server"],
             stdin=subprocess.PIPE,
@@ -195,7 +238,7 @@ class RunningExchange:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(plain).encode() + b"\n")
+            process.stdin.write(json.dumps({**self._plain, "listener_fd": descriptor}).encode() + b"\n")
             process.stdin.flush()
             ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
             line = process.stdout.readline() if ready else b""
@@ -218,18 +261,18 @@ class RunningExchange:
                 return
             quick_deaths = quick_deaths + 1 if time.monotonic() - born < QUICK_DEATH_S else 0
             if quick_deaths >= MAX_QUICK_DEATHS:
-                self._given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
-                logger.error("%s", self._given_up)
+                self.given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
+                logger.error("%s", self.given_up)
                 return
             logger.warning("the exchange server ended with code %d; starting it again over the same center", code)
             _close_pipes(process)
             try:
                 fresh = self._spawn()
             except ExchangeUnavailable as error:
-                self._given_up = str(error)
+                self.given_up = str(error)
                 logger.error("%s", error)  # noqa: TRY400  # the message says it all; poll raises it
                 return
-            self._restarts += 1
+            self.restarts += 1
             if self._stopping.is_set():
                 _end(fresh)
                 return

@@ -14,8 +14,19 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from deepspark_ops.exchange.center import BEGUN, ENDED, WATCH_BEGUN, WATCH_ENDED, WATCH_SIZE, WATCH_SUM, Center, Chunks
+from deepspark_ops.exchange.center import (
+    BEGUN,
+    COLUMNS,
+    ENDED,
+    WATCH_BEGUN,
+    WATCH_ENDED,
+    WATCH_SIZE,
+    WATCH_SUM,
+    Center,
+    Chunks,
+)
 
 ROUNDING_SIGMAS = 16.0
 """Each addition to a float32 is off by an evenly spread half of its last digit; so many times the spread of their sum
@@ -84,7 +95,7 @@ class PushWatch:
         """Go on towards watching; call it now and then."""
         if not self._is_on or self._before is not None:
             return
-        slots = self._center.slots
+        slots = self._slots()
         if self._open_at_choice is None:
             # Not at the choice itself: an exchange that began at that very moment must show by now.
             self._open_at_choice = slots[:, BEGUN].tolist()
@@ -106,6 +117,10 @@ class PushWatch:
         self._choose_next()
         return finding
 
+    def _slots(self) -> npt.NDArray[np.uint64]:
+        """Counters of every worker at every server, shape (n_servers * n_workers, columns)."""
+        return self._center.all_slots.reshape(-1, COLUMNS)
+
     def _choose_next(self) -> None:
         self._position = (self._position + 1) % len(self._chunks.ranges)
         self._open_at_choice = self._before = None
@@ -113,7 +128,7 @@ class PushWatch:
 
     def _read(self) -> _Reading | None:
         """Read chunk and sums at a moment when nobody is applying a push to it; None if there was no such moment."""
-        slots = self._center.slots
+        slots = self._slots()
         for _ in range(READ_TRIES):
             begun = slots[:, WATCH_BEGUN].copy()
             if np.array_equal(begun, slots[:, WATCH_ENDED]):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.exchange.center import CenterShape
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder
@@ -41,6 +41,7 @@ class ExchangeSettings:
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
         wire_dtype: How pushes travel by socket; see ``wire_numbers``.
+        n_servers: Server processes, each with a key range of the center; the first one keeps the books.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
     """
@@ -61,6 +62,7 @@ class ExchangeSettings:
     lock: LockMode = "none"
     transport: Transport = "auto"
     wire_dtype: WireDtype = "float32"
+    n_servers: int = 1
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
 
@@ -70,7 +72,7 @@ class ExchangeSettings:
         Raises:
             ConfigError: Names the field and what is allowed.
         """
-        for name in ("n_params", "n_workers", "chunk"):
+        for name in ("n_params", "n_workers", "chunk", "n_servers"):
             if getattr(self, name) < 1:
                 msg = f"{name}={getattr(self, name)}: must be at least 1"
                 raise ConfigError(msg)
@@ -81,14 +83,13 @@ class ExchangeSettings:
         if not 0 <= self.run_id < 2**64:
             msg = f"run_id={self.run_id}: must fit 64 bits"
             raise ConfigError(msg)
-        if self.transport not in ("auto", "shm", "socket"):
-            msg = f'transport="{self.transport}"; allowed: auto, shm, socket'
-            raise ConfigError(msg)
-        if self.wire_dtype not in WIRE_DTYPES:
-            msg = f'wire_dtype="{self.wire_dtype}"; allowed: {", ".join(WIRE_DTYPES)}'
-            raise ConfigError(msg)
-        if self.lock not in LOCK_MODES:
-            msg = f'lock="{self.lock}"; allowed: {", ".join(LOCK_MODES)}'
+        choices = {"transport": ("auto", "shm", "socket"), "wire_dtype": WIRE_DTYPES, "lock": LOCK_MODES}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                msg = f'{name}="{getattr(self, name)}"; allowed: {", ".join(allowed)}'
+                raise ConfigError(msg)
+        if self.lock == "full" and self.n_servers > 1:
+            msg = f"n_servers={self.n_servers} with lock=full: one lock holds a whole exchange; use lock=striped"
             raise ConfigError(msg)
         check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)
 
@@ -104,10 +105,25 @@ class ExchangeSettings:
         """Return how pushes travel: with one worker the center is a copy of it, bit for bit."""
         return self.wire_dtype if self.n_workers > 1 else "float32"
 
+    def running_servers(self) -> int:
+        """Return how many servers there are: none is without a chunk."""
+        return min(self.n_servers, len(chunk_ranges(self.n_params, self.chunk)))
+
     def center_shape(self) -> CenterShape:
         """Return what the center holds."""
         n_chunks = len(chunk_ranges(self.n_params, self.chunk))
-        return CenterShape(self.n_params, self.n_workers, n_chunks, self.running_strategy().server_vectors)
+        vectors = self.running_strategy().server_vectors
+        return CenterShape(self.n_params, self.n_workers, n_chunks, vectors, self.running_servers())
+
+    def check_worker(self, worker: int) -> None:
+        """Refuse a worker id that this run does not have.
+
+        Raises:
+            ProtocolError: Names the ids it has.
+        """
+        if not 0 <= worker < self.n_workers:
+            msg = f"worker {worker}: this run has n_workers={self.n_workers}, ids 0 to n_workers-1"
+            raise ProtocolError(msg)
 
     def alpha(self) -> float:
         """Return the moving rate in use."""

@@ -200,6 +200,8 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         statistics=StatisticBlobs.from_layout(run.train_net.params),
         lock=config.lock,
         transport=config.transport,
+        wire_dtype=config.wire_dtype,
+        n_servers=config.n_servers,
         grant_timeout_s=config.grant_timeout_s,
         exchange_timeout_s=config.exchange_timeout_s,
     )

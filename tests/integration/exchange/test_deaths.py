@@ -48,21 +48,25 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def kill_server(running: RunningExchange) -> None:
+def kill_server(running: RunningExchange, index: int = 0) -> None:
     before = running.restarts
-    os.kill(running.pid, signal.SIGKILL)
+    os.kill(running.pids[index], signal.SIGKILL)
     wait_until(lambda: running.restarts > before, "a new server")
 
 
-@pytest.mark.parametrize("transport", ["socket", "shm"])
-def test_one_workers_run_is_the_same_although_the_server_is_killed(tmp_path: Path, transport: str) -> None:
+@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 2), ("shm", 1)])
+def test_one_workers_run_is_the_same_although_the_server_is_killed(
+    tmp_path: Path, transport: str, n_servers: int
+) -> None:
     n_params = 50_000
-    settings = make_settings(tmp_path, n_params=n_params, n_workers=1, chunk=1024, transport=transport)
+    settings = make_settings(
+        tmp_path, n_params=n_params, n_workers=1, chunk=1024, transport=transport, n_servers=n_servers
+    )
     with start_exchange(settings, initial_vector(n_params)) as running:
 
         def kill_sometimes(grant: Grant) -> None:
             if grant.start in (8, 20):
-                kill_server(running)
+                kill_server(running, index=n_servers - 1 if grant.start == 8 else 0)
 
         run = work(connect(running.address), 0, between=kill_sometimes)
         status = running.wait(10)
@@ -76,7 +80,10 @@ def test_one_workers_run_is_the_same_although_the_server_is_killed(tmp_path: Pat
     assert (status.acknowledged, status.snapshots, running.restarts) == (40, (20, 40), 2)
 
 
-def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_servers", [1, 3])
+def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_each(
+    tmp_path: Path, n_servers: int
+) -> None:
     n_params, chunk, n_workers = 200_000, 1_024, 2
     settings = make_settings(
         tmp_path,
@@ -86,6 +93,7 @@ def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_e
         transport="socket",
         schedule=Schedule(120),
         exchange_timeout_s=30.0,
+        n_servers=n_servers,
     )
     runs: dict[int, WorkerRun] = {}
     with start_exchange(settings, initial_vector(n_params)) as running:
@@ -95,9 +103,9 @@ def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_e
         ]
         for thread in threads:
             thread.start()
-        for _ in range(3):
+        for kill in range(3):
             time.sleep(0.05)
-            kill_server(running)
+            kill_server(running, index=kill % n_servers)
         for thread in threads:
             thread.join(60)
         status = running.wait(10)
@@ -248,7 +256,7 @@ def test_a_server_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pyte
     with start_exchange(make_settings(tmp_path), initial_vector()) as running:
         kill_server(running)
         os.kill(running.pid, signal.SIGKILL)
-        wait_until(lambda: running._given_up is not None, "giving up")
+        wait_until(lambda: running._servers[0].given_up is not None, "giving up")
         with pytest.raises(ExchangeUnavailable, match="died 2 times right after its start"):
             running.poll()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,12 +81,15 @@ def test_workers_in_a_fixed_order_agree_with_the_reference_bit_for_bit(tmp_path:
     np.testing.assert_array_equal(center, np.float32(expected_center))
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 3), ("shm", 1)])
 @pytest.mark.parametrize("strategy", [name for name in strategy_names() if find_strategy(name).round != "all"])
-def test_every_strategy_agrees_with_local_bit_for_bit(tmp_path: Path, transport: str, strategy: str) -> None:
+def test_every_strategy_agrees_with_local_bit_for_bit(
+    tmp_path: Path, transport: str, n_servers: int, strategy: str
+) -> None:
     order = [0, 1, 1, 2, 0, 2, 2, 1, 0, 1, 2, 0]
     fields = {"n_params": 200, "n_workers": 3, "chunk": 33, "strategy": strategy}
-    with start_exchange(make_settings(tmp_path / "s", transport=transport, **fields), initial_vector(200)) as running:
+    settings = make_settings(tmp_path / "s", transport=transport, n_servers=n_servers, **fields)
+    with start_exchange(settings, initial_vector(200)) as running:
         found = play([connect(running.address) for _ in range(3)], order, 200)
         center = running.center.snapshot()
     exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial_vector(200))
@@ -116,6 +120,22 @@ def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str
         np.testing.assert_allclose(held, 4 * initial_vector(200).astype(np.float64) + updates, rtol=0, atol=1e-5)
 
 
+def test_key_ranges_are_served_by_processes_of_their_own(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_params=1_000, chunk=300, transport="auto", n_servers=9)
+    with start_exchange(settings, initial_vector()) as running:
+        # Four chunks are served by no more than four servers; a worker of this host needs none of them.
+        assert (len(set(running.pids)), len(running.address.more_ports)) == (4, 3)
+        in_memory = connect(running.address)
+        by_socket = connect(replace(running.address, transport="socket"))
+        locals_ = play([in_memory, by_socket], [0, 1, 1, 0], 1_000)
+        center = running.center.snapshot()
+        status = running.poll()
+    exchange = LocalExchange(make_settings(tmp_path / "l"), initial_vector())
+    np.testing.assert_array_equal(locals_, play([exchange.link(), exchange.link()], [0, 1, 1, 0], 1_000))
+    np.testing.assert_array_equal(center, exchange.center.vector)
+    assert status.exchanges == (2, 2)
+
+
 def test_one_worker_is_never_rounded(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, n_workers=1, transport="socket", wire_dtype="bfloat16")
     with start_exchange(settings, initial_vector()) as running:
@@ -124,9 +144,11 @@ def test_one_worker_is_never_rounded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.local, center)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 2), ("shm", 1)])
 @pytest.mark.parametrize("options", [{}, {"block_momentum": 0.5}])
-def test_rounds_agree_with_the_slow_reference(tmp_path: Path, transport: str, options: dict[str, float]) -> None:
+def test_rounds_agree_with_the_slow_reference(
+    tmp_path: Path, transport: str, n_servers: int, options: dict[str, float]
+) -> None:
     n_workers, n_rounds = 3, 4
     settings = make_settings(
         tmp_path,
@@ -136,6 +158,7 @@ def test_rounds_agree_with_the_slow_reference(tmp_path: Path, transport: str, op
         strategy="local_sgd",
         options=options,
         transport=transport,
+        n_servers=n_servers,
         schedule=Schedule(n_workers * n_rounds),
     )
     with start_exchange(settings, initial_vector(200)) as running:

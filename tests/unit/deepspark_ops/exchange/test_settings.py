@@ -34,6 +34,8 @@ def test_settings_survive_json(tmp_path: Path) -> None:
         ({"transport": "udp"}, 'transport="udp"; allowed: auto, shm, socket'),
         ({"lock": "some"}, 'lock="some"; allowed: none, striped, full'),
         ({"wire_dtype": "int8"}, 'wire_dtype="int8"; allowed: float32, float16, bfloat16'),
+        ({"n_servers": 0}, "n_servers=0: must be at least 1"),
+        ({"n_servers": 2, "lock": "full"}, "n_servers=2 with lock=full: one lock holds a whole exchange"),
         ({"strategy": "easgdd"}, 'did you mean "easgd"?'),
         ({"moving_rate": 2.0}, "moving_rate=2: must be in"),
         ({"options": {"tau": 3}}, 'option "tau" of strategy easgd is unknown'),
