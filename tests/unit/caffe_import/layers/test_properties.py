@@ -456,14 +456,15 @@ def hinge_losses(draw: st.DrawFn) -> Drawn:
 @st.composite
 def contrastive_losses(draw: st.DrawFn) -> Drawn:
     n, c = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    legacy, margin = draw(st.booleans()), draw(st.sampled_from([0.5, 1.0, 4.0]))
+    legacy, margin = draw(st.booleans()), draw(st.sampled_from([1.0, 8.0, 40.0]))
     shape = (n, c, 1, 1) if draw(st.booleans()) else (n, c)
     similar = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 2, n).astype(float)
     return Drawn(
         f'type: "ContrastiveLoss" top: "n0" contrastive_loss_param {{ margin: {margin} '
         f"legacy_version: {str(legacy).lower()} }}",
         lambda a, b, s: [np.float64(slow_losses.slow_contrastive_loss(a, b, s, margin=margin, legacy=legacy))],
-        [values(draw, *shape), values(draw, *shape), similar],
+        # Far apart: Caffe adds 1e-4 to the distance that it divides by.
+        [0.2 * values(draw, *shape), 0.2 * values(draw, *shape) + 4, similar],
         no_gradient=(2,),
     )
 

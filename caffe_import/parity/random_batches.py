@@ -1,0 +1,123 @@
+"""Batches that depend on a random generator: what must hold of them whatever the numbers were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.parity.feeds import LayerBatches
+from caffe_import.parity.findings import FORWARD_BOUND, Findings
+from caffe_import.tf_graph.predict import compile_forward
+from caffe_import.transform import TransformOptions
+
+Array = npt.NDArray[Any]
+
+# Two samples' estimates rarely lie further apart than this many standard errors.
+_SPREADS = 6.0
+
+
+def check_random_batches(
+    layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
+) -> None:
+    """Check what must hold of the first ``n_batches`` batches of a layer that draws numbers."""
+    _check_of(layer)(layer, net, archive, n_batches, findings)
+
+
+def _check_of(layer: LayerSpec) -> Callable[[LayerSpec, NetSpec, Mapping[str, Array], int, Findings], None]:
+    if layer.type == "DummyData":
+        return _check_drawn_values
+    images, rows = layer.message.image_data_param, layer.message.hdf5_data_param
+    if images.shuffle or rows.shuffle or images.rand_skip or layer.message.data_param.rand_skip:
+        return _check_any_order
+    return _check_in_order
+
+
+def _check_drawn_values(
+    layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
+) -> None:
+    """Check that both sides' values have one mean and one spread, as far as so many values can tell."""
+    forward = compile_forward(net, n_threads=1, outputs=layer.tops)
+    drawn = [forward(np.zeros(0, np.float32), {}, seed=k) for k in range(n_batches)]
+    for top in layer.tops:
+        ours = np.stack([blobs[top] for blobs in drawn]).astype(np.float64)
+        theirs = np.stack([archive[f"batch{k}/{top}"] for k in range(1, n_batches + 1)]).astype(np.float64)
+        findings.agree(f"shape of {top}", ours.shape, theirs.shape)
+        reach = _SPREADS * theirs.std() * np.sqrt(2 / theirs.size) + FORWARD_BOUND * np.abs(theirs).max()
+        for what, our_value, their_value, allowed in (
+            ("mean", ours.mean(), theirs.mean(), reach),
+            ("standard deviation", ours.std(), theirs.std(), reach / np.sqrt(2)),
+        ):
+            findings.hold(
+                claim=bool(abs(our_value - their_value) <= allowed),
+                otherwise=f"{top}: {what} {our_value:.4g}, Caffe has {their_value:.4g}",
+            )
+
+
+def _check_any_order(
+    layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
+) -> None:
+    """Check that each of Caffe's items is one of the source's records, with that record's other values."""
+    batches = LayerBatches(layer, net.phase)
+    records = list(zip(*batches.source.read(0, len(batches.source)), strict=True))
+    for k in range(1, n_batches + 1):
+        rows = [archive[f"batch{k}/{top}"] for top in layer.tops]
+        for item, (first, *others) in enumerate(zip(*rows, strict=True)):
+            found = any(
+                all(np.array_equal(np.float32(ours), theirs) for ours, theirs in zip(own, others, strict=False))
+                and _is_of(record, first, batches, net)
+                for record, *own in records
+            )
+            findings.hold(claim=found, otherwise=f"batch{k}: Caffe's item {item} is none of the source's records")
+
+
+def _is_of(record: Array, item: Array, batches: LayerBatches, net: NetSpec) -> bool:
+    if not batches.source.is_transformed:
+        return bool(np.array_equal(np.float32(record), item))
+    return _origin(record, item, batches.options, net.phase) is not None
+
+
+def _check_in_order(
+    layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
+) -> None:
+    """Check that each item, Caffe's and ours, is one of the crops and flips of the record whose turn it is."""
+    image_top, *other_tops = layer.tops
+    seen: set[tuple[int, int, bool]] = set()
+    with LayerBatches(layer, net.phase) as batches:
+        stored_batches = [batches.read() for _ in range(n_batches)]
+    for k, stored in enumerate(stored_batches, start=1):
+        ours = batches.transformed(stored)
+        theirs = archive[f"batch{k}/{image_top}"]
+        for whose, images in (("our", ours[0]), ("Caffe's", theirs)):
+            for item, (record, image) in enumerate(zip(stored[0], images, strict=True)):
+                found = _origin(record, image, batches.options, net.phase)
+                findings.hold(
+                    claim=found is not None,
+                    otherwise=f"batch{k}: {whose} item {item} is no crop or flip of its record",
+                )
+                if found is not None and whose == "our":
+                    seen.add(found)
+        for top, column in zip(other_tops, ours[1:], strict=True):
+            findings.compare(f"batch{k}/{top}", column, archive[f"batch{k}/{top}"], FORWARD_BOUND)
+    findings.hold(claim=len(seen) > 1, otherwise="our items all have the same place and flip")
+
+
+def _origin(record: Array, image: Array, options: TransformOptions, phase: str) -> tuple[int, int, bool] | None:
+    """Return the (row, column, flipped) of the crop of ``record`` that gives ``image``; None if no crop does."""
+    _, height, width = record.shape
+    crop_height, crop_width = image.shape[1:]
+    mean = options.mean if options.mean is not None else np.reshape(options.mean_values or (0.0,), (-1, 1, 1))
+    whole = (record - np.broadcast_to(mean, record.shape)) * options.scale
+    last_row, last_column = height - crop_height, width - crop_width
+    rows = range(last_row + 1) if phase == "TRAIN" else [last_row // 2]
+    columns = range(last_column + 1) if phase == "TRAIN" else [last_column // 2]
+    for row in rows:
+        for column in columns:
+            window = whole[:, row : row + crop_height, column : column + crop_width]
+            for flipped in (False, True) if options.mirror else (False,):
+                if np.allclose(window[:, :, ::-1] if flipped else window, image, rtol=FORWARD_BOUND, atol=1e-4):
+                    return row, column, flipped
+    return None
