@@ -285,7 +285,7 @@ class PlanConfig(StageConfig):
         None, ge=1, le=65_536, description="Cores of the one host, with transport=shm; default: enough"
     )
     worker_cores: float | None = Field(
-        None, gt=0.0, le=1_024.0, description="Cores that a worker keeps busy, data included; default: threads + 0.1"
+        None, gt=0.0, le=1_024.0, description="Cores that a worker keeps busy, data included; default: threads + 0.02"
     )
     bandwidth_gbps: float = Field(10.0, gt=0.0, description="Gbit/s of a host's link, in each direction")
     latency_us: float = Field(50.0, ge=0.0, description="Microseconds from host to host, one way")

@@ -35,7 +35,7 @@ PLAN_VERSION: Final = 1
 CORE_FLOPS: Final = 75e9
 """Operations per second of one thread in training, where nothing better is known. Measured on two cores with AVX-512:
 LeNet 52e9, cifar10_quick 100e9."""
-DATA_CORES: Final = 0.1
+DATA_CORES: Final = 0.02
 """Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
 BEARABLE_SHARE: Final = 0.05
