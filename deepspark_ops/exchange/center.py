@@ -410,20 +410,6 @@ def apply_push(center: Center, chunks: Chunks, position: int, push: Vector, term
     center.counts[position] = strategy.server_chunk(center.vector[span], extras, push, terms, held)
 
 
-def close_round(center: Center, chunks: Chunks) -> None:
-    """Apply what a round has gathered, chunk by chunk. A chunk that nobody pushed stays as it is.
-
-    After a kill in the middle, the chunks that are still counted are applied by the next call, and at most one chunk
-    is uncertain.
-    """
-    for position, span in enumerate(chunks.spans):
-        n_held = int(center.counts[position])
-        if n_held:
-            extras = tuple([extra[span] for extra in center.extras])
-            chunks.strategy.close_round(center.vector[span], extras, n_held)
-            center.counts[position] = 0
-
-
 def meet_in_memory(
     center: Center,
     chunks: Chunks,

@@ -29,6 +29,7 @@ from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
 from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait, answer_from_json
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome, WorkerLink
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.settings import Transport
 from deepspark_ops.exchange.strategies import Terms, configure
 from deepspark_ops.exchange.wire import Connection, Frame
@@ -297,13 +298,15 @@ class SocketLink:
         with self._lock:
             return transfer.look(as_start=as_start)
 
-    def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
         transfer = self._joined()
         if isinstance(transfer, _SharedMemoryTransfer):
-            return transfer.exchange(local, measure_distance, self._lock)
+            return transfer.exchange(local, measure_distance, note, self._lock)
         with self._lock:
-            return transfer.exchange(local, measure_distance)
+            return transfer.exchange(local, measure_distance, note)
 
     def lease(self, dataset: str = "train") -> Lease | None:
         """See ``WorkerLink``."""
@@ -475,9 +478,10 @@ def _meet_statistics(server: ServerConnection, plan: _Plan, local: Vector, new_l
     new_local[positions] = answer
 
 
-def _await_round(server: ServerConnection, plan: _Plan, sequence: int) -> None:
+def _await_round(server: ServerConnection, plan: _Plan, sequence: int, note: RoundNote | None) -> None:
     """Wait until every worker that has steps has pushed; the server asks for a sign of life now and then."""
-    while not server.call({"call": "round", "sequence": sequence}, worker=plan.worker):
+    request = {"call": "round", "sequence": sequence, "note": note}
+    while not server.call(request, worker=plan.worker):
         logger.debug("worker %d waits for the others in exchange %d", plan.worker, sequence)
 
 
@@ -503,7 +507,9 @@ class _SharedMemoryTransfer:
             self._plan.began_with(vector)
         return vector
 
-    def exchange(self, local: Vector, measure: bool, lock: threading.Lock) -> tuple[Vector, ExchangeReport]:
+    def exchange(
+        self, local: Vector, measure: bool, note: RoundNote | None, lock: threading.Lock
+    ) -> tuple[Vector, ExchangeReport]:
         """Meet the center chunk by chunk; ``lock`` guards the socket, which only statistics need."""
         started = time.perf_counter()
         plan, center = self._plan, self._center
@@ -527,7 +533,7 @@ class _SharedMemoryTransfer:
         )
         if plan.strategy.pulls == "after_round":
             with lock:
-                _await_round(self._server, plan, ticket.sequence)
+                _await_round(self._server, plan, ticket.sequence, note)
             np.copyto(new_local, center.vector)
         if plan.chunks.held is not None:
             with lock:
@@ -563,7 +569,7 @@ class _SocketTransfer:
             self._plan.began_with(vector)
         return vector
 
-    def exchange(self, local: Vector, measure: bool) -> tuple[Vector, ExchangeReport]:
+    def exchange(self, local: Vector, measure: bool, note: RoundNote | None) -> tuple[Vector, ExchangeReport]:
         """Meet the center; after a broken connection from the first chunk that its server has not applied."""
         started = time.perf_counter()
         plan = self._plan
@@ -576,7 +582,7 @@ class _SocketTransfer:
         meetings = tuple(_Meeting(plan, share, sequence, local, new_local, measure) for share in self._shares)
         overlaps = self._each(lambda share: share.meet(meetings[share.index]))
         if plan.strategy.pulls == "after_round":
-            _await_round(self._shares[0].server, plan, sequence)
+            _await_round(self._shares[0].server, plan, sequence, note)
             overlaps = self._each(lambda share: share.pull_and_end(meetings[share.index]))
         if plan.chunks.held is not None:
             _meet_statistics(self._shares[0].server, plan, local, new_local, sequence)

@@ -20,9 +20,10 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, append_event, make_event, parse_event
 from deepspark_ops.exchange import center as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
-from deepspark_ops.exchange.center import Center, Chunks, close_round
+from deepspark_ops.exchange.center import Center, Chunks
 from deepspark_ops.exchange.link import Welcome
 from deepspark_ops.exchange.push_watch import PushWatch
+from deepspark_ops.exchange.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds import Rounds
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -37,6 +38,7 @@ TIMED_CALLS = ("request_grant", "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 CENTER_FILE = "center.f32"
+HISTORY_FILE = "history.f32"
 COMPLETE_FILE = "complete.json"
 ROUND_WAIT_S = 2.0
 """How long a worker waits for the others, at most, before it gives a sign of life by asking again."""
@@ -45,7 +47,8 @@ ROUND_WAIT_S = 2.0
 def pending_folder(work: Path, iteration: int) -> Path:
     """Return the folder where the parts of snapshot ``iteration`` are gathered.
 
-    ``center.f32`` comes first (raw little-endian float32), then ``worker_<i>.npz`` and ``worker_<i>.json`` of every
+    ``center.f32`` comes first (raw little-endian float32), with ``history.f32`` where the server makes the solver's
+    updates (its slots one after another), then ``worker_<i>.npz`` and ``worker_<i>.json`` of every
     live worker, last ``complete.json``: ``{"iteration", "workers": {id: meta}, "leases": {dataset: state}}``.
     """
     return work / "pending" / f"iter_{iteration}"
@@ -82,6 +85,8 @@ class Coordinator:
         self._round_over = threading.Condition(self._lock)
         self._rounds = Rounds()
         self._chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
+        strategy = self._chunks.strategy
+        self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
         self._snapshot_lock = threading.Lock()
         self._statistics_lock = threading.Lock()
         self._books = RunBooks(settings)
@@ -254,15 +259,20 @@ class Coordinator:
         ended, overlaps, staleness = (int(slots[:, column].sum()) for column in REPORTED_COLUMNS)
         return ended, int(self._center.all_slots[..., columns.MOVED_BYTES].sum()), overlaps, staleness
 
-    def await_round(self, worker: int, sequence: int) -> bool:
+    def await_round(self, worker: int, sequence: int, note: RoundNote | None = None) -> bool:
         """A worker has pushed everything of an exchange and waits for the others.
+
+        Args:
+            worker: Who.
+            sequence: Of its exchange.
+            note: What it says of what it pushed.
 
         Returns:
             Whether the round is over and the center moved; False after a while: ask again.
         """
         self.expire()
         with self._lock:
-            self._rounds.pushed(worker, sequence)
+            self._rounds.pushed(worker, sequence, note)
             self._books.grants.seen(worker, self._clock())
         self._close_round()
         wait_s = min(ROUND_WAIT_S, self.settings.exchange_timeout_s / 4)
@@ -271,16 +281,23 @@ class Coordinator:
 
     def _close_round(self) -> None:
         """Apply the present round if everybody who is expected has pushed."""
-        if self._chunks.strategy.round != "all":
+        if self._closer is None:
             return
         with self._lock:
             if not self._rounds.is_complete(self._books.grants.live_workers):
                 return
-            self._rounds.close()
-        close_round(self._center, self._chunks)
+            notes = self._rounds.close()
+            clock = self._books.grants.clock
+        for text in self._closer.close(self.round_contents(notes)):
+            self._emit(make_event("note", clock=clock, text=text))
         with self._round_over:
             self._rounds.open()
             self._round_over.notify_all()
+
+    def round_contents(self, notes: dict[int, RoundNote]) -> RoundContents:
+        """Return what a closer works on."""
+        center = self._center
+        return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
 
     def meet_statistics(self, local: Vector) -> Vector:
         """Average packed BatchNorm statistics with the center's; returns the worker's new ones, packed."""
@@ -386,7 +403,12 @@ class Coordinator:
         return True
 
     def _write_center(self, iteration: int) -> None:
-        self._center.write_snapshot(pending_folder(self.settings.work, iteration) / CENTER_FILE)
+        folder = pending_folder(self.settings.work, iteration)
+        self._center.write_snapshot(folder / CENTER_FILE)
+        strategy = self._chunks.strategy
+        if strategy.solves_at_center:
+            with write_scratch(folder / HISTORY_FILE) as temporary:
+                np.stack(self._center.extras[strategy.server_vectors :]).tofile(temporary)
 
     def _write_complete(self, iteration: int) -> None:
         folder = pending_folder(self.settings.work, iteration)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.leases import Lease
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.param_vector import Vector
 
 
@@ -144,13 +145,16 @@ class WorkerLink(Protocol):
             as_start: The worker's next movement is measured from this copy; staleness is not.
         """
 
-    def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
         """Meet the center.
 
         Args:
             local: The worker's parameters, shape (n_params,), float32, contiguous; only read, and only during the
-                call.
+                call. Where the strategy's unit is the gradient, that, with the parameters' statistics in their places.
             measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so ask when it is logged.
+            note: What a strategy that pushes gradients wants to know of them.
 
         Returns:
             The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the

@@ -23,6 +23,7 @@ from deepspark_ops.exchange.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state_file import write_state
 from deepspark_ops.param_vector import Vector
@@ -100,7 +101,9 @@ class LocalLink:
             self._start = vector
         return vector
 
-    def exchange(self, local: Vector, *, measure_distance: bool = False) -> tuple[Vector, ExchangeReport]:
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
         started = time.perf_counter()
         worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
@@ -123,7 +126,7 @@ class LocalLink:
             measure_distance=measure_distance,
         )
         if self._strategy.pulls == "after_round":
-            while not self._coordinator.await_round(worker, ticket.sequence):
+            while not self._coordinator.await_round(worker, ticket.sequence, note):
                 pass
             np.copyto(new_local, center.vector)
         if self._chunks.held is not None:

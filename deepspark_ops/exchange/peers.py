@@ -25,6 +25,7 @@ from deepspark_ops.exchange.center import (
     apply_push,
 )
 from deepspark_ops.exchange.coordinator import Coordinator
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies import Terms
 from deepspark_ops.exchange.wire import Connection, Frame
@@ -299,7 +300,8 @@ class BookPeer(VectorPeer):
     def _round(self, request: Mapping[str, Any]) -> bool:
         # The others push meanwhile: a whole exchange is not locked while it waits for them.
         self._whole.close()
-        return self._coordinator.await_round(self._member(), _field(request, "sequence", int))
+        note = RoundNote.from_json(request.get("note"))
+        return self._coordinator.await_round(self._member(), _field(request, "sequence", int), note)
 
     def _leave(self, request: Mapping[str, Any]) -> None:
         worker, self.session = self._member(), ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from deepspark_ops.exchange.round_closing import RoundNote
+
 
 class Rounds:
     """Who has pushed in the present round. Not thread-safe: the coordinator holds its lock around every call.
@@ -15,14 +17,17 @@ class Rounds:
     def __init__(self) -> None:
         """Begin the first round."""
         self._waiting: dict[int, int] = {}
+        self._notes: dict[int, RoundNote] = {}
         self._released: dict[int, int] = {}
         self._idle: set[int] = set()
         self._is_closing = False
 
-    def pushed(self, worker: int, sequence: int) -> None:
+    def pushed(self, worker: int, sequence: int, note: RoundNote | None = None) -> None:
         """A worker has pushed everything of its exchange ``sequence``; a repeated message changes nothing."""
         if not self.is_released(worker, sequence):
             self._waiting[worker] = sequence
+            if note is not None:
+                self._notes[worker] = note
 
     def is_released(self, worker: int, sequence: int) -> bool:
         """Whether the round of that push is over."""
@@ -39,6 +44,7 @@ class Rounds:
         """A new process took a worker's place: it is expected, and its predecessor's pushes are not its own."""
         self._idle.discard(worker)
         self._waiting.pop(worker, None)
+        self._notes.pop(worker, None)
         self._released.pop(worker, None)
 
     def is_complete(self, live: Collection[int]) -> bool:
@@ -46,9 +52,11 @@ class Rounds:
         missing = set(live) - self._idle - self._waiting.keys()
         return bool(self._waiting) and not missing and not self._is_closing
 
-    def close(self) -> None:
-        """The caller begins to apply the round; until ``open`` it is the only one."""
+    def close(self) -> dict[int, RoundNote]:
+        """The caller begins to apply the round; until ``open`` it is the only one. Returns worker -> its note."""
         self._is_closing = True
+        notes, self._notes = self._notes, {}
+        return notes
 
     def open(self) -> None:
         """The round is applied: everybody who waited is released, and the next one begins."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.exchange.center import CenterShape
+from deepspark_ops.exchange.center_solver import CenterSolver
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder
 from deepspark_ops.exchange.locks import LOCK_MODES, LockMode
@@ -36,6 +37,7 @@ class ExchangeSettings:
         datasets: Name -> how it is read.
         lease_state: Data position of a snapshot (``complete.json``, key ``leases``) to go on from.
         statistics: BatchNorm's blobs.
+        solver: What the server needs of the solver, where the strategy solves at the center.
         chunk: Floats per chunk.
         lock: ``none``: fastest, pushes that overlap may lose a part. ``striped``: every push survives. ``full``: the
             center is also of one moment. A strategy that needs more than is given gets what it needs.
@@ -58,6 +60,7 @@ class ExchangeSettings:
     datasets: Mapping[str, DatasetOrder] = field(default_factory=dict)
     lease_state: Mapping[str, Any] = field(default_factory=dict)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
+    solver: CenterSolver | None = None
     chunk: int = CHUNK_FLOATS
     lock: LockMode = "none"
     transport: Transport = "auto"
@@ -88,10 +91,16 @@ class ExchangeSettings:
             if getattr(self, name) not in allowed:
                 msg = f'{name}="{getattr(self, name)}"; allowed: {", ".join(allowed)}'
                 raise ConfigError(msg)
+        self._check_together()
+
+    def _check_together(self) -> None:
         if self.lock == "full" and self.n_servers > 1:
             msg = f"n_servers={self.n_servers} with lock=full: one lock holds a whole exchange; use lock=striped"
             raise ConfigError(msg)
         check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)
+        if self.running_strategy().solves_at_center and self.solver is None:
+            msg = f"solver=None: strategy {self.strategy} makes the solver's updates at the center; give it"
+            raise ConfigError(msg)
 
     def running_strategy(self) -> Strategy:
         """Return the strategy that runs with this number of workers."""
@@ -112,7 +121,10 @@ class ExchangeSettings:
     def center_shape(self) -> CenterShape:
         """Return what the center holds."""
         n_chunks = len(chunk_ranges(self.n_params, self.chunk))
-        vectors = self.running_strategy().server_vectors
+        strategy = self.running_strategy()
+        vectors = strategy.server_vectors
+        if strategy.solves_at_center and self.solver is not None:
+            vectors += self.solver.n_slots
         return CenterShape(self.n_params, self.n_workers, n_chunks, vectors, self.running_servers())
 
     def check_worker(self, worker: int) -> None:
@@ -133,6 +145,7 @@ class ExchangeSettings:
         """Return plain JSON values."""
         plain = asdict(self)
         plain["statistics"] = self.statistics.to_json()
+        plain["solver"] = None if self.solver is None else self.solver.to_json()
         plain["work"], plain["events"] = str(self.work), str(self.events)
         return plain
 
@@ -146,5 +159,6 @@ class ExchangeSettings:
             for name, order in fields["datasets"].items()
         }
         fields["statistics"] = StatisticBlobs.from_json(fields["statistics"])
+        fields["solver"] = None if fields["solver"] is None else CenterSolver.from_json(fields["solver"])
         fields["work"], fields["events"] = Path(fields["work"]), Path(fields["events"])
         return cls(**fields)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from caffe_import.param_layout import Vector
 from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.strategies import Strategy
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.worker_loop import Feeds, Model, StepReport
@@ -33,37 +34,30 @@ class GradientSource(Model, Protocol):
         Nothing is updated; statistics and layer state move on.
         """
 
+    def count_update(self) -> int:
+        """Count an update that somebody else makes; returns its number among the worker's own, from 1."""
+
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
         """Make the solver's update by a gradient as ``gradient`` returns it."""
 
 
+def works_on_gradients(strategy: Strategy) -> bool:
+    """Return whether a worker's step is made in two parts."""
+    return strategy.compensates or strategy.unit == "gradient"
+
+
 def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Model:
     """Return what the loop runs: the model itself, or one around it that does what the strategy asks for."""
-    return CompensatedModel(model, link, strategy) if strategy.compensates else model
+    if strategy.compensates:
+        return CompensatedModel(model, link, strategy)
+    return PushingModel(model) if strategy.unit == "gradient" else model
 
 
-class CompensatedModel:
-    """Takes each gradient at the worker's parameters and makes the step from the center as it is by then."""
+class _ModelAround:
+    """Does everything but steps and exchanges as the model inside."""
 
-    def __init__(self, model: GradientSource, link: WorkerLink, strategy: Strategy) -> None:
-        """Take a model that holds what it pulled from the link."""
+    def __init__(self, model: GradientSource) -> None:
         self._model = model
-        self._link = link
-        self._strategy = strategy
-
-    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
-        """See ``Model``; one step, since the strategy exchanges after each."""
-        assert n_steps == 1, "comm_period is 1"
-        gradient, report = self._model.gradient(step=step, rate_scale=rate_scale, feeds=feeds)
-        local, center = self._model.local(), self._link.look(as_start=True)
-        gradient = self._strategy.compensate(gradient, local, center, self._model.n_passes)
-        self._model.replace_local(with_own_statistics(center, local, self._model.statistics))
-        self._model.apply(gradient, step=step, rate_scale=rate_scale)
-        return report
-
-    def local(self) -> Vector:
-        """See ``Model``."""
-        return self._model.local()
 
     def replace_local(self, local: Vector) -> None:
         """See ``Model``."""
@@ -92,6 +86,63 @@ class CompensatedModel:
     def write_test_outputs(self, net: int) -> None:
         """See ``Model``."""
         self._model.write_test_outputs(net)
+
+
+class CompensatedModel(_ModelAround):
+    """Takes each gradient at the worker's parameters and makes the step from the center as it is by then."""
+
+    def __init__(self, model: GradientSource, link: WorkerLink, strategy: Strategy) -> None:
+        """Take a model that holds what it pulled from the link."""
+        super().__init__(model)
+        self._link = link
+        self._strategy = strategy
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``; one step, since the strategy exchanges after each."""
+        assert n_steps == 1, "comm_period is 1"
+        gradient, report = self._model.gradient(step=step, rate_scale=rate_scale, feeds=feeds)
+        local, center = self._model.local(), self._link.look(as_start=True)
+        gradient = self._strategy.compensate(gradient, local, center, self._model.n_passes)
+        self._model.replace_local(with_own_statistics(center, local, self._model.statistics))
+        self._model.apply(gradient, step=step, rate_scale=rate_scale)
+        return report
+
+    def local(self) -> Vector:
+        """See ``Model``."""
+        return self._model.local()
+
+    def round_note(self) -> RoundNote | None:
+        """See ``Model``; the strategy has no rounds."""
+        return None
+
+
+class PushingModel(_ModelAround):
+    """Takes gradients and leaves the update to the center: what it has to exchange is the last gradient."""
+
+    def __init__(self, model: GradientSource) -> None:
+        """Take a model that holds the center's parameters."""
+        super().__init__(model)
+        self._gradient: Vector | None = None
+        self._note: RoundNote | None = None
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``; one step, since the strategy exchanges after each."""
+        assert n_steps == 1, "comm_period is 1"
+        gradient, report = self._model.gradient(step=step, rate_scale=rate_scale, feeds=feeds)
+        update = self._model.count_update()
+        self._gradient = with_own_statistics(gradient, self._model.local(), self._model.statistics)
+        rate = float(report.learning_rates[0])
+        self._note = RoundNote(float(report.losses[0]), rate, update, is_first=self._note is None)
+        return report
+
+    def local(self) -> Vector:
+        """Return the gradient, (n_params,), with the worker's statistics in their places."""
+        assert self._gradient is not None, "run comes first"
+        return self._gradient
+
+    def round_note(self) -> RoundNote | None:
+        """See ``Model``."""
+        return self._note
 
 
 def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:

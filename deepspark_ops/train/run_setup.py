@@ -133,7 +133,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     config = _with_absolute_paths(config)
     _check_paths(config)
     loaded = load_solver(config.solver, config.overrides)
-    notes = _check_strategy(config, loaded.spec)
+    notes = list(plan_strategy(config).warnings)
     if loaded.spec.random_seed < 0:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     paths = RunPaths(config.run_dir)
@@ -206,15 +206,6 @@ def _check_paths(config: TrainConfig) -> None:
     if config.run_dir.exists() and not config.run_dir.is_dir():
         msg = f"run_dir={config.run_dir}: is a file; a folder is needed"
         raise ConfigError(msg)
-
-
-def _check_strategy(config: TrainConfig, solver: SolverSpec) -> list[str]:
-    """Refuse options that do not go together; return warnings."""
-    plan = plan_strategy(config)
-    if plan.running.requires.sgd_only and solver.type != "SGD":
-        msg = f"strategy={plan.running.name}: defined for solver type SGD only; the solver is {solver.type}"
-        raise ConfigError(msg)
-    return list(plan.warnings)
 
 
 def _check_data(run: Run) -> dict[str, DatasetOrder]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.solver_spec import SolverSpec
 from caffe_import.solverstate import SolverState, history_blobs, history_slots, read_solverstate, write_solverstate
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
-from deepspark_ops.exchange.coordinator import CENTER_FILE, COMPLETE_FILE, pending_folder
+from deepspark_ops.exchange.coordinator import CENTER_FILE, COMPLETE_FILE, HISTORY_FILE, pending_folder
 from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -102,7 +102,8 @@ class SnapshotWriter:
     def assemble(self, iteration: int) -> Snapshot:
         """Write the snapshot's files, whole or not at all, and remove its parts.
 
-        The solverstate holds the history of the live worker with the lowest id; without any, zeros.
+        The solverstate holds the history beside the center, or that of the live worker with the lowest id; without
+        any, zeros.
 
         Raises:
             TrainingFailed: The parameters are those of the start, bit for bit: a retry must not find a result here.
@@ -112,10 +113,13 @@ class SnapshotWriter:
         center = np.fromfile(folder / CENTER_FILE, np.float32)
         if vector_digest(center) == self.start_digest:
             raise TrainingFailed(UNCHANGED)
+        history = _load_history(folder, center.size)
         workers = {
             int(worker): WorkerState.from_parts(meta, _load_arrays(folder / f"worker_{worker}.npz"))
             for worker, meta in sorted(found["workers"].items(), key=lambda item: int(item[0]))
         }
+        if history is not None:
+            workers = {worker: replace(state, history=history) for worker, state in workers.items()}
         snapshot = self._files(iteration)
         write_caffemodel(snapshot.weights, self.net, center)
         write_solverstate(snapshot.solverstate, self._solver_state(snapshot, workers))
@@ -152,6 +156,26 @@ class SnapshotWriter:
             current_step=step_counter(self.solver, snapshot.iteration),
             history=history_blobs(self.net.params, history),
         )
+
+
+def _load_history(folder: Path, n_params: int) -> Vector | None:
+    """Return the history that lies beside the center, (n_slots, n_params); None where every worker has its own."""
+    path = folder / HISTORY_FILE
+    return np.fromfile(path, np.float32).reshape(-1, n_params) if path.is_file() else None
+
+
+def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Refuse a solver's history of another shape than (n_slots, n_params) of the run.
+
+    Raises:
+        ConfigError: Says both.
+    """
+    if found != expected:
+        msg = (
+            f"saved solver history has shape {found} (slots, parameters), this solver and net need {expected};"
+            " go on with the solver type that the state was saved with"
+        )
+        raise ConfigError(msg)
 
 
 def _load_arrays(path: Path) -> dict[str, Any]:

@@ -33,7 +33,14 @@ from deepspark_ops.spark_submit import job_variables, spark_conf, stage_main
 from deepspark_ops.train.run_setup import PreparedRun, Run, prepare_run, read_config
 from deepspark_ops.train.run_watch import RunWatch
 from deepspark_ops.train.snapshot import UNCHANGED, SnapshotWriter, vector_digest
-from deepspark_ops.train.start import SPARK_SCRATCH, Start, exchange_settings, plan_start, with_restored_step
+from deepspark_ops.train.start import (
+    SPARK_SCRATCH,
+    Start,
+    exchange_settings,
+    plan_start,
+    restore_center_history,
+    with_restored_step,
+)
 from deepspark_ops.train.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.worker_task import WorkerOutcome, loop_plan
 
@@ -80,6 +87,7 @@ def train(config: TrainConfig) -> None:
                 listen_port=config.listen_port,
             )
         )
+        restore_center_history(start, exchange.settings, exchange.center)
         watch = _watch_of(run, start)
         try:
             _tell_start(watch, prepared, start, exchange)

@@ -14,16 +14,20 @@ from caffe_import.caffemodel import copy_weights, read_caffemodel
 from caffe_import.fillers import initial_vector
 from caffe_import.param_layout import Vector
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_solver import CenterSolver
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.run_setup import PreparedRun, Run
 from deepspark_ops.train.snapshot import (
     RunState,
+    check_history,
     last_state,
     load_center,
     load_solverstate,
     read_run_state,
+    read_worker_state,
     write_run_state,
 )
 from deepspark_ops.train.strategy_plan import plan_strategy
@@ -198,6 +202,7 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         datasets=prepared.orders,
         lease_state=start.run_state.leases if start.run_state is not None else {},
         statistics=StatisticBlobs.from_layout(run.train_net.params),
+        solver=CenterSolver.from_spec(solver, run.train_net.params) if plan.running.solves_at_center else None,
         lock=config.lock,
         transport=config.transport,
         wire_dtype=config.wire_dtype,
@@ -205,3 +210,20 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         grant_timeout_s=config.grant_timeout_s,
         exchange_timeout_s=config.exchange_timeout_s,
     )
+
+
+def restore_center_history(start: Start, settings: ExchangeSettings, center: Center) -> None:
+    """Put the solver's history where the server makes the updates, if the run goes on from one. Before anybody joins.
+
+    Raises:
+        ConfigError: The history is of another net or solver.
+        DataError: The file cannot be read.
+    """
+    strategy = settings.running_strategy()
+    saved = read_worker_state(start.state, 0) if strategy.solves_at_center and start.state is not None else None
+    if saved is None:
+        return
+    slots = center.extras[strategy.server_vectors :]
+    check_history(saved.history.shape, (len(slots), settings.n_params))
+    for slot, values in zip(slots, saved.history, strict=True):
+        slot[:] = values

@@ -20,10 +20,11 @@ from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.side_outputs import SideOutputs, outputs_of_tests, training_outputs
+from deepspark_ops.train.snapshot import check_history
 from deepspark_ops.train.worker_loop import Feeds, StepReport
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -129,6 +130,11 @@ class TfModel:
         if self._passes:
             self._side.write({name: values[offset] for name, values in self._passes.items()})
 
+    def count_update(self) -> int:
+        """See ``GradientSource``."""
+        self._state = replace(self._state, updates=self._state.updates + 1)
+        return self._state.updates
+
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
         """See ``GradientSource``."""
         self._state, _ = self._train.apply(self._state, gradient, step=step, rate_scale=rate_scale)
@@ -140,6 +146,10 @@ class TfModel:
     def replace_local(self, local: Vector) -> None:
         """See ``Model``."""
         self._state = replace(self._state, params=local)
+
+    def round_note(self) -> RoundNote | None:
+        """See ``Model``."""
+        return None
 
     def restart_history(self) -> None:
         """See ``Model``."""
@@ -164,13 +174,7 @@ class TfModel:
 
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
-    expected = np.shape(fresh.history)
-    if state.history.shape != expected:
-        msg = (
-            f"saved solver history has shape {state.history.shape} (slots, parameters), this solver and net need"
-            f" {expected}; go on with the solver type that the state was saved with"
-        )
-        raise ConfigError(msg)
+    check_history(state.history.shape, np.shape(fresh.history))
     known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
     return TrainState(fresh.params, state.history, known, state.updates)
 

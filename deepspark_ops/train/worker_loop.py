@@ -21,6 +21,7 @@ from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import EventKind, make_event
 from deepspark_ops.exchange.grants import Finished, Grant, Wait
 from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.train.pacing import CommPeriod, RateScale
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -60,7 +61,13 @@ class Model(Protocol):
         """Make ``n_steps`` updates, the first at clock ``step``; ``feeds`` holds n_steps * iter_size batches."""
 
     def local(self) -> Vector:
-        """Return a read-only view of the parameters, shape (n_params,), valid until the next change."""
+        """Return a read-only view of what is exchanged, shape (n_params,), valid until the next change.
+
+        That is the parameters, or the gradient of the last step where the strategy's workers push gradients.
+        """
+
+    def round_note(self) -> RoundNote | None:
+        """Return what the server wants to know of a pushed gradient; None where parameters are exchanged."""
 
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""
@@ -118,6 +125,7 @@ class LoopPlan:
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
         restarts_history: Does the solver's history start again at each exchange (the strategy's choice)?
+        waits_in_rounds: Do all workers have the same parameters after an exchange (likewise)?
     """
 
     worker: int
@@ -133,6 +141,7 @@ class LoopPlan:
     test_interval: int
     test_initialization: bool
     restarts_history: bool = False
+    waits_in_rounds: bool = False
 
     def tests_before(self, clock: int) -> int:
         """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
@@ -187,6 +196,7 @@ class WorkerLoop:
         self._last_sign = time.monotonic()
         self._steps = 0
         self._exchanges = 0
+        self._was_idle = False
 
     def run(self) -> WorkerSummary:
         """Work until the server says that the run is finished.
@@ -206,6 +216,7 @@ class WorkerLoop:
                 )
             if isinstance(answer, Wait):
                 time.sleep(answer.seconds)
+                self._was_idle = True
                 self._interval.aside_s += time.monotonic() - asked
                 continue
             self._work(answer, time.monotonic() - asked)
@@ -217,6 +228,9 @@ class WorkerLoop:
         if grant.tests:
             self._run_tests(grant.start)
         self._interval.aside_s += time.monotonic() - began
+        if grant.count and self._was_idle and self._plan.waits_in_rounds:
+            self._model.replace_local(self._link.pull())  # the others went on without this worker
+        self._was_idle = False
         compute_s = self._compute(grant) if grant.count else 0.0
         began = time.monotonic()
         if grant.count:
@@ -349,7 +363,9 @@ class WorkerLoop:
         )
 
     def _exchange(self, clock: int) -> None:
-        local, report = self._link.exchange(self._model.local(), measure_distance=self._shows_soon(clock))
+        local, report = self._link.exchange(
+            self._model.local(), measure_distance=self._shows_soon(clock), note=self._model.round_note()
+        )
         self._model.replace_local(local)
         if self._plan.restarts_history:
             self._model.restart_history()

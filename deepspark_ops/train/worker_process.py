@@ -13,11 +13,11 @@ from deepspark_ops.events import make_event
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.link import Welcome, WorkerLink
 from deepspark_ops.train.batches import LeasedBatches
-from deepspark_ops.train.gradient_models import model_for
+from deepspark_ops.train.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
-from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.start import with_restored_step
+from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.tf_model import TfModel
 from deepspark_ops.train.worker_loop import WorkerLoop
 from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask, loop_plan
@@ -65,7 +65,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
-        model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=strategy.compensates)
+        model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=works_on_gradients(strategy))
         with LeasedBatches(
             link,
             run.train_layers(),

@@ -80,6 +80,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
         restarts_history=plan.running.history == "restarted",
+        waits_in_rounds=plan.running.round == "all",
     )
 
 

@@ -7,8 +7,11 @@ parameters before it exchanges); all workers begin with the initial center.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
+
+from tests.reference.slow_training import SlowSolver, one_step
 
 Run = Sequence[tuple[int, Sequence[float]]]
 Result = tuple[list[list[np.float32]], list[np.float32]]
@@ -127,23 +130,25 @@ def slow_averaging(
 
 
 def slow_sync(
-    initial: Sequence[float], targets: Sequence[Sequence[float]], n_steps: int, solver: tuple[float, float, float]
+    initial: Sequence[float], targets: Sequence[Sequence[float]], n_steps: int, solver: SlowSolver
 ) -> list[float]:
-    """SGD with momentum on the mean gradient of the workers' losses |x - target|^2 / 2, in float64.
+    """A solver's updates by the mean gradient of the workers' losses |x - target|^2 / 2, in float64.
 
     Args:
         initial: Parameters at the start.
         targets: One per worker.
         n_steps: Steps.
-        solver: (rate, momentum, weight decay).
+        solver: Its options; a step's passes see equal data.
     """
-    rate, momentum, decay = solver
-    x, velocity = [float(v) for v in initial], [0.0] * len(initial)
-    for _ in range(n_steps):
+    x, first, second = [float(v) for v in initial], [0.0] * len(initial), [0.0] * len(initial)
+    for update in range(1, n_steps + 1):
+        gradient = [sum(x[i] - target[i] for target in targets) / len(targets) for i in range(len(x))]
+        summed_norm = solver.iter_size * sqrt(sum(g * g for g in gradient))
+        scale = solver.clip_gradients / summed_norm if 0 <= solver.clip_gradients < summed_norm else 1.0
         for i in range(len(x)):
-            gradient = sum(x[i] - target[i] for target in targets) / len(targets)
-            velocity[i] = momentum * velocity[i] + rate * (gradient + decay * x[i])
-            x[i] -= velocity[i]
+            g = gradient[i] * scale + solver.weight_decay * x[i]
+            step, first[i], second[i] = one_step(solver, g, solver.base_lr, first[i], second[i], update)
+            x[i] -= step
     return x
 
 

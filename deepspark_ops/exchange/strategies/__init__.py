@@ -13,11 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.locks import LockMode
+from deepspark_ops.exchange.round_closing import ChunkwiseCloser, RoundCloser
 from deepspark_ops.param_vector import Vector
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.center_solver import CenterSolver
 
 Option = bool | int | float | str
 
@@ -46,11 +50,9 @@ class Requires:
 
     Attributes:
         comm_period_one: It exchanges after every minibatch; another tau is refused.
-        sgd_only: It is defined for plain SGD updates only.
     """
 
     comm_period_one: bool = False
-    sgd_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Strategy:
         has_moving_rate: Whether alpha means something.
         compensates: Whether a worker takes its gradient first, looks at the center, and steps from there by what
             ``compensate`` makes of the gradient.
+        solves_at_center: Whether the server makes the solver's updates, with a history that lies behind its own
+            ``server_vectors``; else each worker makes its own.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
 
@@ -96,6 +100,7 @@ class Strategy:
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
     compensates: ClassVar[bool] = False
+    solves_at_center: ClassVar[bool] = False
 
     @property
     def server_vectors(self) -> int:
@@ -153,6 +158,14 @@ class Strategy:
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
         """Apply what a round has gathered in one chunk, in place: ``n_held`` pushes, at least one (round ``all``)."""
         raise NotImplementedError
+
+    def closer(self, solver: CenterSolver | None) -> RoundCloser:
+        """Return what ends the rounds of one run (round ``all``); here, ``close_round`` chunk by chunk.
+
+        Args:
+            solver: The run's, if the server is to make its updates.
+        """
+        return ChunkwiseCloser(self.close_round)
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return how far the mean of center and workers moves per tick of the clock, in steps of plain SGD."""

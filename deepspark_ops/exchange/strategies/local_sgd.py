@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.shared_rules import Gathered
+from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class LocalSgd(Gathered):
+class LocalSgd(GatheredMovements):
     """Parameter averaging every ``comm_period`` steps, with block momentum by option.
 
     "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other; ``start`` is what

@@ -40,19 +40,27 @@ class Elastic(Additive):
 
 @dataclass(frozen=True)
 class Gathered(Strategy):
-    """The server adds up what is pushed, and the center moves by the mean of several pushes.
+    """The server adds up what is pushed, and moves the center by what several pushes come to."""
 
-    What is pushed is the worker's movement: ``push = local - start``, ``start`` being what it began with.
-    """
-
-    unit = "delta"
-    keeps_start = True
     lock = "striped"
 
     @property
     def server_vectors(self) -> int:
         """One: the sum of pushes."""
         return 1
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Add to the sum."""
+        np.add(extras[0], push, out=extras[0])
+        return n_held + 1
+
+
+@dataclass(frozen=True)
+class GatheredMovements(Gathered):
+    """Workers push their movement, ``local - start``, ``start`` being what they began with."""
+
+    unit = "delta"
+    keeps_start = True
 
     def worker_chunk(
         self,
@@ -66,13 +74,29 @@ class Gathered(Strategy):
         """Write ``push = local - start``; the center is read afterwards."""
         np.subtract(local, start, out=push)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
-        """Add to the sum."""
-        np.add(extras[0], push, out=extras[0])
-        return n_held + 1
-
     def move_by_mean(self, center: Vector, total: Vector, n_pushes: int) -> None:
         """Move the center by ``total / n_pushes`` and begin a new sum."""
         np.multiply(total, np.float32(1.0 / n_pushes), out=total)
         np.add(center, total, out=center)
         total.fill(0.0)
+
+
+@dataclass(frozen=True)
+class GatheredGradients(Gathered):
+    """Workers push their gradients after every minibatch or several, wait for each other, and take the center."""
+
+    unit = "gradient"
+    round = "all"
+    pulls = "after_round"
+
+    def worker_chunk(
+        self,
+        local: Vector,
+        center: Vector,
+        new_local: Vector,
+        push: Vector,
+        start: Vector,
+        terms: Terms,
+    ) -> None:
+        """Push the gradient, which stands in the place of the parameters, as it is."""
+        np.copyto(push, local)

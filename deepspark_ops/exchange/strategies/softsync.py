@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import Terms
-from deepspark_ops.exchange.strategies.shared_rules import Gathered
+from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class Softsync(Gathered):
+class Softsync(GatheredMovements):
     """The server gathers movements and applies their mean.
 
     Zhang, Gupta, Lian and Liu, "Staleness-aware Async-SGD for Distributed Deep Learning" (2015), section 2, protocol

@@ -1,41 +1,42 @@
-"""Synchronous SGD: after every step all workers have the parameters that the mean gradient gives."""
+"""Synchronous training: after every minibatch all workers have the parameters that the mean gradient gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deepspark_ops.exchange.center_solver import CenterSolver, SolverCloser
+from deepspark_ops.exchange.round_closing import RoundCloser
 from deepspark_ops.exchange.strategies import Requires
-from deepspark_ops.exchange.strategies.shared_rules import Gathered
-from deepspark_ops.param_vector import Vector
+from deepspark_ops.exchange.strategies.shared_rules import GatheredGradients
 
 
 @dataclass(frozen=True)
-class Sync(Gathered):
-    """CaffeOnSpark's scheme: every step, the mean gradient over all live workers.
+class Sync(GatheredGradients):
+    """CaffeOnSpark's scheme: every step, the mean gradient over all live workers, then the solver's update.
 
-    Workers begin each step with the same parameters x. An update of SGD with momentum, weight decay included, is
-    linear in gradient and history, so the mean of the workers' updates is the update by the mean gradient::
+    With p workers that take gradients g_i at the same parameters x::
 
-        v_i'    = momentum * v_i + rate * (g_i + decay * x)
-        x'      = x - mean(v_i') = x - (momentum * mean(v_i) + rate * (mean(g_i) + decay * x))
+        g  = sum(g_i) / p
+        x' = the solver's update of x by g: clipping, decay, history
 
-    which is why movements are averaged here and each worker keeps its own history. It does not hold for solvers that
-    divide by gradients, nor where ``clip_gradients`` cuts a worker's gradient and not the mean. A pass of p workers is
-    one step with a batch p times as large.
+    The update is made once, by the server, and the history lies beside the center. So all six solver types are exact,
+    also those that divide by gradients or clip them, for which no mean of the workers' own updates would be; a worker
+    that joins late or comes back has nothing to catch up on; a snapshot holds the one history there is. A pass of p
+    workers is one step with a batch p times as large, at the mean of the rates that their clocks give.
     """
 
     name = "sync"
     source = "CaffeOnSpark (Yahoo, 2016)"
-    round = "all"
-    pulls = "after_round"
-    requires = Requires(comm_period_one=True, sgd_only=True)
+    requires = Requires(comm_period_one=True)
+    solves_at_center = True
 
-    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
-        """Move the center by the mean."""
-        self.move_by_mean(center, extras[0], n_held)
+    def closer(self, solver: CenterSolver | None) -> RoundCloser:
+        """Return the solver at the center."""
+        assert solver is not None, "settings hold one for a strategy that solves at the center"
+        return SolverCloser(solver)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/p: p steps move the center by their mean."""
+        """Return 1/p: p steps move the center like one."""
         return 1.0 / n_workers
 
 

@@ -13,7 +13,13 @@ from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.train.run_setup import PreparedRun, prepare_run
 from deepspark_ops.train.snapshot import SnapshotWriter
-from deepspark_ops.train.start import Start, exchange_settings, plan_start, with_restored_step
+from deepspark_ops.train.start import (
+    Start,
+    exchange_settings,
+    plan_start,
+    restore_center_history,
+    with_restored_step,
+)
 from deepspark_ops.train.worker_process import WorkerOutcome, WorkerTask, run_worker
 
 CAFFE = Path(__file__).parents[2] / "fixtures" / "caffe"
@@ -35,6 +41,7 @@ def run_in_process(config: TrainConfig) -> Finished:
     start = plan_start(prepared.run)
     run = with_restored_step(prepared.run, start.state)
     exchange = LocalExchange(exchange_settings(prepared, start), start.center)
+    restore_center_history(start, exchange.settings, exchange.center)
     outcomes: dict[int, WorkerOutcome] = {}
 
     def work(worker: int) -> None:

@@ -1,0 +1,103 @@
+"""What the server does at the end of a round: it moves the center by what all live workers have pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.param_vector import Vector
+
+
+class RoundNote(NamedTuple):
+    """What a worker says of the minibatches behind its push.
+
+    Attributes:
+        loss: Their mean loss.
+        learning_rate: Rate for the update by them, rate scale included.
+        update: Number of the update among the worker's own, from 1.
+        is_first: Is it this process's first push?
+    """
+
+    loss: float
+    learning_rate: float
+    update: int
+    is_first: bool
+
+    @classmethod
+    def from_json(cls, plain: Any) -> RoundNote | None:
+        """Return the note that a message carries, if any.
+
+        Raises:
+            ProtocolError: Not what ``list(note)`` gives.
+        """
+        if plain is None:
+            return None
+        kinds = (int | float, int | float, int, bool)
+        if not isinstance(plain, list) or len(plain) != len(kinds) or not all(map(isinstance, plain, kinds)):
+            msg = f"not the note of a round: {str(plain)[:80]}; expected {', '.join(cls._fields)}"
+            raise ProtocolError(msg)
+        return cls(float(plain[0]), float(plain[1]), plain[2], plain[3])
+
+
+class RoundContents(NamedTuple):
+    """A round that is over, as the server holds it. The closer is the only one that writes meanwhile.
+
+    Attributes:
+        center: The center, (n_params,).
+        extras: The strategy's server vectors, each (n_params,); the first is the sum of pushes.
+        counts: Pushes of each chunk in that sum, (n_chunks,), uint64.
+        spans: Where each chunk lies.
+        notes: Worker -> its note; empty where the strategy's workers send none.
+    """
+
+    center: Vector
+    extras: tuple[Vector, ...]
+    counts: npt.NDArray[np.uint64]
+    spans: Sequence[slice]
+    notes: dict[int, RoundNote]
+
+    def mean_push(self) -> Vector:
+        """Return the mean of what was pushed, (n_params,), fresh; 0 where nothing was."""
+        mean = np.zeros_like(self.extras[0])
+        for span, count in zip(self.spans, self.counts.tolist(), strict=True):
+            if count:
+                np.multiply(self.extras[0][span], np.float32(1.0 / count), out=mean[span])
+        return mean
+
+    def forget_pushes(self) -> None:
+        """Begin a new sum."""
+        self.extras[0].fill(0.0)
+        self.counts.fill(0)
+
+
+class RoundCloser(Protocol):
+    """Ends rounds of one run, one after another, in one thread at a time."""
+
+    def close(self, contents: RoundContents) -> list[str]:
+        """Move the center; returns what the user should read of it, one line each."""
+
+
+class ChunkwiseCloser:
+    """Ends rounds whose chunks need nothing from each other. A chunk that nobody pushed stays as it is.
+
+    After a kill in the middle, the chunks that are still counted are applied by the next call, and at most one chunk
+    is uncertain.
+    """
+
+    def __init__(self, close_chunk: Callable[[Vector, tuple[Vector, ...], int], None]) -> None:
+        """Take a strategy's ``close_round``."""
+        self._close_chunk = close_chunk
+
+    def close(self, contents: RoundContents) -> list[str]:
+        """See ``RoundCloser``."""
+        for position, span in enumerate(contents.spans):
+            n_held = int(contents.counts[position])
+            if n_held:
+                extras = tuple([extra[span] for extra in contents.extras])
+                self._close_chunk(contents.center[span], extras, n_held)
+                contents.counts[position] = 0
+        return []
