@@ -58,6 +58,8 @@ class Row:
     ratio: float
     private_ratio: float | None
     rounds: list[float]
+    median_ms: float
+    p99_ms: float
 
 
 def elastic_update(local: Vector, center: Vector, new_local: Vector, push: Vector, chunk: int) -> None:
@@ -86,9 +88,12 @@ def worker_process(
     # As the exchange does: workers begin at different places of the vector.
     first = worker * n_params // 2 // chunk * chunk
 
+    latencies: list[float] = []
+
     def exchange() -> None:
         nonlocal local
-        local, _ = link.exchange(local)
+        local, report = link.exchange(local)
+        latencies.append(report.seconds)
 
     def private() -> None:
         elastic_update(buffers[0], own_center, buffers[1], push, chunk)
@@ -110,9 +115,10 @@ def worker_process(
         action()
         action()
     pipe.send("ready")
+    latencies.clear()
     while (request := pipe.recv()) != "stop":
         name, seconds = request
-        pipe.send(rate(actions[name], seconds))
+        pipe.send(latencies if name == "latencies" else rate(actions[name], seconds))
     link.leave()
     link.close()
 
@@ -256,6 +262,7 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
         shared.unlink()
         rounds = [measure_round(crew, raw, n_params, seconds) for _ in range(ROUNDS)]
         control_us = 1e6 / crew.ask(("control", 0.1))[0]
+        latencies_ms = 1e3 * np.concatenate(crew.ask(("latencies", 0.0)))
         seen = server_figures(running, n_params) | {"control_call_us": round(control_us, 1)}
         crew.stop()
         shared.close()
@@ -272,6 +279,8 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
         round(statistics.median(ratios), 3),
         round(statistics.median(privates), 3) if privates else None,
         [round(r, 3) for r in ratios],
+        round(float(np.percentile(latencies_ms, 50)), 3),
+        round(float(np.percentile(latencies_ms, 99)), 3),
     )
     return row, seen
 
@@ -334,7 +343,8 @@ def main() -> None:
                     print(
                         f"{transport:6} {n_params:>10,} floats, {n_workers} workers: {row.ours / 1e9:6.2f} GB/s of"
                         f" {row.yardstick / 1e9:6.2f} GB/s = {row.ratio:.3f}"
-                        f" (private: {row.private_ratio})  {row.rounds}",
+                        f" (private: {row.private_ratio})  {row.rounds}"
+                        f"  exchange median {row.median_ms:.2f} ms, p99 {row.p99_ms:.2f} ms",
                         flush=True,
                     )
     result = summary(rows, server)
@@ -358,6 +368,7 @@ def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
     }
     return {
         **by_transport,
+        "exchange_p99_ms": {f"{r.transport} {r.n_params} {r.n_workers}": r.p99_ms for r in rows},
         "shm_private_ratio_min": min((r.private_ratio for r in rows if r.private_ratio is not None), default=None),
         **found,
         "server_spare_bytes": max(s["server_bytes"] - s["server_bytes_limit"] for s in server) + (64 << 20),

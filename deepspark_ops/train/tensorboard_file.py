@@ -65,6 +65,9 @@ def scalars_of(event: Event) -> dict[str, float]:
     if event.kind == "loss":
         found = _numbers({tag: event.data[tag] for tag in _LOSS_TAGS if tag in event.data})
         return {f"train/{tag}/worker_{event.worker}": value for tag, value in found.items()}
+    if event.kind == "exchange":
+        found = _numbers({"p99_ms": event.data["p99_ms"]} if "p99_ms" in event.data else {})
+        return {f"train/exchange_{tag}/worker_{event.worker}": value for tag, value in found.items()}
     if event.kind == "server":
         found = _numbers({tag: event.data[tag] for tag in _SERVER_TAGS if tag in event.data})
         return {f"exchange/{tag}": value for tag, value in found.items()}

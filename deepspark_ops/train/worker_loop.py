@@ -165,6 +165,7 @@ class _Interval:
     aside_s: float = 0.0
     exchanges: int = 0
     exchanged_bytes: int = 0
+    latencies_s: list[float] = field(default_factory=list)
     staleness: int = 0
     overlaps: int = 0
     distance: float | None = None
@@ -357,6 +358,7 @@ class WorkerLoop:
             exchanges=sums.exchanges,
             seconds=round(sums.exchange_s, 4),
             bytes=sums.exchanged_bytes,
+            p99_ms=round(1e3 * _percentile(sums.latencies_s, 99), 3),
             overlaps=sums.overlaps,
             comm_period=self._plan.comm_period.value,
             transport=sums.transport,
@@ -373,6 +375,7 @@ class WorkerLoop:
         sums = self._interval
         sums.exchanges += 1
         sums.exchanged_bytes += report.bytes_up + report.bytes_down
+        sums.latencies_s.append(report.seconds)
         sums.staleness += report.staleness
         sums.overlaps += report.overlaps
         sums.transport = report.transport
@@ -388,3 +391,13 @@ class WorkerLoop:
 
     def _send(self, kind: EventKind, clock: int, **data: Any) -> None:
         self._link.send_event(make_event(kind, clock=clock, worker=self._plan.worker, **data))
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    """Return the smallest value that ``percent`` of all do not exceed.
+
+    Example:
+        >>> _percentile([0.3, 0.1, 0.2], 99), _percentile(list(range(1, 201)), 99)
+        (0.3, 198)
+    """
+    return sorted(values)[-(-len(values) * percent // 100) - 1]

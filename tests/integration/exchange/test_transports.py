@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -323,3 +324,37 @@ def test_big_state_arrives_whole(tmp_path: Path) -> None:
     with np.load(settings.work / "pending" / "iter_1" / "worker_0.npz") as found:
         np.testing.assert_array_equal(found["history"], history)
         assert found["count"].tolist() == [3]
+
+
+def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path: Path) -> None:
+    n_workers, n_params = 256, 50_000
+    settings = make_settings(
+        tmp_path, n_params=n_params, n_workers=n_workers, chunk=10_000, transport="socket", exchange_timeout_s=60.0
+    )
+    links = []
+    deadline = time.monotonic() + 120.0
+    with start_exchange(settings, initial_vector(n_params)) as running:
+        resident = []
+        for worker in range(n_workers):
+            links.append(connect(running.address))
+            links[-1].join(worker)
+            local = links[-1].pull()
+            links[-1].exchange(local + update_of(worker, n_params))
+            if worker in (15, n_workers - 1):
+                resident.append(resident_bytes(running.pid))
+            assert time.monotonic() < deadline, f"only {worker} workers are in"
+        # All of them are still there: each exchanges again over the connection that it has.
+        for link in links:
+            link.exchange(local)
+        status = running.poll()
+        for link in links:
+            link.close()
+    assert status.exchanges == (2,) * n_workers
+    assert status.live_workers == tuple(range(n_workers))
+    # A worker's vectors would be 200 kB each; what a connection needs is its thread and the socket's own.
+    assert resident[1] - resident[0] < (n_workers - 16) * 100_000
+
+
+def resident_bytes(pid: int) -> int:
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024

@@ -37,6 +37,11 @@ def test_the_exchange_as_a_whole_has_its_own_tags() -> None:
     assert scalars_of(event) == {"exchange/exchanges_per_s": 20.5, "exchange/lost_updates": 0.0}
 
 
+def test_the_slowest_exchanges_are_drawn() -> None:
+    event = Event("exchange", 500, 2, {"exchanges": 40, "p99_ms": 1.25, "transport": "shm"}, 0.0)
+    assert scalars_of(event) == {"train/exchange_p99_ms/worker_2": 1.25}
+
+
 def test_other_kinds_draw_nothing(tmp_path) -> None:
     with TensorBoardFile(tmp_path) as board:
         board.add(Event("note", 1, 0, {"text": "hello"}, 0.0))

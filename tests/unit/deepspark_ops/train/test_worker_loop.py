@@ -157,6 +157,7 @@ def test_display_averages_and_keeps_caffes_places(tmp_path: Path) -> None:
     assert [event.data["loss"] for event in losses] == [100.0, (97.0 + 96.0) / 2, (93.0 + 92.0) / 2]
     assert {event.data["learning_rate"] for event in losses} == {0.5}
     assert [event.clock for event in bench.events("exchange")] == [4, 8]
+    assert all(event.data["p99_ms"] > 0.0 for event in bench.events("exchange"))
 
 
 def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
