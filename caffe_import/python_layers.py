@@ -7,6 +7,7 @@ once into the graph, and the gradient is TensorFlow's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
@@ -14,10 +15,25 @@ from caffe_import.errors import did_you_mean
 from caffe_import.layer_registry import LayerRequest, Shape
 
 
+@dataclass(frozen=True)
+class PythonBlob:
+    """One parameter blob of a Python layer, pycaffe's ``self.blobs.add_blob(...)``.
+
+    Attributes:
+        shape: Its shape.
+        filler: How a fresh one is filled: prototxt of a FillerParameter, e.g. ``type: "xavier"``; 0 without.
+    """
+
+    shape: Shape
+    filler: str = ""
+
+
 class PythonLayer(Protocol):
     """What a registered class has. One object is made for each layer of a net, without arguments.
 
-    A layer has no parameter blobs; what it learns belongs into layers around it.
+    A class that learns something also has ``blobs(self, bottom_shapes) -> Sequence[PythonBlob]``, called after
+    ``setup``; its ``forward`` then takes the blobs' float32 tensors as the keyword ``blobs``. They are named, shared,
+    saved and updated as those of any other layer (``param { lr_mult: ... }``).
     """
 
     def setup(self, param_str: str, bottom_shapes: tuple[Shape, ...]) -> None:
@@ -30,7 +46,7 @@ class PythonLayer(Protocol):
         """Return one Caffe shape per top."""
 
     def forward(self, bottoms: Sequence[Any], *, is_training: bool) -> Sequence[Any]:
-        """Return one float32 tensor per top, of the shapes of ``reshape``.
+        """Return one float32 tensor per top, of the shapes of ``reshape``; of a layer in place, too.
 
         Import TensorFlow inside this method: checking a net calls the others only, and starts without TensorFlow.
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
-from caffe_import.python_layers import PythonLayer, find_python_layer
+from google.protobuf import text_format
+
+from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.proto import caffe_pb2
+from caffe_import.python_layers import PythonBlob, PythonLayer, find_python_layer
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,11 @@ class PythonOptions:
     layer: PythonLayer
 
 
-@layer_type("Python", bottoms=(0, None), tops=(0, None))
+@layer_type("Python", bottoms=(0, None), tops=(0, None), in_place=True)
 def define_python(request: LayerRequest) -> LayerDefinition:
-    """Tops: what the class' ``reshape`` returns. ``share_in_parallel`` changes no value and is ignored.
+    """Tops: what the class' ``reshape`` returns. Blobs: what its ``blobs`` returns, if it has that method.
+
+    ``share_in_parallel`` changes no value and is ignored.
 
     Raises:
         NetError: The class is not to be found, refuses its options by a ValueError, or returns no list of shapes.
@@ -30,9 +36,27 @@ def define_python(request: LayerRequest) -> LayerDefinition:
     try:
         layer.setup(request.message.python_param.param_str, request.bottom_shapes)
         shapes = layer.reshape(request.bottom_shapes)
+        learned = layer.blobs(request.bottom_shapes) if hasattr(layer, "blobs") else ()
     except ValueError as error:
         raise request.refuse(str(error)) from error
-    return LayerDefinition(top_shapes=_checked(request, shapes), options=PythonOptions(layer))
+    return LayerDefinition(
+        top_shapes=_checked(request, shapes), blobs=_blobs(request, learned), options=PythonOptions(layer)
+    )
+
+
+def _blobs(request: LayerRequest, learned: Sequence[Any]) -> tuple[BlobSpec, ...]:
+    specs = []
+    for blob in learned:
+        if not isinstance(blob, PythonBlob):
+            finding = f"blobs returned {blob!r}; expected PythonBlob of caffe_import.python_layers, one per blob"
+            raise request.refuse(finding)
+        try:
+            filler = text_format.Parse(blob.filler, caffe_pb2.FillerParameter())
+        except text_format.ParseError as error:
+            finding = f"the filler {blob.filler!r} of a blob is no FillerParameter: {error}"
+            raise request.refuse(finding) from error
+        specs.append(BlobSpec(tuple(int(extent) for extent in blob.shape), filler))
+    return tuple(specs)
 
 
 def _checked(request: LayerRequest, shapes: Sequence[Shape]) -> tuple[Shape, ...]:

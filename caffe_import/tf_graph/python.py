@@ -23,7 +23,10 @@ def emit_python(request: EmitRequest) -> Emission:
     """
     options = request.layer.definition.options
     assert isinstance(options, PythonOptions)
-    answer = options.layer.forward([bottom.caffe for bottom in request.bottoms], is_training=request.is_training)
+    learned = {"blobs": list(request.params)} if hasattr(options.layer, "blobs") else {}
+    answer = options.layer.forward(
+        [bottom.caffe for bottom in request.bottoms], is_training=request.is_training, **learned
+    )
     tops = [tf.cast(top, tf.float32) for top in answer]
     expected = request.layer.definition.top_shapes
     fits = [top.shape.is_compatible_with(_partial(shape)) for top, shape in zip(tops, expected, strict=False)]

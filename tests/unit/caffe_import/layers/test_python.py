@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from caffe_import.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.errors import NetError
-from caffe_import.python_layers import python_layer
+from caffe_import.fillers import initial_vector
+from caffe_import.net_spec import build_net_spec
+from caffe_import.prototxt import parse_net, parse_solver
+from caffe_import.python_layers import PythonBlob, python_layer
+from caffe_import.solver_spec import solver_spec
+from caffe_import.tf_graph.train_step import compile_training
 from tests.reference.layer_check import check_layer, define, refusal, run_layer, spread_values
 
 pytestmark = pytest.mark.tf
@@ -134,7 +140,7 @@ def test_unknown_module_is_refused_with_the_way_out() -> None:
 
 def test_unknown_class_is_refused_with_those_known() -> None:
     finding = (
-        'module "tests_of_python" registers no layer "Blendd"; registered: Answer, Blend; did you mean "Blend"?; '
+        'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean "Blend"?; '
         "decorate its class with @python_layer(module=..., name=...) of caffe_import.python_layers"
     )
     assert refusal(text("Blendd"), (2, 3)) == PREFIX + finding
@@ -158,3 +164,65 @@ def test_a_class_without_forward_is_refused() -> None:
     expected = r'^Python layer "Half" of module "tests_of_python": the class has no method reshape, forward$'
     with pytest.raises(TypeError, match=expected):
         python_layer(module="tests_of_python", name="Half")(Half)  # type: ignore[type-var]
+
+
+@python_layer(module="tests_of_python", name="Affine")
+class Affine:
+    """y = a x + b, one number each per channel, as a pycaffe layer with two blobs."""
+
+    def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.filler = param_str
+
+    def reshape(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Sequence[tuple[int, ...]]:
+        return bottom_shapes
+
+    def blobs(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Sequence[PythonBlob]:
+        n_channels = bottom_shapes[0][1]
+        return [PythonBlob((n_channels,), self.filler or "value: 2"), PythonBlob((n_channels,))]
+
+    def forward(self, bottoms: Sequence[Any], *, is_training: bool, blobs: Sequence[Any]) -> Sequence[Any]:
+        scale, shift = blobs
+        return [bottoms[0] * scale + shift]
+
+
+def test_a_layer_with_blobs_has_the_gradients_of_its_operations() -> None:
+    check_layer(
+        text("Affine"),
+        lambda x, a, b: [x * a + b],
+        [spread_values(4, 3)],
+        [spread_values(3, seed=1), spread_values(3, seed=2)],
+    )
+
+
+def test_blobs_in_place_are_filled_trained_saved_and_frozen_like_others(tmp_path: Path) -> None:
+    net = build_net_spec(
+        parse_net(
+            """
+            layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 3 } } }
+            layer { name: "affine" type: "Python" bottom: "data" top: "data" param { lr_mult: 1 } param { lr_mult: 0 }
+              python_param { module: "tests_of_python" layer: "Affine" } }
+            layer { name: "loss" type: "Reduction" bottom: "data" top: "loss" loss_weight: 1 }
+            """
+        ),
+        phase="TRAIN",
+    )
+    start = initial_vector(net, 1)
+    assert start.tolist() == [2, 2, 2, 0, 0, 0]
+    solver = solver_spec(parse_solver('base_lr: 0.5 lr_policy: "fixed" max_iter: 9'))
+    function = compile_training(net, solver, n_threads=1)
+    data = spread_values(1, 4, 3).astype(np.float32)
+    state, _ = function.run(
+        function.initial_state(start), step=0, n_steps=1, rate_scale=1, seed=0, worker=0, feeds={"data": data}
+    )
+    trained = np.array(state.params_view())
+    np.testing.assert_allclose(trained, [*(2 - 0.5 * data[0].sum(axis=0)), 0, 0, 0], rtol=1e-5)
+    write_caffemodel(tmp_path / "a.caffemodel", net, trained)
+    loaded = np.zeros(6, np.float32)
+    copy_weights(net, loaded, read_caffemodel(tmp_path / "a.caffemodel"), where="a")
+    np.testing.assert_array_equal(loaded, trained)
+
+
+def test_a_filler_that_is_none_is_refused() -> None:
+    assert refusal(text("Affine", "tipe: 1"), (2, 3)).startswith(
+        f"{PREFIX}the filler 'tipe: 1' of a blob is no FillerParameter: "
+    )
