@@ -26,7 +26,7 @@ from caffe_import.prototxt_scan import (
     offset_of,
     scan_prototxt,
 )
-from caffe_import.upgrade import NetForm, net_form, upgrade_net, upgrade_solver
+from caffe_import.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
 
 _M = TypeVar("_M", bound=Message)
 
@@ -73,6 +73,15 @@ def read_net_form(path: Path) -> NetForm:
         NetError: As ``read_net``.
     """
     return net_form(_read(Path(path), caffe_pb2.NetParameter(), "net"))
+
+
+def read_solver_upgrades(path: Path) -> tuple[str, ...]:
+    """Return what ``read_solver`` upgrades in a solver's file, one line per step.
+
+    Raises:
+        PrototxtError: As ``read_solver``.
+    """
+    return solver_upgrades(_read(Path(path), caffe_pb2.SolverParameter(), "solver"))
 
 
 def read_solver(path: Path) -> caffe_pb2.SolverParameter:

@@ -202,6 +202,14 @@ def _upgraded(net: caffe_pb2.NetParameter) -> tuple[caffe_pb2.NetParameter, tupl
     return net, tuple(done)
 
 
+def solver_upgrades(solver: caffe_pb2.SolverParameter) -> tuple[str, ...]:
+    """Return what ``upgrade_solver`` changes in a solver, one line per step; empty if nothing."""
+    if not solver.HasField("solver_type"):
+        return ()
+    old = caffe_pb2.SolverParameter.SolverType.Name(solver.solver_type)
+    return (f'solver_type: {old} -> type: "{_SOLVER_TYPES[solver.solver_type]}"',)
+
+
 def upgrade_solver(solver: caffe_pb2.SolverParameter, *, path: str = "") -> caffe_pb2.SolverParameter:
     """Return ``solver`` with the deprecated ``solver_type`` enum turned into ``type`` (UpgradeSolverType).
 

@@ -398,8 +398,25 @@ def train(config: TrainConfig) -> None:
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
     require_java()
+    if config.parity:
+        _certify(config)
     _run_stage_process("deepspark_ops.train.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter))
     _say(f"run={config.run_dir}")
+
+
+def _certify(config: TrainConfig) -> None:
+    """Keep the comparison with recorded outputs of Caffe in the run's folder, before anything is trained.
+
+    Raises:
+        ConfigError: The solver has errors, or a case failed.
+    """
+    from deepspark_ops.preflight.check import run_check
+
+    shared = {name: getattr(config, name) for name in ("solver", "overrides", "weights", "dataset", "n_workers")}
+    report = run_check(CheckConfig(**shared, parity=True, run_dir=config.run_dir))
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+    _say(f"parity={RunPaths(config.run_dir).parity}")
 
 
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")

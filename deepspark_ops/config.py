@@ -49,6 +49,7 @@ class CheckConfig(StageConfig):
     )
     parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
     parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: the checkout's own")
+    run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")
 
 
 class IngestConfig(StageConfig):
@@ -130,11 +131,20 @@ class TrainConfig(StageConfig):
         None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
     )
     run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
+    verify: Literal["auto", "digests", "sizes"] = Field(
+        "auto",
+        description="How the dataset is compared with its manifests before workers start; digests reads every byte,"
+        " auto does so up to 1 GiB",
+    )
     weights: Path | None = Field(
         None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
     )
     resume: Path | None = Field(
         None, description="Caffe .solverstate to go on from (not together with weights)", json_schema_extra=FORM
+    )
+    parity: bool = Field(
+        False,
+        description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
     strategy: str = Field("easgd", description="How workers and center meet", json_schema_extra=FORM)

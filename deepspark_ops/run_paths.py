@@ -38,6 +38,11 @@ class RunPaths:
         return self.root / "events.jsonl"
 
     @property
+    def parity(self) -> Path:
+        """How the run's layer types compare with recorded outputs of Caffe, JSON."""
+        return self.root / "parity.json"
+
+    @property
     def tensorboard(self) -> Path:
         """Folder of TensorBoard event files."""
         return self.root / "tensorboard"

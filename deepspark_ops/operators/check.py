@@ -87,8 +87,8 @@ class CheckOperator(BaseOperator):
         plan_strategy(train)
         config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
         if run.dataset is not None and not is_ingested(run.dataset):
-            return config_from_params(CheckConfig, params, root, ingests_first=True)
-        return config_from_params(CheckConfig, params, root, dataset=run.dataset)
+            return config_from_params(CheckConfig, params, root, ingests_first=True, parity=True, run_dir=run.run_dir)
+        return config_from_params(CheckConfig, params, root, dataset=run.dataset, parity=True, run_dir=run.run_dir)
 
 
 def _require_files(config: IngestConfig) -> None:

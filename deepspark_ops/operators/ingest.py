@@ -11,12 +11,14 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias
 
 from deepspark_ops.config import IngestConfig
+from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import is_ingested
 from deepspark_ops.operators.spark_stage import SparkStageOperator
 from deepspark_ops.operators.stage_run import StageRun
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.reader import verify
 
 
 class IngestOperator(SparkStageOperator):
@@ -46,7 +48,7 @@ class IngestOperator(SparkStageOperator):
             self.log.info("no source given: training reads the sources that the net names")
             return {}
         with _one_at_a_time(run.dataset):
-            if is_ingested(run.dataset):
+            if self._is_whole(run.dataset):
                 self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
                 return self.result(context, run)
             made: dict[str, str] = super().execute(context)
@@ -54,6 +56,18 @@ class IngestOperator(SparkStageOperator):
             extra = {**made, "source": str(context["params"]["source"])}
             context["outlet_events"][self._alias].add(self._asset, extra=extra)
         return made
+
+    def _is_whole(self, dataset: Path) -> bool:
+        """Whether the dataset stands there and its files are what the manifests say; a damaged one is made again."""
+        if not is_ingested(dataset):
+            return False
+        try:
+            for split in ("train", "test"):
+                verify(DatasetPaths(dataset).split(split), digests=None)
+        except DataError as error:
+            self.log.warning("the dataset is damaged and made again: %s", error)
+            return False
+        return True
 
     def result(self, context: Any, run: StageRun) -> dict[str, str]:
         """Return the dataset's folder and the digests of its manifests."""

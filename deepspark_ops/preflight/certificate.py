@@ -9,38 +9,76 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.parity.case import Case, load_cases
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.preflight.report import ParityReport, PreflightReport, Problem
+from deepspark_ops.preflight.report import Certificate, ParityReport, PreflightReport, Problem
+from deepspark_ops.run_paths import write_text_whole
 
 CHECKOUT_CASES: Final = Path(__file__).parents[2] / "tests" / "fixtures" / "caffe"
 """The recorded cases of a checkout; an installed package comes without them."""
+CERTIFICATE_VERSION: Final = 1
+
+
+def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -> None:
+    """Keep the comparison of a report that ``certified`` returned, whole or not at all.
+
+    Args:
+        report: The report.
+        cases: As ``certified`` was told.
+        path: The run's ``parity.json``.
+    """
+    installed = cases is not None or _are_installed()
+    failed = (problem.finding for problem in report.problems if problem.finding.startswith(_FAILED))
+    certificate = Certificate(
+        format_version=CERTIFICATE_VERSION,
+        cases=str(cases or CHECKOUT_CASES),
+        installed=installed,
+        tensorflow=version("tensorflow") if installed else "",
+        parity=report.parity,
+        failed=tuple(failed),
+    )
+    write_text_whole(path, certificate.model_dump_json(indent=1) + "\n")
 
 
 def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
     """Return the report with the comparison for the layer types of its nets; a case that fails is an error in it.
 
     Args:
-        report: Its nets say which types.
-        folder: Folder with recorded cases; None for the checkout's.
+        report: Says which types.
+        folder: Folder with recorded cases; None for the checkout's. Where there is no checkout the report says so, and
+            nothing is compared.
 
     Raises:
         ConfigError: The folder has no cases.
         DeepSparkError: The comparison ended without a result.
     """
-    types = sorted({layer.type for net in report.nets for layer in net.layers})
-    cases = _cases_of(types, folder or CHECKOUT_CASES)
+    if folder is None and not _are_installed():
+        note = Problem(
+            severity="warning",
+            finding=f"parity: the recorded cases are not installed ({CHECKOUT_CASES}), so nothing was compared; "
+            "give their folder (option parity_cases)",
+        )
+        return report.model_copy(update={"problems": (*report.problems, note)})
+    cases = _cases_of(report.layer_types, folder or CHECKOUT_CASES)
     outcomes = _compare(folder or CHECKOUT_CASES, [case.name for own in cases.values() for case in own])
     failed = [
-        Problem(severity="error", finding=f"parity: case {name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
+        Problem(severity="error", finding=f"{_FAILED}{name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
         for name, outcome in outcomes.items()
         if outcome["status"] != "passed"
     ]
     parity = tuple(_row(kind, [outcomes[case.name] for case in own]) for kind, own in cases.items())
     return report.model_copy(update={"parity": parity, "problems": (*failed, *report.problems)})
+
+
+_FAILED: Final = "parity: case "
+
+
+def _are_installed() -> bool:
+    return (CHECKOUT_CASES / "index.json").is_file()
 
 
 def _cases_of(types: Collection[str], folder: Path) -> dict[str, list[Case]]:

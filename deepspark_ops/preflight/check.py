@@ -1,16 +1,17 @@
-"""The whole stage: the report, the comparison with Caffe and the picture, as the config asks for them."""
+"""The whole stage: the report, the comparison with Caffe, its certificate and the picture, as the config asks."""
 
 from __future__ import annotations
 
 from deepspark_ops.config import CheckConfig
-from deepspark_ops.preflight.certificate import certified
+from deepspark_ops.preflight.certificate import certified, write_certificate
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.net_picture import write_picture
 from deepspark_ops.preflight.report import PreflightReport
+from deepspark_ops.run_paths import RunPaths
 
 
 def run_check(config: CheckConfig) -> PreflightReport:
-    """Return the report; write the picture.
+    """Return the report; write the picture, and for a solver without errors the run's certificate.
 
     Raises:
         CaffeImportError: The solver or a net's file cannot be read.
@@ -19,4 +20,10 @@ def run_check(config: CheckConfig) -> PreflightReport:
     """
     report = inspect_solver(config)
     write_picture(report, config.svg)
-    return certified(report, config.parity_cases) if config.parity else report
+    if config.parity:
+        is_sound = not report.errors
+        report = certified(report, config.parity_cases)
+        if config.run_dir is not None and is_sound:
+            config.run_dir.mkdir(parents=True, exist_ok=True)
+            write_certificate(report, config.parity_cases, RunPaths(config.run_dir).parity)
+    return report

@@ -13,7 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Final, Literal
 
-from caffe_import.caffemodel import read_caffemodel
+import numpy as np
+
+from caffe_import.caffemodel import copy_weights, read_caffemodel
 from caffe_import.errors import CaffeImportError, DataSourceError, NetError
 from caffe_import.layer_registry import Phase, find_layer_type
 from caffe_import.lr_policies import learning_rate
@@ -37,7 +39,7 @@ from deepspark_ops.preflight.report import (
 )
 from deepspark_ops.preflight.traps import layer_notes
 from deepspark_ops.train.batches import FedLayer
-from deepspark_ops.train.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.sources import SourceResolver
 
 REPORT_VERSION: Final = 1
@@ -69,6 +71,7 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         formats=net_formats(solver, config.solver, [train_file, *test_files]),
         work=inspection.work,
         problems=tuple(dict.fromkeys(problems)),
+        layer_types=tuple(sorted(inspection.layer_types)),
     )
 
 
@@ -93,6 +96,7 @@ class _Inspection:
         self._binding = DataBinding(config.dataset, Path.cwd())
         self.problems: list[Problem] = []
         self.nets: list[NetReport] = []
+        self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
 
     def run(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
@@ -138,7 +142,8 @@ class _Inspection:
             layers = filter_layers(
                 source.message, phase=source.phase, level=source.state.level, stages=tuple(source.state.stage)
             )
-            if self._blame_unknown_types(source, layers):
+            self.layer_types.update(layer.type for layer in layers.layer)
+            if self._blame_types(source, layers):
                 return None
             insert_splits(layers)
             if self._config.ingests_first and any(_is_fed(message) for message in layers.layer):
@@ -151,19 +156,15 @@ class _Inspection:
         self.nets.append(_net_report(title, net, fed))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
-        for layer in net.layers:
-            if not _has_emitter(layer):
-                finding = f'layer "{layer.name}": type {layer.type} can be read but not computed'
-                self._blame(source, layer.name, finding, field_name="type")
         self._check_labels(net, fed)
         return net
 
-    def _blame_unknown_types(self, source: _NetSource, layers: caffe_pb2.NetParameter) -> bool:
-        """Note every layer of an unknown type; return whether there is one."""
+    def _blame_types(self, source: _NetSource, layers: caffe_pb2.NetParameter) -> bool:
+        """Note every layer of a type that is unknown or not computed; return whether there is one."""
         found = False
         for message in layers.layer:
             try:
-                find_layer_type(message.type, layer=message.name)
+                require_emitter(message)
             except NetError as error:
                 found = True
                 self._blame(source, message.name, str(error), field_name="type")
@@ -178,6 +179,7 @@ class _Inspection:
         resolved = self._sources.resolve(layers)
         self._sources.write_lists()
         net = build_net_spec(resolved, phase=phase, sample_shapes=partial(self._binding.sample_shapes, phase))
+        self._binding.drawn_layers(net)
         return net, self._binding.fed_layers(net)
 
     def _check_labels(self, net: NetSpec, fed: Sequence[FedLayer]) -> None:
@@ -224,6 +226,10 @@ class _Inspection:
         elif fresh:
             names = ", ".join(f'"{name}"' for name in fresh)
             self._note("warning", f"{path} has no weights for {names}: these layers start fresh")
+        try:
+            copy_weights(net, np.zeros(net.params.n_params, np.float32), blobs, where=str(path))
+        except CaffeImportError as error:
+            self._note("error", str(error))
 
     def _check_test_iter(self, report: NetReport, test_iter: int) -> None:
         if not report.data or report.batch_size is None:
@@ -246,6 +252,10 @@ class _Inspection:
                 f"{work.n_workers} workers need about {needed / 2**30:.1f} GiB, this machine has {there / 2**30:.1f}; "
                 "take fewer workers, a smaller batch_size, or more machines",
             )
+
+
+_FED_TYPES: Final = (*READS_FILES, *FED_BY_COLUMN, *DRAWS_ITSELF)
+"""Types whose tops come from outside the graph."""
 
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
@@ -361,7 +371,16 @@ def _emitter_modules() -> frozenset[str]:
     return frozenset(module.name for module in pkgutil.iter_modules(places))
 
 
-def _has_emitter(layer: LayerSpec) -> bool:
-    """Whether a module computes the layer: layers/<type>.py and tf_graph/<type>.py carry the same name."""
-    module = find_layer_type(layer.type, layer=layer.name).define.__module__
-    return layer.definition.is_data or module.rsplit(".", 1)[-1] in _emitter_modules()
+def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
+    """Refuse a layer that no worker could compute: layers/<type>.py and tf_graph/<type>.py carry the same name.
+
+    Raises:
+        NetError: The type is unknown, or it can be read only.
+    """
+    module = find_layer_type(layer.type, layer=layer.name).define.__module__.rsplit(".", 1)[-1]
+    if layer.type not in _FED_TYPES and module not in _emitter_modules():
+        msg = (
+            f'layer "{layer.name}": type {layer.type} can be read but not computed; its TensorFlow side is missing '
+            f"(caffe_import/tf_graph/{module}.py)"
+        )
+        raise NetError(msg, layer=layer.name)

@@ -10,7 +10,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.layer_registry import Phase
 from caffe_import.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import read_net_form, read_text
+from caffe_import.prototxt import read_net_form, read_solver_upgrades, read_text
 from caffe_import.prototxt_scan import Block, Scan, layer_of, line_and_column, scan_prototxt
 from caffe_import.relative_paths import find_relative
 from caffe_import.solver_spec import LoadedSolver
@@ -78,7 +78,7 @@ def net_files(solver: LoadedSolver, path: Path) -> tuple[NetFile | None, tuple[N
 
 
 def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None]) -> tuple[FormatReport, ...]:
-    """Return the form of every file in ``files`` and of every net that stands in the solver itself.
+    """Return the form of every file in ``files``, of every net in the solver itself, and of an upgraded solver.
 
     Raises:
         CaffeImportError: A file changed since it was read and cannot be read now.
@@ -88,7 +88,10 @@ def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None
     inside = [getattr(message, name) for name in ("net_param", "train_net_param") if message.HasField(name)]
     for number, net in enumerate([*inside, *message.test_net_param], start=1):
         forms[f"{path}, net {number} inside"] = net_form(net)
-    return tuple(FormatReport(file=file, version=f.version, upgrades=f.upgrades) for file, f in forms.items())
+    of_solver = read_solver_upgrades(path)
+    own = (FormatReport(file=str(path), version="old", upgrades=of_solver),) if of_solver else ()
+    nets = (FormatReport(file=file, version=f.version, upgrades=f.upgrades) for file, f in forms.items())
+    return (*own, *nets)
 
 
 def layer_to_blame(error: Exception) -> str:

@@ -30,16 +30,16 @@ class Problem(_Frozen):
 
 
 class FormatReport(_Frozen):
-    """The form in which a net stands in its file.
+    """The form in which a net stands in its file, or a solver of an old form.
 
     Attributes:
         file: The net's file; the solver's, for a net inside a solver.
-        version: Generation of its layers: V0, V1 or current.
+        version: Generation of its layers: V0, V1 or current; ``old`` for a solver with the solver_type enum.
         upgrades: What was upgraded after reading, one line per step.
     """
 
     file: str
-    version: Literal["V0", "V1", "current"]
+    version: Literal["V0", "V1", "old", "current"]
     upgrades: tuple[str, ...]
 
 
@@ -57,6 +57,26 @@ class ParityReport(_Frozen):
     n_cases: int
     n_passed: int
     largest_error: float | None
+
+
+class Certificate(_Frozen):
+    """``parity.json``: what a run keeps of the comparison.
+
+    Attributes:
+        format_version: Version of this form.
+        cases: Folder of the recorded cases.
+        installed: Were there cases? Without them nothing was compared.
+        tensorflow: Version of TensorFlow that was compared; empty if nothing was.
+        parity: One per layer type of the nets.
+        failed: Findings of the cases that failed.
+    """
+
+    format_version: Literal[1]
+    cases: str
+    installed: bool
+    tensorflow: str
+    parity: tuple[ParityReport, ...]
+    failed: tuple[str, ...]
 
 
 class LayerReport(_Frozen):
@@ -171,9 +191,10 @@ class PreflightReport(_Frozen):
         format_version: Version of this form.
         solver: The solver's path.
         nets: Those that could be built.
-        formats: The files that the nets come from.
+        formats: The files that the nets come from; the solver's too where it was upgraded.
         work: None where the training net could not be built.
         problems: Errors first.
+        layer_types: Types of the nets' layers, those of nets that could not be built included.
         parity: One per layer type of the nets, if the comparison was asked for.
     """
 
@@ -183,6 +204,7 @@ class PreflightReport(_Frozen):
     formats: tuple[FormatReport, ...]
     work: WorkReport | None
     problems: tuple[Problem, ...]
+    layer_types: tuple[str, ...] = ()
     parity: tuple[ParityReport, ...] = ()
 
     @property

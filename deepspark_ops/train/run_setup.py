@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from caffe_import.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
@@ -21,7 +22,8 @@ from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver, solv
 from deepspark_ops.config import TrainConfig, parse_config
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole, write_whole
+from deepspark_ops.shards.reader import verify
 from deepspark_ops.train.batches import DrawnLayer, FedLayer, NetFeed
 from deepspark_ops.train.data_binding import DataBinding, dataset_orders
 from deepspark_ops.train.side_outputs import check_side_outputs
@@ -141,11 +143,13 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     nets = [sources.resolve(net) for net in (loaded.train_net, *loaded.test_nets)]
     files = _net_files(paths, nets)
     solver = _resolved_solver(loaded, paths, list(files))
-    with _removed_on_error(paths.root):
+    with nothing_left_on_error(paths.root):
         sources.write_lists()
         run = _build(
             config, paths, replace(loaded, spec=solver_spec(solver), train_net=nets[0], test_nets=tuple(nets[1:]))
         )
+        if config.dataset is not None:
+            _check_dataset(config.dataset, run, digests=_DIGESTS[config.verify])
         orders = _check_data(run)
         tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
         notes += check_side_outputs({"train": run.train_net, **tests})
@@ -208,6 +212,19 @@ def _check_paths(config: TrainConfig) -> None:
         raise ConfigError(msg)
 
 
+_DIGESTS: Final[Mapping[str, bool | None]] = {"auto": None, "digests": True, "sizes": False}
+
+
+def _check_dataset(dataset: Path, run: Run, *, digests: bool | None) -> None:
+    """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
+
+    Raises:
+        DataError: The first difference.
+    """
+    for split in ("train", "test") if run.test_nets else ("train",):
+        verify(DatasetPaths(dataset).split(split), digests=digests)
+
+
 def _check_data(run: Run) -> dict[str, DatasetOrder]:
     """Open every data layer once; return how the training data are leased."""
     try:
@@ -268,12 +285,36 @@ def _resolved_solver(loaded: LoadedSolver, paths: RunPaths, files: Sequence[Path
 
 
 @contextmanager
-def _removed_on_error(root: Path) -> Iterator[None]:
-    """Remove the run's folder if it was not there before and the block fails."""
-    was_there = root.exists()
+def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
+    """Leave a run's folder as it was if the block fails: what it added goes, what it wrote over comes back.
+
+    Yields:
+        Call it once the run has begun; from then on everything stays.
+    """
+    there = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    was_there = root.is_dir()
+    kept = {path: path.read_bytes() for pattern in _OWN_FILES for path in root.glob(pattern)}
+    began: list[bool] = []
     try:
-        yield
+        yield lambda: began.append(True)
     except BaseException:
-        if not was_there:
-            shutil.rmtree(root, ignore_errors=True)
+        if not began:
+            _put_back(root, there if was_there else None, kept)
         raise
+
+
+_OWN_FILES = ("*.json", "*.prototxt", "sources/*")
+"""What preparing a run writes."""
+
+
+def _put_back(root: Path, there: Collection[str] | None, kept: Mapping[Path, bytes]) -> None:
+    if there is None:
+        shutil.rmtree(root, ignore_errors=True)
+        return
+    for path in list(root.iterdir()):
+        if path.name not in there:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    for path, content in kept.items():
+        if not path.is_file() or path.read_bytes() != content:
+            with write_whole(path) as temporary:
+                temporary.write_bytes(content)

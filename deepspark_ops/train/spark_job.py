@@ -30,7 +30,7 @@ from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.link import ExchangeStatus
 from deepspark_ops.spark_submit import job_variables, spark_conf, stage_main
-from deepspark_ops.train.run_setup import PreparedRun, Run, prepare_run, read_config
+from deepspark_ops.train.run_setup import PreparedRun, Run, nothing_left_on_error, prepare_run, read_config
 from deepspark_ops.train.run_watch import RunWatch
 from deepspark_ops.train.snapshot import UNCHANGED, SnapshotWriter, vector_digest
 from deepspark_ops.train.start import (
@@ -71,6 +71,7 @@ def train(config: TrainConfig) -> None:
     """
     with ExitStack() as stack:
         stack.enter_context(_sole_owner(config.run_dir))
+        began = stack.enter_context(nothing_left_on_error(config.run_dir))
         prepared = prepare_run(config)
         run = prepared.run
         start = plan_start(run)
@@ -88,6 +89,7 @@ def train(config: TrainConfig) -> None:
             )
         )
         restore_center_history(start, exchange.settings, exchange.center)
+        began()
         watch = _watch_of(run, start)
         try:
             _tell_start(watch, prepared, start, exchange)

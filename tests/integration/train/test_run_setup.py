@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,10 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.fillers import initial_vector
 from caffe_import.prototxt import read_net
 from deepspark_ops.config import TrainConfig
-from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies import configure
-from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, prepare_run
+from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
+from deepspark_ops.train.spark_job import train
 from deepspark_ops.train.start import exchange_settings, plan_start
 from deepspark_ops.train.worker_task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset
@@ -226,3 +229,51 @@ def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
     assert found == (
         f"resume={solverstate}, and the solver names weights {weights}: keep one; a solverstate brings its own weights"
     )
+
+
+def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "dataset"
+    shutil.copytree(dataset, copied)
+    data = next((copied / "train").glob("*.lmdb")) / "data.mdb"
+    content = bytearray(data.read_bytes())
+    content[3 * 4096 : 3 * 4096 + 64] = bytes(range(64))
+    data.write_bytes(content)
+    assert "SHA-256 is" in refusal(tmp_path, copied)
+    assert not (tmp_path / "run").exists()
+    prepared(tmp_path, copied, verify="sizes")  # a page is not looked at
+    shutil.rmtree(tmp_path / "run")
+    data.write_bytes(content[:-4096])
+    assert "data.mdb is cut short" in refusal(tmp_path, copied, verify="sizes")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_of_another_net_leave_nothing(dataset: Path, tmp_path: Path) -> None:
+    other = NET.replace('name: "conv"', 'name: "other"').replace('name: "ip"', 'name: "another"')
+    run = prepared(tmp_path / "other", dataset, net=other).run
+    write_caffemodel(tmp_path / "other.caffemodel", run.train_net, initial_vector(run.train_net, 1))
+    with pytest.raises(ConfigError, match="is it the file of another net"):
+        train(config_of(tmp_path, dataset, weights=tmp_path / "other.caffemodel"))
+    assert not (tmp_path / "run").exists()
+
+
+def fail_after(root: Path, work: Callable[[], object], *, begins: bool = False) -> None:
+    with nothing_left_on_error(root) as began:
+        work()
+        (root / "half").mkdir(parents=True)
+        if begins:
+            began()
+        raise ConfigError("no such file")
+
+
+def test_a_refused_start_leaves_an_earlier_runs_files_as_they_were(dataset: Path, tmp_path: Path) -> None:
+    root = prepared(tmp_path, dataset).run.paths.root
+    before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    with pytest.raises(ConfigError, match="no such file"):
+        fail_after(root, lambda: prepared(tmp_path, dataset, overrides="max_iter: 7"))
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == before
+
+
+def test_a_run_that_began_stays(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        fail_after(tmp_path / "run", lambda: None, begins=True)
+    assert (tmp_path / "run" / "half").is_dir()

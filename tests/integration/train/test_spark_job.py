@@ -206,6 +206,7 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
         assert job.wait() == 2
     (message,) = job.error_lines
     assert f"listen_port={port}" in message
+    assert not job.paths.root.exists()
 
 
 def _is_alive(pid: int) -> bool:

@@ -4,6 +4,7 @@ import logging
 import resource
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -166,6 +167,20 @@ def test_train_hands_every_option_to_the_job_with_absolute_paths(folder, jobs):
         solver=folder / "solver.prototxt", run_dir=folder / "runs/a", n_workers=3, comm_period=4, rate_scale=2.5
     )
     assert result.stdout == f"run={folder}/runs/a\n"
+
+
+@pytest.mark.parametrize("errors", [(), ("parity: case relu: failed",)])
+def test_train_keeps_the_comparison_with_caffe_first(folder, jobs, monkeypatch, errors):
+    checked = []
+    monkeypatch.setattr(
+        "deepspark_ops.preflight.check.run_check",
+        lambda config: checked.append(config) or SimpleNamespace(errors=errors),
+    )
+    result = invoke("train", "solver.prototxt", "--run-dir", "r", "--parity", "--workers", "3")
+    (config,) = checked
+    assert (config.parity, config.run_dir, config.n_workers) == (True, folder / "r", 3)
+    assert result.exit_code == (2 if errors else 0), result.output
+    assert len(jobs) == (0 if errors else 1)
 
 
 def test_lines_of_the_job_go_to_stderr(folder, jobs):

@@ -88,6 +88,7 @@ def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[Sta
     (config,) = checked
     assert isinstance(config, CheckConfig)
     assert config.ingests_first
+    assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
     assert config.solver == places.root / "s.prototxt"
 
 
@@ -151,6 +152,7 @@ def test_ingest_announces_only_what_it_wrote(places: Places, dag: DAG, monkeypat
         return self.result(values, StageRun.of(values))
 
     monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", submit)
+    monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
     operator = IngestOperator(task_id="ingest", places=places, dag=dag, alias=ALIAS, asset=DATASET)
     xcom = StageRun(places.home / "r", dataset, None).to_xcom()
     first = context(dag, xcom=xcom)
@@ -160,6 +162,17 @@ def test_ingest_announces_only_what_it_wrote(places: Places, dag: DAG, monkeypat
     second = context(dag, xcom=xcom)
     assert execute(operator, second) == made
     assert second["outlet_events"][ALIAS].added == []
+
+
+def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = places.home / "datasets" / "x"
+    for split in ("train", "test"):
+        (dataset / split).mkdir(parents=True)
+        (dataset / split / "dataset.json").write_text(split)  # no manifest
+    monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", lambda *_: {"dataset": "made again"})
+    operator = IngestOperator(task_id="ingest", places=places, dag=dag)
+    made = execute(operator, context(dag, xcom=StageRun(places.home / "r", dataset, None).to_xcom()))
+    assert made == {"dataset": "made again"}
 
 
 def test_training_starts_from_production_unless_told_otherwise(places: Places, dag: DAG) -> None:

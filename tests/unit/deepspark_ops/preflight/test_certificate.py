@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.preflight import certificate
-from deepspark_ops.preflight.certificate import CHECKOUT_CASES, certified
+from deepspark_ops.preflight.certificate import CHECKOUT_CASES, certified, write_certificate
 from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport
 from deepspark_ops.preflight.table import report_lines
 
@@ -36,7 +36,15 @@ def report(*types):
         flops=0,
         activation_bytes=4,
     )
-    return PreflightReport(format_version=1, solver="s", nets=(net,), formats=(), work=None, problems=())
+    return PreflightReport(
+        format_version=1,
+        solver="s",
+        nets=(net,),
+        formats=(),
+        work=None,
+        problems=(),
+        layer_types=tuple(sorted(types)),
+    )
 
 
 @pytest.fixture
@@ -105,3 +113,24 @@ def test_comparison_that_dies_says_its_last_line(monkeypatch):
     monkeypatch.setattr(certificate.subprocess, "run", lambda *_, **__: dead)
     with pytest.raises(DeepSparkError, match="ended with code -9 and no result: out of memory"):
         certified(report("ReLU"), None)
+
+
+def test_without_installed_cases_the_report_says_so_and_nothing_fails(child, monkeypatch, tmp_path):
+    monkeypatch.setattr(certificate, "CHECKOUT_CASES", tmp_path / "none")
+    found = certified(report("ReLU"), None)
+    assert found.errors == ()
+    assert "the recorded cases are not installed" in found.problems[-1].finding
+    assert child[1] == []
+    write_certificate(found, None, tmp_path / "parity.json")
+    kept = json.loads((tmp_path / "parity.json").read_text())
+    assert (kept["installed"], kept["parity"]) == (False, [])
+
+
+def test_a_runs_certificate_names_types_cases_and_failures(child, tmp_path):
+    child[0][recorded("ReLU")[0]] = ("failed", 0.5)
+    write_certificate(certified(report("ReLU", "Data"), None), None, tmp_path / "parity.json")
+    kept = json.loads((tmp_path / "parity.json").read_text())
+    assert kept["installed"]
+    assert kept["cases"] == str(CHECKOUT_CASES)
+    assert [row["layer_type"] for row in kept["parity"]] == ["Data", "ReLU"]
+    assert len(kept["failed"]) == 1

@@ -6,9 +6,12 @@ import pytest
 
 from caffe_import.caffemodel import write_caffemodel
 from caffe_import.datum import encode_datum
+from caffe_import.layer_registry import registered_types
 from caffe_import.net_spec import build_net_spec
+from caffe_import.proto.caffe_pb2 import LayerParameter
 from caffe_import.prototxt import parse_net
 from deepspark_ops.config import CheckConfig
+from deepspark_ops.preflight import inspect_solver as module
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
@@ -224,3 +227,33 @@ def test_report_needs_neither_tensorflow_nor_spark():
         "assert not [m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'pyspark', 'airflow', 'keras')]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("ingests_first", [False, True])
+def test_type_that_no_worker_could_compute_is_refused_with_its_place(folder, monkeypatch, ingests_first):
+    monkeypatch.setattr(module, "_emitter_modules", lambda: frozenset({"inner_product", "softmax_with_loss", "relu"}))
+    report = inspect(folder, ingests_first=ingests_first)
+    assert report.errors[0].endswith(
+        'net.prototxt:7:28: layer "conv": type Convolution can be read but not computed; '
+        "its TensorFlow side is missing (caffe_import/tf_graph/convolution.py)"
+    )
+    assert "Convolution" in report.layer_types
+
+
+def test_weights_of_another_shape_are_an_error(folder):
+    net = parse_net(NET.replace("num_output: 2 }", "num_output: 5 }"))
+    shapes = build_net_spec(net, phase="TRAIN", sample_shapes=lambda _: ((2, 6, 7), ()))
+    write_caffemodel(folder / "w.caffemodel", shapes, np.zeros(shapes.params.n_params, np.float32))
+    (error,) = inspect(folder, weights=folder / "w.caffemodel").errors
+    assert 'layer "ip" blob 0 has shape (5, 60), the net expects (2, 60)' in error
+
+
+def test_every_registered_type_can_be_computed_or_is_fed():
+    for name in registered_types():
+        module.require_emitter(LayerParameter(name="any", type=name))
+
+
+def test_old_solver_type_is_named(folder):
+    (folder / "solver.prototxt").write_text(SOLVER + "solver_type: ADAM momentum: 0.9")
+    lines = report_lines(inspect(folder))
+    assert f'{folder}/solver.prototxt: old format, upgraded: solver_type: ADAM -> type: "Adam"' in lines

@@ -11,6 +11,7 @@ from google.protobuf import text_format
 from caffe_import.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards import reader
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import (
@@ -130,6 +131,25 @@ def test_shard_cut_short_is_named(split):
     os.truncate(data, data.stat().st_size - 4096)
     with pytest.raises(DataError, match=r"(cut short|not a readable HDF5 file).*; rerun task \"ingest\""):
         verify(split)
+
+
+def test_longer_shard_is_named_without_a_digest(split):
+    shard = split / read_manifest(split).shards[2].file
+    data = shard / "data.mdb" if shard.is_dir() else shard
+    data.write_bytes(data.read_bytes() + bytes(4096))
+    with pytest.raises(DataError, match=r"manifest says [\d,]+ bytes, found [\d,]+; rerun task \"ingest\""):
+        verify(split, digests=False)
+
+
+@pytest.mark.parametrize(("limit", "is_found"), [(0, False), (10**9, True)])
+def test_without_a_word_small_splits_are_read_whole(split, monkeypatch, limit, is_found):
+    monkeypatch.setattr(reader, "DIGESTS_UP_TO_BYTES", limit)
+    (split / "mean.binaryproto").write_bytes(b"other")
+    if is_found:
+        with pytest.raises(DataError, match="SHA-256"):
+            verify(split, digests=None)
+    else:
+        verify(split, digests=None)
 
 
 def test_changed_byte_is_found(split):
