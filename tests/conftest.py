@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
+
+
+@pytest.fixture(autouse=True)
+def _no_database_left_open() -> Iterator[None]:
+    """A process may hold an LMDB once only, so that a test which leaves one open breaks another that reads it."""
+    yield
+    module = sys.modules.get("caffe_import.data_sources.lmdb_environment")
+    left = module.open_environments() if module is not None else ()
+    assert not left, f"left open: {left}"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -114,6 +114,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
 @contextmanager
 def _work_folder(output: Path) -> Iterator[Path]:
     """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end."""
+    was_there = output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
         for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
@@ -126,6 +127,10 @@ def _work_folder(output: Path) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        if not was_there:
+            for folder in (*output.glob("*/"), output):
+                with suppress(OSError):  # not empty: there is a dataset, or a list of rejected records
+                    folder.rmdir()
 
 
 @contextmanager

@@ -106,4 +106,4 @@ def test_mistakes_end_with_one_message_and_code_2_before_spark_starts(tmp_path, 
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ERROR")]
     assert len(errors) == 1
     assert message in errors[0]
-    assert not list(tmp_path.glob("out/.work*"))
+    assert not (tmp_path / "out").exists()
