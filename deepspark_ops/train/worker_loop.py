@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ from deepspark_ops.train.pacing import CommPeriod, RateScale
 from deepspark_ops.train.worker_state import WorkerState
 
 HEARTBEAT_S = 1.0
+DEBUG_LINES = 1_000
+"""Lines of one event: about 100 KiB, where a message may have 1 MiB."""
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 """Data blob -> array of shape (n_batches, *blob shape): one entry per forward pass."""
@@ -261,7 +263,7 @@ class WorkerLoop:
                 for name, value in self._model.test(net, params, feeds).items():
                     sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
                 if n_batches == 1 and (lines := self._model.test_debug_lines(net)):
-                    self._send("debug", clock, test_net=net, lines=lines)
+                    self._send_lines(clock, lines, test_net=net)
             self._model.write_test_outputs(net)
             means = {name: (total / n_batches).tolist() for name, total in sums.items()}
             means["seconds"] = round(time.monotonic() - began, 3)
@@ -324,7 +326,7 @@ class WorkerLoop:
         self._shown = clock // display
         self._model.write_outputs(offset)
         if report.debug_lines is not None:
-            self._send("debug", clock, lines=report.debug_lines(offset))
+            self._send_lines(clock, report.debug_lines(offset))
         outputs = report.scalars(offset)
         now, sums = time.monotonic(), self._interval
         wall_s = max(1e-9, now - sums.began - sums.aside_s)
@@ -388,6 +390,11 @@ class WorkerLoop:
             return False
         reach = 2 * self._plan.n_workers * self._plan.comm_period.value
         return clock + reach >= (self._shown + 1) * self._plan.display
+
+    def _send_lines(self, clock: int, lines: Sequence[str], **data: Any) -> None:
+        """Send the lines of ``debug_info``; many passes of a deep net do not fit into one message."""
+        for start in range(0, len(lines), DEBUG_LINES):
+            self._send("debug", clock, **data, lines=list(lines[start : start + DEBUG_LINES]))
 
     def _send(self, kind: EventKind, clock: int, **data: Any) -> None:
         self._link.send_event(make_event(kind, clock=clock, worker=self._plan.worker, **data))

@@ -140,8 +140,8 @@ def test_unknown_module_is_refused_with_the_way_out() -> None:
 
 def test_unknown_class_is_refused_with_those_known() -> None:
     finding = (
-        'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean "Blend"?; '
-        "decorate its class with @python_layer(module=..., name=...) of caffe_import.python_layers"
+        'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean '
+        '"Blend"?; decorate its class with @python_layer(module=..., name=...) of caffe_import.python_layers'
     )
     assert refusal(text("Blendd"), (2, 3)) == PREFIX + finding
 

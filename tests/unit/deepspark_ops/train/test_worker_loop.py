@@ -14,6 +14,7 @@ from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.train import worker_loop
 from deepspark_ops.train.pacing import CommPeriod, RateScale
 from deepspark_ops.train.worker_loop import Feeds, LoopPlan, StepReport, WorkerLoop
 from deepspark_ops.train.worker_state import WorkerState
@@ -63,7 +64,7 @@ class CountingModel:
         return [f"    [Forward] net {net}"] if self.explains else []
 
     def write_outputs(self, offset: int) -> None:
-        self.written.append((self.calls[-1][0], offset))
+        self.written.append((self.calls[-1][0] if self.calls else -1, offset))
 
     def write_test_outputs(self, net: int) -> None:
         self.written.append(("test", net))
@@ -269,3 +270,13 @@ def test_side_outputs_are_written_where_a_loss_is_shown_after_each_test_and_at_t
     bench = Bench(tmp_path, Schedule(6, test_interval=6), display=4, n_test_nets=1, test_interval=6)
     bench.run()
     assert bench.model.written == [("test", 0), (0, 0), (4, 0), ("test", 0), (4, -1)]
+
+
+def test_many_debug_lines_go_in_several_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_loop, "DEBUG_LINES", 2)
+    bench = Bench(tmp_path, Schedule(1), display=1)
+    lines = [f"    [Forward] {number}" for number in range(5)]
+    report = StepReport(np.ones(1, np.float32), np.ones(1, np.float32), {}, lambda _: lines)
+    monkeypatch.setattr(bench.model, "run", lambda **_: report)
+    bench.run()
+    assert [event.data["lines"] for event in bench.events("debug")] == [lines[:2], lines[2:4], lines[4:]]
