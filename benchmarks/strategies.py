@@ -222,7 +222,8 @@ def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
     for (strategy, workers), cell in sorted(cells.items(), key=lambda item: (item[0][1], item[0][0])):
         name = "any, alone" if strategy == ALONE else f"`{strategy}`"
         if cell.accuracy is None:
-            lines.append(f"| {name} | {workers} | failed | | | | | | |")
+            how = "diverged" if "loss is" in cell.failure else "failed"
+            lines.append(f"| {name} | {workers} | {how} | | | | | | |")
             continue
         compared = alone is not None and alone.accuracy is not None and strategy != ALONE
         change = f"{100 * (cell.accuracy - alone.accuracy):+.1f}" if compared and alone else ""  # type: ignore[operator]
@@ -241,11 +242,15 @@ def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[s
     pairs = [cell for (_, workers), cell in sorted(cells.items()) if workers == 2 and cell.accuracy is not None]
     if not pairs:
         return []
-    worse = [cell for cell in pairs if cell.accuracy < alone.accuracy - TOLERANCE]  # type: ignore[operator]
-    if not worse:
-        return [f"With two workers all {len(pairs)} strategies are within {100 * TOLERANCE:.0f} points of one worker."]
-    names = ", ".join(f"`{cell.strategy}`" for cell in worse)
-    return [f"With two workers more than {100 * TOLERANCE:.0f} points below one worker: {names}."]
+    worse = [cell.strategy for cell in pairs if cell.accuracy < alone.accuracy - TOLERANCE]  # type: ignore[operator]
+    failed = [cell.strategy for (_, workers), cell in sorted(cells.items()) if workers == 2 and cell.failure]
+    told = f"With two workers {len(pairs) - len(worse)} of {len(pairs) + len(failed)} strategies are"
+    lines = [f"{told} within {100 * TOLERANCE:.0f} points of one worker."]
+    if worse:
+        lines.append(f"Further below: {', '.join(f'`{name}`' for name in worse)}.")
+    if failed:
+        lines.append(f"Without a result: {', '.join(f'`{name}`' for name in failed)}.")
+    return [" ".join(lines)]
 
 
 def page(results: Results) -> str:

@@ -17,6 +17,8 @@ from deepspark_ops.events import DRIVER, Event
 _BAR_WIDTH = 40
 _WIDE = 125
 """Columns that the whole table takes."""
+_OTHER_LINES = 13
+"""Lines that are no worker's; the table leaves room for them, so that the lowest of them stay on the screen."""
 _COLUMNS = {
     "clock": "clock", "loss": "loss", "lr": "lr", "images/s": "img/s", "computing": "comp", "waiting": "wait",
     "exchanging": "exch", "tau": "tau", "staleness": "stale", "distance": "dist",
@@ -94,14 +96,19 @@ class LiveView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw; a narrow terminal gets shares of the time without seconds."""
-        parts: list[RenderableType] = [self._table(options.max_width >= _WIDE)] if self._workers else []
+        parts: list[RenderableType] = []
+        if self._workers:
+            most = max(1, options.size.height - _OTHER_LINES)
+            parts.append(self._table(options.max_width >= _WIDE, most))
+            if len(self._workers) > most:
+                parts.append(Text(f"and {len(self._workers) - most:,} more workers", style="dim"))
         if self._server:
             parts.append(_server_line(self._server))
         if self._test:
             parts.append(Text(self._test, style="cyan"))
         yield Group(*parts, self._progress())
 
-    def _table(self, is_wide: bool) -> Table:
+    def _table(self, is_wide: bool, most: int) -> Table:
         rows = [self._workers[worker] for worker in sorted(self._workers)]
         padding = (0, 1) if is_wide else (0, 0)
         table = Table(
@@ -115,7 +122,7 @@ class LiveView:
         for name, short in _COLUMNS.items():
             heading = name if is_wide else short
             table.add_column(heading, justify="right", footer=footers.get(name, ""), no_wrap=True)
-        for worker in sorted(self._workers):
+        for worker in sorted(self._workers)[:most]:
             row = self._workers[worker]
             who = Text(str(worker))
             if row.state != "training":
@@ -135,7 +142,7 @@ class LiveView:
         if self._began is None or self._now is None:
             return ""
         seconds, steps = self._now[0] - self._began[0], self._now[1] - self._began[1]
-        if seconds <= 0 or steps <= 0:
+        if seconds <= 0 or steps <= 0 or self._clock >= self._max_iter:
             return ""
         left = (self._max_iter - self._now[1]) * seconds / steps
         return f", about {round(left) // 60}:{round(left) % 60:02d} left"

@@ -27,11 +27,11 @@ RUN = [
 ]  # fmt: skip
 
 
-def drawn(events, width=130):
+def drawn(events, width=130, height=40):
     view = LiveView(max_iter=100)
     for event in events:
         view.take(event)
-    console = Console(width=width)
+    console = Console(width=width, height=height)
     with console.capture() as capture:
         console.print(view)
     return capture.get()
@@ -55,6 +55,15 @@ def test_narrow_terminal_loses_seconds_and_no_column():
     assert row(text, 0) == "0 1,000 0.5000 0.003 300 75% 5% 20% 4 1.2 0.0421".split()
     assert "…" not in text
     assert "…" not in drawn(RUN, width=125)
+
+
+def test_more_workers_than_the_screen_has_lines():
+    many = [loss(worker, 1000, 110.0) for worker in range(64)]
+    text = drawn([*many, RUN[-1]], height=24)
+    assert len(text.splitlines()) < 24
+    assert "and 53 more workers" in text
+    assert "19,200" in text  # all of them, shown or not
+    assert "test at clock" in text
 
 
 def test_all_workers_together():
@@ -82,6 +91,10 @@ def test_last_test_and_the_time_left():
     assert "test at clock=1,000: accuracy=0.9721 loss=0.0833" in text
     # 1,001 minibatches in 20 s, 3,999 to go: 79.9 s
     assert "1,001 of 5,000 minibatches, about 1:20 left" in text
+
+
+def test_done_run_has_no_time_left():
+    assert "5,000 of 5,000 minibatches\n" in drawn([*RUN, loss(0, 5000, 200.0)])
 
 
 def test_before_anything_happened():

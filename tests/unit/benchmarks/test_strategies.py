@@ -1,0 +1,81 @@
+"""What the benchmark of strategies keeps and says; its runs are those of the stages, which have tests of their own."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.events import make_event
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "strategies.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("strategies_benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_one_worker_is_one_run_for_all_strategies(script):
+    cells = list(script.cells_of("lenet", ["easgd", "sync", "downpour"], [2, 1], 100))
+    assert [(cell.strategy, cell.workers) for cell in cells] == [
+        ("alone", 1),
+        ("easgd", 2),
+        ("sync", 2),
+        ("downpour", 2),
+    ]
+    assert "eamsgd" not in script.canonical()  # an alias
+
+
+def test_interrupted_benchmark_goes_on(script, tmp_path):
+    path = tmp_path / "results.json"
+    done = script.Cell("lenet", "easgd", 2, 100, accuracy=0.9)
+    failed = script.Cell("lenet", "sync", 2, 100, failure="no room")
+    for cell in (done, failed):
+        script.Results(path).put(cell)
+    results = script.Results(path)
+    assert results.has(done, again=False)
+    assert results.has(failed, again=False)
+    assert not results.has(failed, again=True)
+    assert not results.has(replace(done, minibatches=200), again=False)
+    assert not results.has(replace(done, workers=4), again=False)
+
+
+def test_measures_come_from_the_events(script):
+    cell = script.Cell("lenet", "easgd", 2, 500)
+    events = [
+        make_event("exchange", worker=0, exchanges=10, bytes=4000, comm_period=4),
+        make_event("exchange", worker=1, exchanges=5, bytes=2000, comm_period=6),
+        make_event("loss", worker=0, loss=1.0, staleness=1.0),
+        make_event("loss", worker=1, loss=1.0, staleness=2.0),
+        make_event("stage", status="finished", images_per_s=3200.0, exchanges=20),
+    ]
+    found = script.measured(cell, 0.97, events)
+    assert found.sent_bytes == 20 * 400  # the last five exchanges were told by nobody
+    assert found.train_s == 500 * 64 / 3200
+    assert (found.exchanges, found.comm_period, found.staleness, found.accuracy) == (20, 5.0, 1.5, 0.97)
+
+
+def test_page_names_what_loses_too_much(script, tmp_path):
+    results = script.Results(tmp_path / "results.json")
+    results.put(script.Cell("lenet", "alone", 1, 100, accuracy=0.98, train_s=10.0))
+    results.put(script.Cell("lenet", "easgd", 2, 100, accuracy=0.965, train_s=5.0))
+    assert "With two workers 1 of 1 strategies are within 2 points of one worker." in script.page(results)
+    results.put(script.Cell("lenet", "downpour", 2, 100, accuracy=0.955, train_s=5.0))
+    results.put(script.Cell("lenet", "sync", 2, 100, failure="worker 0: loss is nan at minibatch 3"))
+    page = script.page(results)
+    assert "With two workers 1 of 3 strategies are within 2 points of one worker." in page
+    assert "Further below: `downpour`. Without a result: `sync`." in page
+    assert "| `easgd` | 2 | 96.5 % | -1.5 | 5 s |" in page
+    assert "| `sync` | 2 | diverged |" in page
+
+
+def test_shorter_run_drops_the_rate_in_proportion(script):
+    assert script.overrides(script.NETS["cifar10_quick"], 2000).endswith(" stepvalue: 1600")
+    assert "stepvalue" not in script.overrides(script.NETS["lenet"], 2000)
