@@ -66,6 +66,10 @@ def feeds(net: NetSpec) -> Mapping[str, np.ndarray[Any, Any]]:
         ("captioner", 1, 20 * np.log(N_WORDS)),  # its loss_weight is the number of words
         ("squeezenet", 1, np.log(1000)),
         ("googlenet", 1, 1.6 * np.log(1000)),  # the loss, and two auxiliary ones at 0.3
+        ("alexnet", 1, np.log(1000)),
+        ("caffenet", 1, np.log(1000)),
+        ("vgg16", 1, np.log(1000)),
+        ("resnet50", 2, None),  # two samples scatter: its scores are not small
     ],
 )
 def test_net_takes_a_training_step(name: str, batch_size: int, untrained_loss: float | None) -> None:
