@@ -24,9 +24,12 @@ LIGHT = [
     "deepspark_ops.exchange.server",
     "deepspark_ops.ingest.shard_task",
     "deepspark_ops.param_vector",
+    "deepspark_ops.exchange.simulator",
     "deepspark_ops.preflight.inspect_solver",
+    "deepspark_ops.preflight.plan",
     "deepspark_ops.shards.reader",
     "deepspark_ops.spark_submit",
+    "deepspark_ops.train.live_view",
     "deepspark_ops.train.worker_loop",
     "deepspark_ops.train.snapshot",
 ]
