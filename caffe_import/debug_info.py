@@ -124,16 +124,17 @@ class StepDebug:
 
     Attributes:
         passes: float32 (n_steps, iter_size, values of ``pass_lines``).
-        updates: float32 (n_steps, 2, entries of the layout): data and steps of ``update_lines``.
+        updates: float32 (n_steps, 2, entries of the layout): data and steps of ``update_lines``. None where a step's
+            update is made by somebody else.
     """
 
     passes: npt.NDArray[Any]
-    updates: npt.NDArray[Any]
+    updates: npt.NDArray[Any] | None = None
 
     def lines(self, net: NetSpec, step: int) -> list[str]:
         """Return what Caffe's log says of one step: every pass, then the update."""
         lines = [line for values in self.passes[step] for line in pass_lines(net, values)]
-        return lines + update_lines(net, *self.updates[step])
+        return lines + (update_lines(net, *self.updates[step]) if self.updates is not None else [])
 
 
 def _number(value: float) -> str:

@@ -22,4 +22,7 @@ def define_window_data(request: LayerRequest) -> LayerDefinition:
         raise request.refuse(finding)
     image, *rest = shapes_of_samples(request)
     samples = ((image[0], crop_size, crop_size), *rest)
-    return LayerDefinition(top_shapes=batch_of(batch_size, samples), is_data=True)
+    notes: tuple[str, ...] = ()
+    if request.message.transform_param.scale != 1:
+        notes = ("transform_param.scale is not looked at, as in Caffe; window_data_param.scale is",)
+    return LayerDefinition(top_shapes=batch_of(batch_size, samples), is_data=True, notes=notes)

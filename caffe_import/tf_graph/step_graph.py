@@ -160,7 +160,7 @@ class StepGraph:
         return tf.reshape(tf.stack([*data, *moved]), (2, -1)) if before else tf.zeros((2, 0))
 
     def gradient(self, given: StepArguments) -> Any:
-        """Return (gradient, parameters, layer state, loss, outputs) of one step's passes, without an update.
+        """Return (gradient, parameters, layer state, loss, outputs, debug) of one step's passes, without an update.
 
         The gradient is the sum over the passes before clipping and decay, float32 (n_params,), 0 for statistics.
         """
@@ -169,7 +169,7 @@ class StepGraph:
         by_place = dict(zip((k for k, _ in self._updated()), done.gradients, strict=True))
         gradient = self._vector([by_place.get(k, tf.zeros_like(entry)) for k, entry in enumerate(entries)])
         params = self._vector(self._moved(entries, done.statistics)) if done.statistics else given.params
-        return gradient, params, done.layer_state, done.loss, done.outputs
+        return gradient, params, done.layer_state, done.loss, done.outputs, [done.debug] if self.with_debug else []
 
     def apply(self, given: StepArguments) -> Any:
         """Return (parameters, slots) after the update by a given gradient as ``gradient`` returns it."""

@@ -89,11 +89,13 @@ class StepGradient:
             0 for statistics.
         loss: Total weighted loss, mean over the passes.
         outputs: Output blob -> its content in the last pass.
+        debug: The numbers of ``debug_info``, without an update's; None unless the solver asks for them.
     """
 
     gradient: Vector
     loss: float
     outputs: Mapping[str, Array]
+    debug: StepDebug | None = None
 
 
 def as_array(tensor: tf.Tensor | Array) -> Array:
@@ -217,10 +219,11 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, self.solver.iter_size),
         )
-        gradient, params, layer_state, loss, outputs = self._call("gradient", arguments)
+        gradient, params, layer_state, loss, outputs, debug = self._call("gradient", arguments)
         after = replace(state, params=params, layer_state=layer_state)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
-        return after, StepGradient(as_array(gradient), float(loss), reported)
+        numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
+        return after, StepGradient(as_array(gradient), float(loss), reported, numbers)
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float

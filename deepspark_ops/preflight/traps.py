@@ -43,7 +43,7 @@ def _data_notes(layer: LayerSpec) -> list[str]:
         notes.append(f"mean_value: {values} is subtracted, one value per channel in BGR order; no mean image")
     elif len(shape) == 4 and layer.type in ("Data", "ImageData"):
         notes.append("no mean is subtracted")
-    if (transform.mean_file or transform.mean_value) and transform.scale != 1:
+    if (transform.mean_file or transform.mean_value) and transform.scale != 1 and layer.type != "WindowData":
         notes.append(
             f"scale {transform.scale:g} multiplies after the mean is subtracted: the mean is in unscaled units"
         )

@@ -117,7 +117,8 @@ class TfModel:
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
         outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
         losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
-        return found.gradient, StepReport(losses, rates, self._reported(outputs))
+        lines = partial(found.debug.lines, self._train.net) if found.debug is not None else None
+        return found.gradient, StepReport(losses, rates, self._reported(outputs), lines)
 
     def _reported(self, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Keep what HDF5Output layers may write and return the net's outputs."""

@@ -109,6 +109,20 @@ def test_lines_equal_caffes_formulas(iter_size: int) -> None:
         same_but_for_the_last_digit(outputs.debug.lines(net, 0), expected)
 
 
+def test_a_step_in_two_parts_has_the_lines_of_its_passes() -> None:
+    net = net_of(NET)
+    solver = solver_spec(parse_solver('base_lr: 0.5 lr_policy: "fixed" max_iter: 9 display: 1 debug_info: true'))
+    function = compile_training(net, solver, n_threads=1)
+    state = function.initial_state(np.ones(net.params.n_params, np.float32))
+    feeds = {"data": np.random.default_rng(0).normal(size=(1, 2, 3)).astype(np.float32)}
+    _, whole = function.run(state, step=0, n_steps=1, rate_scale=1, seed=0, worker=0, feeds=feeds)
+    _, part = function.gradient(state, step=0, seed=0, worker=0, feeds=feeds)
+    assert whole.debug is not None
+    assert part.debug is not None
+    lines = part.debug.lines(net, 0)
+    assert lines == [line for line in whole.debug.lines(net, 0) if "[Update]" not in line]
+
+
 def test_statistics_are_shown_as_the_pass_left_them_and_have_no_gradient() -> None:
     net = net_of("""
     layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 2 } } }
