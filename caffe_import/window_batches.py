@@ -54,6 +54,15 @@ class WindowBatches:
         """Return the shape of a window, (3, crop, crop), and of its label."""
         return (3, self.options.crop_size, self.options.crop_size), ()
 
+    def summary(self) -> str:
+        """Return what there is to draw from, one line."""
+        found = self.windows
+        n_background = self.batch_size - self.n_foreground
+        return (
+            f"draws {self.n_foreground} of {len(found.foreground):,} foreground and {n_background} of "
+            f"{len(found.background):,} background windows a batch, in {len(found.images):,} images"
+        )
+
     def draw(self, rng: np.random.Generator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return one batch: windows float32 (batch, 3, crop, crop), background first, and their labels (batch,).
 

@@ -20,10 +20,10 @@ def run_check(config: CheckConfig) -> PreflightReport:
     """
     report = inspect_solver(config)
     write_picture(report, config.svg)
-    if config.parity:
-        is_sound = not report.errors
+    # A run that is refused anyway needs no certificate.
+    if config.parity and not (report.errors and config.run_dir is not None):
         report = certified(report, config.parity_cases)
-        if config.run_dir is not None and is_sound:
+        if config.run_dir is not None:
             config.run_dir.mkdir(parents=True, exist_ok=True)
             write_certificate(report, config.parity_cases, RunPaths(config.run_dir).parity)
     return report

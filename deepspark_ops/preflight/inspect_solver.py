@@ -38,7 +38,7 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.traps import layer_notes
-from deepspark_ops.train.batches import FedLayer
+from deepspark_ops.train.batches import DrawnLayer, FedLayer
 from deepspark_ops.train.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.sources import SourceResolver
 
@@ -149,11 +149,11 @@ class _Inspection:
             if self._config.ingests_first and any(_is_fed(message) for message in layers.layer):
                 self._note("warning", f"{title} net: shapes are not checked, its data are ingested later")
                 return None
-            net, fed = self._build(layers, source.phase)
+            net, fed, drawn = self._build(layers, source.phase)
         except (CaffeImportError, DeepSparkError) as error:
             self._blame(source, layer_to_blame(error), f"{error}{self._remedy(error)}")
             return None
-        self.nets.append(_net_report(title, net, fed))
+        self.nets.append(_net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
         self._check_labels(net, fed)
@@ -175,12 +175,13 @@ class _Inspection:
             return '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
         return ""
 
-    def _build(self, layers: caffe_pb2.NetParameter, phase: Phase) -> tuple[NetSpec, Sequence[FedLayer]]:
+    def _build(
+        self, layers: caffe_pb2.NetParameter, phase: Phase
+    ) -> tuple[NetSpec, Sequence[FedLayer], Sequence[DrawnLayer]]:
         resolved = self._sources.resolve(layers)
         self._sources.write_lists()
         net = build_net_spec(resolved, phase=phase, sample_shapes=partial(self._binding.sample_shapes, phase))
-        self._binding.drawn_layers(net)
-        return net, self._binding.fed_layers(net)
+        return net, self._binding.fed_layers(net), self._binding.drawn_layers(net)
 
     def _check_labels(self, net: NetSpec, fed: Sequence[FedLayer]) -> None:
         """Compare the dataset's classes with the length of the net's score vector."""
@@ -262,13 +263,14 @@ def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
     return layer.type in READS_FILES or layer.type in FED_BY_COLUMN
 
 
-def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer]) -> NetReport:
+def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mapping[str, str]) -> NetReport:
+    """Return the report of a net; ``drawn`` says what layers that draw at random draw from."""
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + entry.size
     written = {top: layer.bottoms[0] for layer in net.layers if layer.type == "Split" for top in layer.tops}
     layers = tuple(
-        _layer_report(layer, owned.get(layer.name, 0), net.phase, written)
+        _layer_report(layer, owned.get(layer.name, 0), net.phase, written, drawn)
         for layer in net.layers
         if layer.type != "Split"
     )
@@ -296,7 +298,9 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer]) -> NetReport:
     )
 
 
-def _layer_report(layer: LayerSpec, n_params: int, phase: Phase, written: Mapping[str, str]) -> LayerReport:
+def _layer_report(
+    layer: LayerSpec, n_params: int, phase: Phase, written: Mapping[str, str], drawn: Mapping[str, str]
+) -> LayerReport:
     """Return the report of a layer; ``written`` gives the file's name for a top of an automatic Split."""
     definition = layer.definition
     new_blobs = [
@@ -311,7 +315,7 @@ def _layer_report(layer: LayerSpec, n_params: int, phase: Phase, written: Mappin
         n_params=n_params,
         flops=definition.flops,
         activation_bytes=4 * sum(prod(shape) for shape in new_blobs),
-        notes=layer_notes(layer, phase),
+        notes=(*([drawn[layer.name]] if layer.name in drawn else []), *layer_notes(layer, phase)),
     )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import DataSourceError
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config import CheckConfig, TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.train.run_setup import prepare_run
 from tests.integration.train.in_process import run_in_process
 
@@ -80,6 +81,14 @@ def test_two_layers_may_not_write_one_file(folder: Path) -> None:
     ):
         prepare_run(config_of(folder))
     assert not (folder / "run").exists()
+
+
+def test_check_says_what_is_drawn_from(folder: Path) -> None:
+    report = inspect_solver(CheckConfig(solver=folder / "solver.prototxt"))
+    assert report.errors == ()
+    layer = report.nets[0].layers[0]
+    assert layer.top_shapes == ((4, 3, 8, 8), (4,))
+    assert layer.notes[0] == "draws 1 of 2 foreground and 3 of 1 background windows a batch, in 1 images"
 
 
 def test_the_notes_say_where_the_files_lie(folder: Path) -> None:

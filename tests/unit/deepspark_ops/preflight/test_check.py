@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from deepspark_ops.config import CheckConfig
+from deepspark_ops.preflight import check as module
+from deepspark_ops.preflight.check import run_check
+from deepspark_ops.preflight.report import PreflightReport, Problem
+
+SOUND = PreflightReport(format_version=1, solver="s", nets=(), formats=(), work=None, problems=())
+REFUSED = SOUND.model_copy(update={"problems": (Problem(severity="error", finding="no loss"),)})
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Reports that were compared with Caffe."""
+    found = []
+    monkeypatch.setattr(module, "write_picture", lambda *_: None)
+    monkeypatch.setattr(module, "certified", lambda report, _: found.append(report) or report)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("report", "options", "n_compared", "is_kept"),
+    [
+        (SOUND, {}, 0, False),
+        (SOUND, {"parity": True}, 1, False),
+        (SOUND, {"parity": True, "run_dir": True}, 1, True),
+        (REFUSED, {"parity": True, "run_dir": True}, 0, False),
+    ],
+)
+def test_a_run_keeps_the_comparison_unless_it_is_refused(
+    compared, monkeypatch, tmp_path, report, options, n_compared, is_kept
+):
+    monkeypatch.setattr(module, "inspect_solver", lambda _: report)
+    run_dir = tmp_path / "new" / "run" if options.pop("run_dir", False) else None
+    run_check(CheckConfig(solver="s", run_dir=run_dir, **options))
+    assert len(compared) == n_compared
+    kept = tmp_path / "new" / "run" / "parity.json"
+    assert kept.exists() == is_kept
+    if is_kept:
+        assert json.loads(kept.read_text())["format_version"] == 1
+    else:
+        assert not (tmp_path / "new").exists()
