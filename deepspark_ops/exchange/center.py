@@ -261,6 +261,10 @@ class Center:
         """Length of the vector."""
         return len(self.vector)
 
+    def result(self, strategy: Strategy) -> Vector:
+        """Return the vector that workers go on from after a round."""
+        return self.vector if strategy.result is None else self.extras[strategy.result]
+
     def snapshot(self) -> Vector:
         """Return a copy of the center, shape (n_params,), aligned to 64 bytes."""
         copy = aligned_vector(self.n_params)

@@ -534,7 +534,7 @@ class _SharedMemoryTransfer:
         if plan.strategy.pulls == "after_round":
             with lock:
                 _await_round(self._server, plan, ticket.sequence, note)
-            np.copyto(new_local, center.vector)
+            np.copyto(new_local, center.result(plan.strategy))
         if plan.chunks.held is not None:
             with lock:
                 _meet_statistics(self._server, plan, local, new_local, ticket.sequence)

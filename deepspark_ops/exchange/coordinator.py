@@ -406,7 +406,7 @@ class Coordinator:
         folder = pending_folder(self.settings.work, iteration)
         self._center.write_snapshot(folder / CENTER_FILE)
         strategy = self._chunks.strategy
-        if strategy.solves_at_center:
+        if strategy.history_at_center:
             with write_scratch(folder / HISTORY_FILE) as temporary:
                 np.stack(self._center.extras[strategy.server_vectors :]).tofile(temporary)
 

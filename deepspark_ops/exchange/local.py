@@ -128,7 +128,7 @@ class LocalLink:
         if self._strategy.pulls == "after_round":
             while not self._coordinator.await_round(worker, ticket.sequence, note):
                 pass
-            np.copyto(new_local, center.vector)
+            np.copyto(new_local, center.result(self._strategy))
         if self._chunks.held is not None:
             positions = settings.statistics.positions
             new_local[positions] = self._coordinator.meet_statistics(local[positions])

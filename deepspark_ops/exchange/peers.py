@@ -126,7 +126,9 @@ class VectorPeer:
             )
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
-        self.connection.send(answer, wire.number_bytes(self._center.vector[frame.offset : stop]))
+        # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
+        vector = self._center.vector if self._ticket is None else self._center.result(self._server.strategy)
+        self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
         self._moved_bytes += frame.count * 4
 
     def _begin(self, frame: Frame) -> None:

@@ -99,7 +99,7 @@ class ExchangeSettings:
             raise ConfigError(msg)
         check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)
         if self.running_strategy().solves_at_center and self.solver is None:
-            msg = f"solver=None: strategy {self.strategy} makes the solver's updates at the center; give it"
+            msg = f"solver=None: strategy {self.strategy} solves at the center; give the solver"
             raise ConfigError(msg)
 
     def running_strategy(self) -> Strategy:
@@ -123,7 +123,7 @@ class ExchangeSettings:
         n_chunks = len(chunk_ranges(self.n_params, self.chunk))
         strategy = self.running_strategy()
         vectors = strategy.server_vectors
-        if strategy.solves_at_center and self.solver is not None:
+        if strategy.history_at_center and self.solver is not None:
             vectors += self.solver.n_slots
         return CenterShape(self.n_params, self.n_workers, n_chunks, vectors, self.running_servers())
 

@@ -188,6 +188,7 @@ class LeasedBatches:
         worker: int,
         first_step: int,
         drawn: Sequence[DrawnLayer] = (),
+        n_steps: int | None = None,
     ) -> None:
         """Start making batches.
 
@@ -200,12 +201,14 @@ class LeasedBatches:
             worker: This worker's id.
             first_step: Steps this worker has already made: where its random draws go on.
             drawn: Data layers of the training net that draw at random.
+            n_steps: Steps that will be taken; None for no end.
         """
         self._link = link
         self._tests = tuple(tests)
         self._iter_size = iter_size
         self._key = (seed, worker)
         self._own_step = first_step
+        self._last_step = None if n_steps is None else first_step + n_steps
         by_stream: dict[str, list[FedLayer]] = {}
         for layer in layers:
             by_stream.setdefault(layer.stream, []).append(layer)
@@ -308,7 +311,7 @@ class LeasedBatches:
 
     def _produce(self) -> None:
         try:
-            while self._wait_for_room():
+            while self._own_step != self._last_step and self._wait_for_room():
                 slot = (self._head + self._held + self._ready) % self._capacity
                 if not self._make_step(slot):
                     break

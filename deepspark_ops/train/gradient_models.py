@@ -50,7 +50,9 @@ def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Mo
     """Return what the loop runs: the model itself, or one around it that does what the strategy asks for."""
     if strategy.compensates:
         return CompensatedModel(model, link, strategy)
-    return PushingModel(model) if strategy.unit == "gradient" else model
+    if strategy.unit != "gradient":
+        return model
+    return AveragingModel(model) if strategy.repeats_data else PushingModel(model)
 
 
 class _ModelAround:
@@ -143,6 +145,48 @@ class PushingModel(_ModelAround):
     def round_note(self) -> RoundNote | None:
         """See ``Model``."""
         return self._note
+
+
+class AveragingModel(_ModelAround):
+    """Adds up loss and gradient of many minibatches at the same parameters; what it exchanges is their mean."""
+
+    def __init__(self, model: GradientSource) -> None:
+        """Take a model that holds the parameters to measure at."""
+        super().__init__(model)
+        self._losses: list[float] = []
+        self._total = np.zeros(model.local().size)
+        self._is_first = True
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``; nothing is updated, and the rate is 0."""
+        n_passes = self._model.n_passes
+        reports = []
+        for k in range(n_steps):
+            batch = {name: values[k * n_passes : (k + 1) * n_passes] for name, values in feeds.items()}
+            gradient, report = self._model.gradient(step=step + k, rate_scale=0.0, feeds=batch)
+            self._total += gradient
+            reports.append(report)
+        losses = np.concatenate([report.losses for report in reports])
+        self._losses += losses.tolist()
+        outputs = {name: np.concatenate([r.outputs[name] for r in reports]) for name in reports[0].outputs}
+        return StepReport(losses, np.zeros_like(losses), outputs)
+
+    def local(self) -> Vector:
+        """Return the mean gradient, (n_params,), with the worker's statistics in their places."""
+        mean = self._total / (len(self._losses) * self._model.n_passes)
+        return with_own_statistics(mean.astype(np.float32), self._model.local(), self._model.statistics)
+
+    def round_note(self) -> RoundNote | None:
+        """See ``Model``."""
+        loss = sum(self._losses) / len(self._losses)
+        return RoundNote(loss, 0.0, self._model.count_update(), is_first=self._is_first)
+
+    def replace_local(self, local: Vector) -> None:
+        """Begin to measure at other parameters."""
+        self._model.replace_local(local)
+        self._losses.clear()
+        self._total.fill(0.0)
+        self._is_first = False
 
 
 def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:

@@ -6,6 +6,7 @@ Pure arithmetic; the worker loop feeds it measurements and logs the reasons it g
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -102,6 +103,18 @@ class CommPeriod:
         self._step_s: deque[float] = deque(maxlen=_WINDOW)
         self._exchange_s: deque[float] = deque(maxlen=_WINDOW)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the steps since the last exchange are enough for the next; here, those of any grant are."""
+        return True
+
+    def spend(self, losses: Sequence[float]) -> None:
+        """Take the losses of some steps since the last exchange."""
+
+    def exchanged(self) -> str | None:
+        """Begin the next period; return the reason when its length changed."""
+        return None
+
     def observe(self, *, n_steps: int, compute_s: float, exchange_s: float) -> str | None:
         """Take the times of one grant; return the reason when ``value`` changed.
 
@@ -131,6 +144,29 @@ class CommPeriod:
             f"comm_period {wanted}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
             f" exchanging costs {share:.1%} of the time"
         )
+
+
+class FixedSet(CommPeriod):
+    """A period of so many minibatches, however many grants that takes: what a worker measures over. Not thread-safe."""
+
+    def __init__(self, n_steps: int) -> None:
+        """Begin the first."""
+        super().__init__(n_steps)
+        self._n_steps = n_steps
+
+    @property
+    def is_due(self) -> bool:
+        """Whether all of them are done."""
+        return self.value == 0
+
+    def spend(self, losses: Sequence[float]) -> None:
+        """Count them; the rest is what is asked for next."""
+        self.value -= len(losses)
+
+    def exchanged(self) -> str | None:
+        """Begin anew."""
+        self.value = self._n_steps
+        return None
 
 
 def smallest_comm_period(step_s: float, exchange_s: float) -> int:

@@ -26,6 +26,7 @@ from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole, wr
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.train.batches import DrawnLayer, FedLayer, NetFeed
 from deepspark_ops.train.data_binding import DataBinding, dataset_orders
+from deepspark_ops.train.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.side_outputs import check_side_outputs
 from deepspark_ops.train.sources import SourceResolver
 from deepspark_ops.train.strategy_plan import plan_strategy
@@ -135,7 +136,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     config = _with_absolute_paths(config)
     _check_paths(config)
     loaded = load_solver(config.solver, config.overrides)
-    notes = list(plan_strategy(config).warnings)
+    plan = plan_strategy(config)
+    notes = list(plan.warnings)
     if loaded.spec.random_seed < 0:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     paths = RunPaths(config.run_dir)
@@ -151,6 +153,10 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         if config.dataset is not None:
             _check_dataset(config.dataset, run, digests=_DIGESTS[config.verify])
         orders = _check_data(run)
+        if plan.running.repeats_data:
+            notes += check_repeatable(run, config.strategy)
+            orders = leased_by_batches(run, orders)
+            run.binding.close()
         tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
         notes += check_side_outputs({"train": run.train_net, **tests})
         for path, net in files.items():

@@ -42,7 +42,7 @@ from deepspark_ops.train.start import (
     with_restored_step,
 )
 from deepspark_ops.train.tensorboard_file import TensorBoardFile
-from deepspark_ops.train.worker_task import WorkerOutcome, loop_plan
+from deepspark_ops.train.worker_task import WorkerOutcome, rate_scale
 
 _LOG = logging.getLogger(__name__)
 _WATCH_S = 0.1
@@ -146,7 +146,7 @@ def _tell_start(watch: RunWatch, prepared: PreparedRun, start: Start, exchange: 
         strategy=exchange.settings.running_strategy().name,
         max_iter=run.solver.max_iter,
     )
-    scale = loop_plan(run, 0, start.origin).rate_scale
+    scale = rate_scale(run, start.origin)
     for text in (*prepared.notes, *start.notes, scale.reason):
         watch.note(text, clock=start.clock)
 

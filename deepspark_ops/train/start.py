@@ -220,7 +220,7 @@ def restore_center_history(start: Start, settings: ExchangeSettings, center: Cen
         DataError: The file cannot be read.
     """
     strategy = settings.running_strategy()
-    saved = read_worker_state(start.state, 0) if strategy.solves_at_center and start.state is not None else None
+    saved = read_worker_state(start.state, 0) if strategy.history_at_center and start.state is not None else None
     if saved is None:
         return
     slots = center.extras[strategy.server_vectors :]

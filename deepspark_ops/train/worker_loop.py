@@ -236,7 +236,7 @@ class WorkerLoop:
         self._was_idle = False
         compute_s = self._compute(grant) if grant.count else 0.0
         began = time.monotonic()
-        if grant.count:
+        if grant.count and self._plan.comm_period.is_due:
             self._exchange(grant.stop)
         self._link.acknowledge(grant)
         exchange_s = request_s + time.monotonic() - began
@@ -296,6 +296,7 @@ class WorkerLoop:
 
     def _account(self, first: int, report: StepReport) -> None:
         self._interval.steps += len(report.losses)
+        self._plan.comm_period.spend(report.losses.tolist())
         for offset, loss in enumerate(report.losses.tolist()):
             if not np.isfinite(loss):
                 raise TrainingFailed(self._explain_divergence(first + offset, loss, report.learning_rates[offset]))
@@ -371,6 +372,8 @@ class WorkerLoop:
             self._model.local(), measure_distance=self._shows_soon(clock), note=self._model.round_note()
         )
         self._model.replace_local(local)
+        if reason := self._plan.comm_period.exchanged():
+            self._send("note", clock, text=reason)
         if self._plan.restarts_history:
             self._model.restart_history()
         self._exchanges += 1

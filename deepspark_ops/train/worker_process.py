@@ -14,12 +14,13 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.link import Welcome, WorkerLink
 from deepspark_ops.train.batches import LeasedBatches
 from deepspark_ops.train.gradient_models import model_for, works_on_gradients
+from deepspark_ops.train.repeated_data import RepeatedBatches
 from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
 from deepspark_ops.train.start import with_restored_step
 from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.tf_model import TfModel
-from deepspark_ops.train.worker_loop import WorkerLoop
+from deepspark_ops.train.worker_loop import BatchSource, WorkerLoop
 from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask, loop_plan
 
 _LOG = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
         model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=works_on_gradients(strategy))
+        plan = loop_plan(run, task.worker, task.origin)
         with LeasedBatches(
             link,
             run.train_layers(),
@@ -75,8 +77,11 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             worker=task.worker,
             first_step=model.updates if is_first else welcome.clock,
             drawn=run.train_drawn(),
-        ) as batches:
-            plan = loop_plan(run, task.worker, task.origin)
+            n_steps=plan.comm_period.value if strategy.repeats_data else None,
+        ) as leased:
+            batches: BatchSource = leased
+            if strategy.repeats_data:
+                batches = RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size)
             summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:

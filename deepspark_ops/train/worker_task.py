@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deepspark_ops.train.pacing import CommPeriod, RateScale, plan_rate_scale
+from deepspark_ops.train.pacing import CommPeriod, FixedSet, RateScale, plan_rate_scale
+from deepspark_ops.train.repeated_data import steps_of_a_share
 from deepspark_ops.train.run_setup import Run
-from deepspark_ops.train.strategy_plan import plan_strategy
+from deepspark_ops.train.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.worker_loop import LoopPlan
 
 Ending = Literal["finished", "refused", "failed", "given_up"]
@@ -69,7 +70,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
     return LoopPlan(
         worker=worker,
         n_workers=config.n_workers,
-        comm_period=CommPeriod(plan.comm_period),
+        comm_period=_comm_period(run, plan),
         rate_scale=rate_scale(run, origin),
         images_per_step=run.images_per_step(),
         origin=origin,
@@ -82,6 +83,12 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         restarts_history=plan.running.history == "restarted",
         waits_in_rounds=plan.running.round == "all",
     )
+
+
+def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
+    if plan.running.repeats_data:
+        return FixedSet(steps_of_a_share(run) if plan.comm_period == "auto" else plan.comm_period)
+    return CommPeriod(plan.comm_period)
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:

@@ -82,8 +82,11 @@ class Strategy:
         has_moving_rate: Whether alpha means something.
         compensates: Whether a worker takes its gradient first, looks at the center, and steps from there by what
             ``compensate`` makes of the gradient.
-        solves_at_center: Whether the server makes the solver's updates, with a history that lies behind its own
-            ``server_vectors``; else each worker makes its own.
+        solves_at_center: Whether the server decides by the workers' gradients where they go, and is told what the
+            solver says of its parameters; else each worker makes its own updates.
+        history_at_center: Whether the solver's history lies behind the strategy's own ``server_vectors``.
+        repeats_data: Whether a worker measures over the same minibatches again and again.
+        result: Server vector that holds where workers go after a round; None: the center does.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
 
@@ -101,6 +104,9 @@ class Strategy:
     has_moving_rate: ClassVar[bool] = False
     compensates: ClassVar[bool] = False
     solves_at_center: ClassVar[bool] = False
+    history_at_center: ClassVar[bool] = False
+    repeats_data: ClassVar[bool] = False
+    result: ClassVar[int | None] = None
 
     @property
     def server_vectors(self) -> int:

@@ -29,6 +29,7 @@ class Sync(GatheredGradients):
     source = "CaffeOnSpark (Yahoo, 2016)"
     requires = Requires(comm_period_one=True)
     solves_at_center = True
+    history_at_center = True
 
     def closer(self, solver: CenterSolver | None) -> RoundCloser:
         """Return the solver at the center."""

@@ -89,7 +89,7 @@ def test_history_is_of_the_snapshot_and_survives_settings(tmp_path: Path) -> Non
     settings = make_settings(tmp_path, n_params=2, strategy="sync", solver=solver)
     assert settings.center_shape().server_vectors == 3  # the sum, m and v
     assert type(settings).from_json(settings.to_json()) == settings
-    with pytest.raises(ConfigError, match="solver=None: strategy sync makes the solver's updates at the center"):
+    with pytest.raises(ConfigError, match="solver=None: strategy sync solves at the center; give the solver"):
         make_settings(tmp_path, n_params=2, strategy="sync")
 
 

@@ -1,0 +1,202 @@
+"""Limited-memory BFGS as a dialogue: it asks for loss and gradient at a point, is told them, and asks for the next.
+
+Nocedal and Wright, "Numerical Optimization" (2006): two-loop recursion, algorithm 7.4; L-BFGS, algorithm 7.5; strong
+Wolfe line search, algorithms 3.5 and 3.6. All numbers are float64; the points asked for are float32 numbers, since that
+is what workers hold, so steps and curvature are of the points that were really looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Vector64 = npt.NDArray[np.float64]
+
+SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9
+"""c1 and c2 of the Wolfe conditions, as recommended for quasi-Newton methods."""
+LOSS_NOISE = 1e-6
+"""Relative noise of a loss that was computed in float32: a rise below it is none."""
+MAX_EVALUATIONS = 20
+_GROWTH = 2.0
+_MARGIN = 0.1
+"""How far an interpolated step keeps from the ends of its interval, as a share of it."""
+
+
+class Evaluation(NamedTuple):
+    """Loss and gradient, (n,), at the point that was asked for."""
+
+    loss: float
+    gradient: Vector64
+
+
+class Request(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        point: Where loss and gradient are wanted, (n,).
+        accepted: The best point so far that a line search ended at, (n,).
+        iteration: How many line searches have ended well.
+    """
+
+    point: Vector64
+    accepted: Vector64
+    iteration: int
+
+
+class _Slope(NamedTuple):
+    """A point of the line search: step, loss there, slope of the loss along the direction."""
+
+    step: float
+    loss: float
+    slope: float
+
+
+Search = Generator[float, tuple[float, float], bool]
+"""Yields steps, is sent (loss, slope) at each; returns whether the last one is to be taken."""
+
+
+def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, None]:
+    """Minimise from ``start``, (n,), without end: at a minimum it goes on asking for that point.
+
+    Args:
+        start: Float32 numbers.
+        memory: Pairs of steps and changes of the gradient that the curvature is remembered by.
+    """
+    x, iteration = start, 0
+    pairs: deque[tuple[Vector64, Vector64]] = deque(maxlen=memory)
+    loss, gradient = yield Request(x, x, iteration)
+    while True:
+        direction = -_inverse_hessian_times(gradient, pairs)
+        slope = float(direction @ gradient)
+        if slope >= 0.0:
+            pairs.clear()
+            direction, slope = -gradient, -float(gradient @ gradient)
+        if slope == 0.0:
+            loss, gradient = yield Request(x, x, iteration)
+            continue
+        first = 1.0 if pairs else min(1.0, 1.0 / float(np.abs(gradient).sum()))
+        search = strong_wolfe(_Slope(0.0, loss, slope), first)
+        step = next(search)
+        while True:
+            point = (x + step * direction).astype(np.float32).astype(np.float64)
+            found = yield Request(point, x, iteration)
+            try:
+                step = search.send((found.loss, float(found.gradient @ direction)))
+            except StopIteration as end:
+                is_taken = bool(end.value)
+                break
+        if not is_taken:
+            # Along the steepest descent no step is better: x is a minimum as far as float32 can tell.
+            if not pairs:
+                loss, gradient = yield Request(x, x, iteration)
+            pairs.clear()
+            continue
+        moved, change = point - x, found.gradient - gradient
+        if float(moved @ change) > 1e-10 * float(change @ change):
+            pairs.append((moved, change))
+        x, loss, gradient, iteration = point, found.loss, found.gradient, iteration + 1
+
+
+def _inverse_hessian_times(gradient: Vector64, pairs: Iterable[tuple[Vector64, Vector64]]) -> Vector64:
+    """Return H g by the two-loop recursion, algorithm 7.4, with gamma of eq. 7.20."""
+    result = gradient.copy()
+    history = list(pairs)
+    factors = []
+    for moved, change in reversed(history):
+        factor = float(moved @ result) / float(moved @ change)
+        factors.append(factor)
+        result -= factor * change
+    if history:
+        moved, change = history[-1]
+        result *= float(moved @ change) / float(change @ change)
+    for (moved, change), factor in zip(history, reversed(factors), strict=True):
+        result += (factor - float(change @ result) / float(moved @ change)) * moved
+    return result
+
+
+def strong_wolfe(origin: _Slope, first: float) -> Search:
+    """Find a step that satisfies the strong Wolfe conditions; algorithm 3.5.
+
+    A step whose loss is no higher than noise allows and whose slope is small enough is taken too: near a minimum,
+    losses of float32 no longer show a decrease. After ``MAX_EVALUATIONS`` the best step with a decrease is taken.
+
+    Args:
+        origin: At step 0; the slope is negative.
+        first: Step to begin with.
+    """
+    before, step, best = origin, first, origin
+    for count in range(1, MAX_EVALUATIONS + 1):
+        loss, slope = yield step
+        here = _Slope(step, loss, slope)
+        if _is_taken(origin, here):
+            return True
+        best = _better(best, here)
+        if not _decreases(origin, here) or (count > 1 and loss >= before.loss):
+            return (yield from _zoom(origin, before, here, best, MAX_EVALUATIONS - count))
+        if slope >= 0.0:
+            return (yield from _zoom(origin, here, before, best, MAX_EVALUATIONS - count))
+        before, step = here, _GROWTH * step
+    return (yield from _take_best(origin, best))
+
+
+def _zoom(origin: _Slope, low: _Slope, high: _Slope, best: _Slope, n_left: int) -> Search:
+    """Close in on a step between ``low``, the better one, and ``high``; algorithm 3.6."""
+    for _ in range(n_left):
+        step = _between(low, high)
+        loss, slope = yield step
+        here = _Slope(step, loss, slope)
+        if _is_taken(origin, here):
+            return True
+        best = _better(best, here)
+        if not _decreases(origin, here) or loss >= low.loss:
+            high = here
+        else:
+            if slope * (high.step - low.step) >= 0.0:
+                high = low
+            low = here
+    return (yield from _take_best(origin, best))
+
+
+def _take_best(origin: _Slope, best: _Slope) -> Search:
+    """Go back to the best step there was, if there was one."""
+    if best.step == 0.0:
+        return False
+    loss, _ = yield best.step
+    return loss < origin.loss
+
+
+def _better(best: _Slope, here: _Slope) -> _Slope:
+    return here if here.loss < best.loss else best
+
+
+def _decreases(origin: _Slope, here: _Slope) -> bool:
+    """Eq. 3.7a; False for a loss that is no number."""
+    return here.loss <= origin.loss + SUFFICIENT_DECREASE * here.step * origin.slope
+
+
+def _is_taken(origin: _Slope, here: _Slope) -> bool:
+    is_lower = _decreases(origin, here) or here.loss <= origin.loss + LOSS_NOISE * abs(origin.loss)
+    return is_lower and abs(here.slope) <= -CURVATURE * origin.slope
+
+
+def _between(low: _Slope, high: _Slope) -> float:
+    """Return the minimiser of the cubic through both points, eq. 3.59, kept away from them; else the middle."""
+    width = high.step - low.step
+    middle = low.step + 0.5 * width
+    if not np.isfinite((high.loss, high.slope)).all():
+        return middle
+    d1 = low.slope + high.slope - 3.0 * (low.loss - high.loss) / (low.step - high.step)
+    square = d1 * d1 - low.slope * high.slope
+    if square < 0.0:
+        return middle
+    d2 = np.copysign(square**0.5, width)
+    bottom = high.slope - low.slope + 2.0 * d2
+    if bottom == 0.0:
+        return middle
+    step = high.step - width * (high.slope + d2 - d1) / bottom
+    ends = sorted((low.step + _MARGIN * width, high.step - _MARGIN * width))
+    return float(min(max(step, ends[0]), ends[1]))
