@@ -134,7 +134,7 @@ class TrainConfig(StageConfig):
     verify: Literal["auto", "digests", "sizes"] = Field(
         "auto",
         description="How the dataset is compared with its manifests before workers start; digests reads every byte,"
-        " auto does so up to 1 GiB",
+        " sizes walks the pages alone, auto reads every byte up to 1 GiB",
     )
     weights: Path | None = Field(
         None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM

@@ -38,6 +38,7 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.traps import layer_notes
+from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.batches import DrawnLayer, FedLayer
 from deepspark_ops.train.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.sources import SourceResolver
@@ -180,6 +181,8 @@ class _Inspection:
     ) -> tuple[NetSpec, Sequence[FedLayer], Sequence[DrawnLayer]]:
         resolved = self._sources.resolve(layers)
         self._sources.write_lists()
+        if self._config.dataset is None:
+            verify_layer_sources([resolved])  # before this process reads them
         net = build_net_spec(resolved, phase=phase, sample_shapes=partial(self._binding.sample_shapes, phase))
         return net, self._binding.fed_layers(net), self._binding.drawn_layers(net)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from caffe_import.data_sources import SampleSource, open_source
 from caffe_import.data_sources.hdf5_source import Hdf5Source
+from caffe_import.data_sources.lmdb_pages import check_pages
 from caffe_import.data_sources.lmdb_source import LmdbSource
 from caffe_import.errors import CaffeImportError
 from caffe_import.layer_registry import Shape
@@ -173,8 +174,8 @@ DIGESTS_UP_TO_BYTES = 2**30
 def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifest:
     """Compare every file of a split with its manifest, sizes and counts first, then every byte; return the manifest.
 
-    The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its
-    digest is found right.
+    The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its digest
+    is found right. Where not every byte is read, another process walks the pages of LMDB shards.
 
     Args:
         split_folder: Holds dataset.json and the shards.
@@ -192,7 +193,30 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
             _verify_digest(split_folder, shard)
     if digests:
         _verify_digest(split_folder, manifest.mean_file)
+    elif manifest.shard_format == "lmdb":
+        _verify_pages([split_folder / shard.file for shard in manifest.shards])
     return manifest
+
+
+def verify_layer_sources(nets: Sequence[caffe_pb2.NetParameter]) -> None:
+    """Walk the LMDBs that Data layers name, so that a damaged page kills nobody who reads it; others stay unread.
+
+    Args:
+        nets: Their sources are absolute, or relative to the working directory. One that is not there is passed over.
+
+    Raises:
+        DataError: One is damaged.
+    """
+    of_data = (layer.data_param for net in nets for layer in net.layer if layer.type == "Data")
+    folders = {Path(param.source) for param in of_data if param.backend == caffe_pb2.DataParameter.LMDB}
+    _verify_pages(sorted(folder for folder in folders if (folder / "data.mdb").is_file()))
+
+
+def _verify_pages(folders: Sequence[Path]) -> None:
+    try:
+        check_pages(folders)
+    except CaffeImportError as error:
+        raise DataError(str(error)) from error
 
 
 def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRecord) -> None:

@@ -23,7 +23,7 @@ from deepspark_ops.config import TrainConfig, parse_config
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole, write_whole
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.reader import verify, verify_layer_sources
 from deepspark_ops.train.batches import DrawnLayer, FedLayer, NetFeed
 from deepspark_ops.train.data_binding import DataBinding, dataset_orders
 from deepspark_ops.train.repeated_data import check_repeatable, leased_by_batches
@@ -147,6 +147,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     solver = _resolved_solver(loaded, paths, list(files))
     with nothing_left_on_error(paths.root):
         sources.write_lists()
+        if config.dataset is None:
+            verify_layer_sources(nets)
         run = _build(
             config, paths, replace(loaded, spec=solver_spec(solver), train_net=nets[0], test_nets=tuple(nets[1:]))
         )

@@ -13,9 +13,10 @@ from caffe_import.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.errors import CaffeImportError
 from caffe_import.fillers import initial_vector
 from caffe_import.prototxt import read_net
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config import CheckConfig, TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies import configure
+from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
 from deepspark_ops.train.spark_job import train
 from deepspark_ops.train.start import exchange_settings, plan_start
@@ -240,8 +241,11 @@ def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tm
     data.write_bytes(content)
     assert "SHA-256 is" in refusal(tmp_path, copied)
     assert not (tmp_path / "run").exists()
-    prepared(tmp_path, copied, verify="sizes")  # a page is not looked at
-    shutil.rmtree(tmp_path / "run")
+    assert "damaged LMDB" in refusal(tmp_path, copied, verify="sizes")
+    own = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{copied}/train/mean.binaryproto"')
+    assert f"{data.parent}: damaged LMDB" in refusal(tmp_path, None, net=own)
+    config = CheckConfig(solver=config_of(tmp_path, None, net=own).solver)
+    assert all(f"{data.parent}: damaged LMDB" in error for error in inspect_solver(config).errors)
     data.write_bytes(content[:-4096])
     assert "data.mdb is cut short" in refusal(tmp_path, copied, verify="sizes")
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,77 @@
+"""Walks LMDB databases in a process of their own: LMDB trusts its pages, so that a damaged one may kill whoever reads.
+
+Run as ``python lmdb_pages.py FOLDER...``: by its path, since importing the package takes longer than a walk.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from caffe_import.errors import DataSourceError
+
+TOUCHED_UP_TO_BYTES = 2**30
+"""Of larger databases the keys are walked alone: touching every record would read most of the file."""
+
+
+def check_pages(folders: Sequence[Path]) -> None:
+    """Walk every key of every database, and touch every record of those that are not large.
+
+    Raises:
+        DataSourceError: A database is damaged so that reading it fails or kills the process; names the first.
+    """
+    if not folders:
+        return
+    command = [sys.executable, __file__, *(str(folder) for folder in folders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    reached = (done.stdout.splitlines() or [str(folders[0])])[-1]
+    if done.returncode < 0:
+        found = f"reading it kills the process ({signal.Signals(-done.returncode).name})"
+    else:
+        found = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ValueError: ")
+    msg = f"{reached}: damaged LMDB: {found}; make the database again, or copy it again"
+    raise DataSourceError(msg)
+
+
+def walk(folder: Path) -> None:
+    """Read what ``check_pages`` says of one database.
+
+    Raises:
+        lmdb.Error: A page is damaged, and LMDB noticed.
+        ValueError: Fewer bytes or records than the header says.
+    """
+    import lmdb
+
+    size = (folder / "data.mdb").stat().st_size
+    touches = size <= TOUCHED_UP_TO_BYTES
+    found = 0
+    with lmdb.open(str(folder), readonly=True, lock=False) as environment, environment.begin(buffers=True) as reading:
+        needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+        if size < needed:
+            msg = f"data.mdb is cut short: {size:,} bytes, its header says {needed:,}"
+            raise ValueError(msg)
+        for _, record in reading.cursor().iternext(keys=True, values=True):
+            found += 1
+            if touches and len(record):
+                bytes(record[:: max(1, len(record) - 1)])
+        expected = environment.stat()["entries"]
+    if found != expected:
+        msg = f"header says {expected:,} records, found {found:,}"
+        raise ValueError(msg)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Walk the databases, naming each before it is opened."""
+    for folder in arguments:
+        sys.stdout.write(f"{folder}\n")
+        sys.stdout.flush()
+        walk(Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
