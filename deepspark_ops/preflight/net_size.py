@@ -110,8 +110,9 @@ def measure_net(config: PlanConfig) -> NetSize:
                 sample_shapes=samples.shapes,
             )
             epoch_images = samples.epoch_images
-            if epoch_images is None and samples.were_read:
-                epoch_images = binding.fed_layers(net)[0].samples.n_samples
+            fed = binding.fed_layers(net) if epoch_images is None and samples.were_read else ()
+            if fed:  # windows that a layer draws at random have no epochs
+                epoch_images = fed[0].samples.n_samples
     batches = [shape[0] for shape in net.inputs.values() if shape]
     passes = loaded.spec.iter_size
     return NetSize(
