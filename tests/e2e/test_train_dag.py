@@ -16,6 +16,9 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out_once_per_source(sandbox: 
     first = sandbox.airflow("dags", "test", "deepspark_train", "-c", json.dumps(sandbox.conf()))
     assert first.returncode == 0, first.stdout[-8000:]
     (run,) = (sandbox.home / "runs" / "deepspark_train").iterdir()
+    certificate = json.loads((run / "parity.json").read_text())
+    assert not certificate["failed"]
+    assert {row["layer_type"]: row["n_passed"] > 0 for row in certificate["parity"]}["SoftmaxWithLoss"]
     metrics = json.loads((run / "evaluation" / "metrics.json").read_text())
     assert metrics["top1"] > 0.8
     assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
