@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -398,9 +399,16 @@ def train(config: TrainConfig) -> None:
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
     require_java()
+    was_there = config.run_dir.exists()
     if config.parity:
         _certify(config)
-    _run_stage_process("deepspark_ops.train.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter))
+    try:
+        _run_stage_process("deepspark_ops.train.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter))
+    except StageFailed:
+        certificate = RunPaths(config.run_dir).parity
+        if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
+            shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
+        raise
     _say(f"run={config.run_dir}")
 
 

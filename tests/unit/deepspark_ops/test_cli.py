@@ -183,6 +183,25 @@ def test_train_keeps_the_comparison_with_caffe_first(folder, jobs, monkeypatch, 
     assert len(jobs) == (0 if errors else 1)
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
+    def certify(config):
+        config.run_dir.mkdir()
+        (config.run_dir / "parity.json").touch()
+        return SimpleNamespace(errors=())
+
+    def run_job(module, config, *, on_line):
+        if began:
+            (config.run_dir / "events.jsonl").touch()
+        raise StageFailed("port taken", 2)
+
+    monkeypatch.setattr("deepspark_ops.preflight.check.run_check", certify)
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+    assert invoke("train", "solver.prototxt", "--run-dir", "r", "--parity").exit_code == 2
+    assert (folder / "r").exists() == began
+
+
 def test_lines_of_the_job_go_to_stderr(folder, jobs):
     assert "worker 0 loss clock=5 loss=0.5\n" in invoke("train", "solver.prototxt", "--run-dir", "r").stderr
 
