@@ -8,8 +8,8 @@ import mmap
 import os
 import secrets
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +35,7 @@ _MAGIC = b"DSCENTER"
 _VERSION = 2
 _HEADER = struct.Struct("<8sI16sQQQQQ")
 _PAGE = 4096
+_add_up = np.add.reduce
 _WATCHED_OFFSET = 2048
 
 # Columns of a worker's slot: 64-bit numbers with one writer at a time, two cache lines a worker. The sums of watched
@@ -42,7 +43,7 @@ _WATCHED_OFFSET = 2048
 COLUMNS = 16
 BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(9)
 WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE, SESSION = range(9, 14)
-MIN_WATCH_FLOATS = 4_096
+MIN_WATCH_FLOATS = 2_048
 FEW_WORKERS = 64
 """Up to here adding up a column in Python is faster than calling numpy."""
 
@@ -157,6 +158,7 @@ class Center:
         self._cells = self.slots.data.cast("B").cast("Q")
         self._float_cells = self.slots.data.cast("B").cast("d")
         self._watched = parts.watched.data
+        self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
 
     @classmethod
     def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
@@ -280,8 +282,8 @@ class Center:
         """Open an exchange of ``worker`` and count what others did since its last pull."""
         cells, row = self._cells, worker * COLUMNS
         own_ended = cells[row + ENDED]
-        ended = self._total(ENDED) - own_ended
-        begun = self._total(BEGUN) - cells[row + BEGUN]
+        ended = self._total(self._ended_column) - own_ended
+        begun = self._total(self._begun_column) - cells[row + BEGUN]
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
         cells[row + PLACE] = cells[row + MARK] = 0
@@ -293,7 +295,7 @@ class Center:
     def end(self, worker: int, ticket: Ticket, moved_bytes: int) -> int:
         """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
         cells, row = self._cells, worker * COLUMNS
-        overlaps = ticket.others_open + self._total(BEGUN) - ticket.sequence - ticket.others_begun
+        overlaps = ticket.others_open + self._total(self._begun_column) - ticket.sequence - ticket.others_begun
         if overlaps:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
@@ -323,30 +325,31 @@ class Center:
         """Have the pushes of a chunk added up, by every exchange that begins from now on."""
         self._watched[0] = position + 1
 
-    @contextmanager
-    def counted_push(self, worker: int, push: Vector) -> Iterator[None]:
-        """Add ``push``, the watched part of a chunk, to the worker's sums; apply the push within the block."""
-        cells, row = self._cells, worker * COLUMNS
-        cells[row + WATCH_BEGUN] += 1
-        yield
-        total = float(np.add.reduce(push, dtype=np.float64))
-        self._float_cells[row + WATCH_SUM] += total
-        self._float_cells[row + WATCH_SIZE] += abs(total)
+    def begin_watched_push(self, worker: int) -> None:
+        """A push to the watched chunk is about to be applied."""
+        self._cells[worker * COLUMNS + WATCH_BEGUN] += 1
+
+    def end_watched_push(self, worker: int, push: Vector) -> None:
+        """It is applied: add ``push``, the watched part of it, to the worker's sums."""
+        cells, sums, row = self._cells, self._float_cells, worker * COLUMNS
+        total = float(_add_up(push, dtype=np.float64))
+        sums[row + WATCH_SUM] += total
+        sums[row + WATCH_SIZE] += abs(total)
         cells[row + WATCH_ENDED] = cells[row + WATCH_BEGUN]
 
     def pulled(self, worker: int) -> None:
         """Note that ``worker`` has just read the whole center."""
-        self._ended_at_pull[worker] = self._total(ENDED) - self._cells[worker * COLUMNS + ENDED]
+        self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
 
     def reopened(self, worker: int) -> Ticket:
         """Return a ticket for an exchange that an earlier server process opened."""
         begun = self._cells[worker * COLUMNS + BEGUN]
-        return Ticket(begun, 0, self._total(BEGUN) - begun, 0, self._total(ENDED))
+        return Ticket(begun, 0, self._total(self._begun_column) - begun, 0, self._total(self._ended_column))
 
-    def _total(self, column: int) -> int:
-        if len(self.slots) <= FEW_WORKERS:
-            return sum(self._cells[column::COLUMNS])
-        return int(self.slots[:, column].sum())
+    def _total(self, column: memoryview) -> int:
+        if len(column) <= FEW_WORKERS:
+            return sum(column)
+        return int(np.asarray(column).sum())
 
     def unlink(self) -> None:
         """Remove the file; whoever maps it keeps its memory until it closes."""
@@ -356,7 +359,7 @@ class Center:
     def close(self) -> None:
         """Give the mapping back. The arrays must not be used after."""
         empty = np.empty(0, np.float32)
-        for cells in (self._cells, self._float_cells, self._watched):
+        for cells in (self._begun_column, self._ended_column, self._cells, self._float_cells, self._watched):
             cells.release()
         self.vector, self.extras = empty, ()
         self.all_slots, self.counts = np.empty((1, 0, COLUMNS), np.uint64), np.empty(0, np.uint64)
@@ -386,7 +389,8 @@ class Chunks:
         # Statistics meet in their own way; in a push they are zero, which changes nothing. Alone they are copied.
         held = statistics if strategy.name != "alone" else StatisticBlobs()
         self.held = tuple(held.within(*span) for span in self.ranges) if held.layers else None
-        self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 100)
+        self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 200)
+        self._views: tuple[Vector, tuple[Vector, ...]] | None = None
 
     def order(self, worker: int, n_workers: int, server: int = 0, n_servers: int = 1) -> Sequence[int]:
         """Return the positions of a server's chunks in the order in which a worker takes them.
@@ -396,6 +400,12 @@ class Chunks:
         begin, end = (k * len(self.ranges) // n_servers for k in (server, server + 1))
         first = begin + worker * (end - begin) // n_workers
         return (*range(first, end), *range(begin, first))
+
+    def views(self, vector: Vector) -> tuple[Vector, ...]:
+        """Return the chunks of a vector as views; those of the last vector are kept, since a center stays one."""
+        if self._views is None or self._views[0] is not vector:
+            self._views = (vector, tuple([vector[span] for span in self.spans]))
+        return self._views[1]
 
     def hold_statistics(self, position: int, push: Vector) -> None:
         """Take the statistics of one chunk out of a push."""
@@ -444,38 +454,47 @@ def meet_in_memory(
     Returns:
         The distance, or None if it was not asked for or the worker does not look at the center first.
     """
-    strategy, vector, locks, watched = chunks.strategy, center.vector, center.locks, center.watched
-    worker_chunk = strategy.worker_chunk
+    strategy, watched = chunks.strategy, center.watched
+    worker_chunk, server_chunk = strategy.worker_chunk, strategy.server_chunk
     measure = measure_distance and strategy.pulls == "before"
+    pulls_after, keeps_start = strategy.pulls == "after", strategy.keeps_start
+    held, is_direct = chunks.held is not None, not center.extras
+    parts, spans = chunks.views(center.vector), chunks.spans
     squares = []
 
     def meet_chunk(position: int) -> None:
-        span = chunks.spans[position]
-        part, own, new = vector[span], local[span], new_local[span]
-        pushed = push[: len(own)]
+        span, part = spans[position], parts[position]
+        own, new, pushed = local[span], new_local[span], push[: len(part)]
         if measure:
             np.subtract(own, part, out=pushed)
             squares.append(float(np.dot(pushed, pushed)))
-        worker_chunk(own, part, new, pushed, start[span] if strategy.keeps_start else own, terms)
-        if chunks.held is not None:
+        worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, terms)
+        if held:
             chunks.hold_statistics(position, pushed)
         if position == watched:
-            with center.counted_push(worker, pushed[: chunks.watch_floats]):
-                apply_push(center, chunks, position, pushed, terms)
+            center.begin_watched_push(worker)
+        if is_direct:
+            server_chunk(part, (), pushed, terms, 0)
         else:
             apply_push(center, chunks, position, pushed, terms)
-        if strategy.pulls == "after":
+        if position == watched:
+            center.end_watched_push(worker, pushed[: chunks.watch_floats])
+        if pulls_after:
             np.copyto(new, part)
 
+    _visit(order, center.locks, meet_chunk)
+    return sum(squares) ** 0.5 if measure else None
+
+
+def _visit(order: Sequence[int], locks: CenterLocks | None, meet_chunk: Callable[[int], None]) -> None:
     if locks is None:
         for position in order:
             meet_chunk(position)
-    else:
-        with locks.whole():
-            for position in order:
-                with locks.chunk(position):
-                    meet_chunk(position)
-    return sum(squares) ** 0.5 if measure else None
+        return
+    with locks.whole():
+        for position in order:
+            with locks.chunk(position):
+                meet_chunk(position)
 
 
 def remove_stale_centers() -> list[Path]:

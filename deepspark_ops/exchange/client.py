@@ -420,6 +420,8 @@ class _Plan:
         self.order = tuple(self.chunks.order(worker, self.n_workers))
         self.vectors = VectorPool(self.n_params)
         self.start: Vector | None = None
+        self.bytes_up = wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params
+        self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * self.n_params
 
     def began_with(self, vector: Vector) -> None:
         """Note what the worker goes on from, if the strategy wants to know."""
@@ -430,12 +432,6 @@ class _Plan:
     def lacks_start(self) -> bool:
         """Whether the strategy needs a pull before the first exchange."""
         return self.strategy.keeps_start and self.start is None
-
-    @property
-    def moved_bytes(self) -> tuple[int, int]:
-        """Bytes of an exchange, up and down."""
-        down = 0 if self.strategy.pulls == "never" else 4 * self.n_params
-        return wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params, down
 
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.
@@ -454,9 +450,10 @@ class _Plan:
         self, started: float, sequence: int, staleness: int, overlaps: int, distance: float | None, transport: str
     ) -> ExchangeReport:
         """Build the report of an exchange that began at ``started``."""
-        up, down = self.moved_bytes
         seconds = time.perf_counter() - started
-        return ExchangeReport(sequence, seconds, up, down, staleness, overlaps, distance, transport)
+        return ExchangeReport(
+            sequence, seconds, self.bytes_up, self.bytes_down, staleness, overlaps, distance, transport
+        )
 
 
 def _meet_statistics(server: ServerConnection, plan: _Plan, local: Vector, new_local: Vector, sequence: int) -> None:
@@ -539,7 +536,7 @@ class _SharedMemoryTransfer:
             with lock:
                 _meet_statistics(self._server, plan, local, new_local, ticket.sequence)
         plan.began_with(new_local)
-        overlaps = center.end(plan.worker, ticket, sum(plan.moved_bytes))
+        overlaps = center.end(plan.worker, ticket, plan.bytes_up + plan.bytes_down)
         return new_local, plan.report(started, ticket.sequence, ticket.staleness, overlaps, distance, "shm")
 
     def close(self) -> None:

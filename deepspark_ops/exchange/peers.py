@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -188,8 +188,12 @@ class VectorPeer:
             position, locks = self._order[place], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
                 slot[MARK] = place + 1
-                with self._counted(position, push):
-                    apply_push(self._center, self._server.chunks, position, push, self._terms)
+                is_watched = position == self._center.watched
+                if is_watched:
+                    self._center.begin_watched_push(self.worker)
+                apply_push(self._center, self._server.chunks, position, push, self._terms)
+                if is_watched:
+                    self._center.end_watched_push(self.worker, push[: self._server.chunks.watch_floats])
                 slot[PLACE] = place + 1
                 slot[MARK] = 0
 
@@ -206,11 +210,6 @@ class VectorPeer:
                 self.connection.receive_into(wire.number_bytes(bits), "a pushed chunk")
                 coder.decode(bits, push)
             yield push
-
-    def _counted(self, position: int, push: Vector) -> AbstractContextManager[None]:
-        if position != self._center.watched:
-            return nullcontext()
-        return self._center.counted_push(self.worker, push[: self._server.chunks.watch_floats])
 
     def _end(self, frame: Frame) -> None:
         worker = self._member()
