@@ -22,6 +22,7 @@ from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.phases import filter_layers
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver_notes import solver_notes
 from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
 from caffe_import.wiring import insert_splits
 from deepspark_ops.config import CheckConfig
@@ -108,6 +109,8 @@ class _Inspection:
 
     def _inspect_nets(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
         solver = self._solver
+        for note in solver_notes(solver.spec, net_asks_for_debug=solver.train_net.debug_info):
+            self._note("warning", f"solver: {note}")
         train = self._inspect_net(_NetSource("train", "TRAIN", solver.train_net, solver.train_state, train_file))
         if train is not None:
             report = self.nets[-1]

@@ -18,6 +18,7 @@ from typing import Final
 from caffe_import.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt import format_message
+from caffe_import.solver_notes import solver_notes
 from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver, solver_spec
 from deepspark_ops.config import TrainConfig, parse_config
 from deepspark_ops.errors import ConfigError
@@ -140,6 +141,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     notes = list(plan.warnings)
     if loaded.spec.random_seed < 0:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
+    notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)
     paths = RunPaths(config.run_dir)
     sources = SourceResolver(config.dataset, config.solver, paths.root / "sources")
     nets = [sources.resolve(net) for net in (loaded.train_net, *loaded.test_nets)]

@@ -253,6 +253,14 @@ def test_every_registered_type_can_be_computed_or_is_fed():
         module.require_emitter(LayerParameter(name="any", type=name))
 
 
+def test_what_the_solver_may_not_mean_is_told(folder):
+    (folder / "solver.prototxt").write_text(SOLVER + "layer_wise_reduce: true")
+    assert any(
+        problem.severity == "warning" and problem.finding.startswith("solver: layer_wise_reduce is ignored")
+        for problem in inspect(folder).problems
+    )
+
+
 def test_old_solver_type_is_named(folder):
     (folder / "solver.prototxt").write_text(SOLVER + "solver_type: ADAM momentum: 0.9")
     lines = report_lines(inspect(folder))
