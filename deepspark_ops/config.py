@@ -306,6 +306,12 @@ class PlanConfig(StageConfig):
         12.0, gt=0.0, description="GB/s to and from the center that a worker manages in shared memory (likewise, shm)"
     )
     control_us: float = Field(145.0, gt=0.0, description="Microseconds of a control call on one host (likewise)")
+    loop_us: float = Field(
+        300.0, ge=0.0, description="Microseconds that the worker loop adds to an exchange (benchmarks/plan.py)"
+    )
+    cold_gbytes_per_s: float = Field(
+        1.9, gt=0.0, description="GB/s at which parameters come back into the caches for an exchange (likewise)"
+    )
     straggler_spread: float = Field(
         0.05, ge=0.0, le=5.0, description="Standard deviation of the workers' speeds, relative to their mean"
     )

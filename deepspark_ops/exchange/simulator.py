@@ -47,6 +47,10 @@ class Hardware:
         server_bytes: Bytes/s, both directions together, that one server process moves and applies.
         memory_bytes: Bytes/s, both directions together, of a worker that maps the center.
         control_s: Seconds of one control call without the network; for half of them the server is busy.
+        loop_s: Seconds that an exchange takes longer in the worker loop than in a benchmark that does nothing else:
+            both ends sleep between two exchanges and have to be woken.
+        cold_bytes: Bytes/s at which the parameters come back that a step has pushed out of the caches, once per
+            exchange. With ``loop_s`` it fits LeNet and cifar10_quick at tau 1 (``benchmarks/plan.py``).
     """
 
     bandwidth_bytes: float = 10e9 / 8
@@ -54,6 +58,12 @@ class Hardware:
     server_bytes: float = 2.4e9
     memory_bytes: float = 12e9
     control_s: float = 145e-6
+    loop_s: float = 300e-6
+    cold_bytes: float = 1.9e9
+
+    def own_s(self, n_params: int) -> float:
+        """Return the seconds of an exchange that pass in the worker's own loop."""
+        return self.loop_s + 4 * n_params / self.cold_bytes
 
 
 @dataclass(frozen=True)
@@ -65,12 +75,14 @@ class ExchangeCost:
         pull_s: The center is busy with the pull. Where both directions flow at once it is what the pull takes longer.
         least_s: The worker is busy for at least this long, however idle the center.
         latency_s: Messages under way while nobody works.
+        own_s: The worker is busy besides, before and after.
     """
 
     push_s: float
     pull_s: float
     least_s: float
     latency_s: float
+    own_s: float = 0.0
 
     @property
     def service_s(self) -> float:
@@ -80,7 +92,7 @@ class ExchangeCost:
     @property
     def alone_s(self) -> float:
         """Seconds until the worker goes on, with nobody else there."""
-        return max(self.service_s, self.least_s) + self.latency_s
+        return max(self.service_s, self.least_s) + self.latency_s + self.own_s
 
 
 @dataclass(frozen=True)
@@ -150,20 +162,21 @@ def socket_cost(
     busy_s = (up + down) * longest / hardware.server_bytes
     latency_s = calls * (2 * hardware.latency_s + hardware.control_s / 2)
     if strategy.pulls != "after_round":
-        return ExchangeCost(max(link_s, busy_s) + control_s, 0.0, link_s, latency_s)
+        return ExchangeCost(max(link_s, busy_s) + control_s, 0.0, link_s, latency_s, hardware.own_s(n_params))
     # Nobody pulls before all have pushed: the two directions take turns.
     push_s, pull_s = (
         max(size * n_params / hardware.bandwidth_bytes, size * longest / hardware.server_bytes) for size in (up, down)
     )
-    return ExchangeCost(push_s + control_s, pull_s, (up + down) * n_params / hardware.bandwidth_bytes, latency_s)
+    least_s = (up + down) * n_params / hardware.bandwidth_bytes
+    return ExchangeCost(push_s + control_s, pull_s, least_s, latency_s, hardware.own_s(n_params))
 
 
 def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
     """Return the cost of an exchange of workers that map the center: the server only keeps the clock."""
     passes = 1 if strategy.pulls == "never" else 2
     control_s = CONTROL_CALLS * hardware.control_s / 2
-    own_s = passes * 4 * n_params / hardware.memory_bytes
-    return ExchangeCost(control_s, 0.0, 2 * control_s + own_s, 0.0)
+    copy_s = passes * 4 * n_params / hardware.memory_bytes
+    return ExchangeCost(control_s, 0.0, 2 * control_s + copy_s, 0.0, hardware.own_s(n_params))
 
 
 def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:
@@ -208,7 +221,8 @@ def lognormal(rng: np.random.Generator, deviation: float, n_values: int) -> npt.
 
 
 def _slowed(cost: ExchangeCost, slowdown: float) -> ExchangeCost:
-    return ExchangeCost(slowdown * cost.push_s, slowdown * cost.pull_s, slowdown * cost.least_s, cost.latency_s)
+    push_s, pull_s, least_s, own_s = (slowdown * s for s in (cost.push_s, cost.pull_s, cost.least_s, cost.own_s))
+    return ExchangeCost(push_s, pull_s, least_s, cost.latency_s, own_s)
 
 
 def _period_jitter(crew: Crew) -> float:
@@ -228,7 +242,7 @@ def _one_by_one(
     heapq.heapify(queue)
     first = n_events // _WARM_UP
     turns = [-1] * crew.n_workers
-    service_s, stay_s = cost.service_s, max(cost.service_s, cost.least_s) + cost.latency_s
+    service_s, stay_s = cost.service_s, cost.alone_s
     free = began_first = began = exchange_s = compute_s = 0.0
     gaps: list[int] = []
     for turn, factor in enumerate(factors):
@@ -270,7 +284,8 @@ def _in_rounds(
         # Served in order of arrival: each begins when it is there and the one before is done.
         pushed = np.maximum.accumulate(arrivals - place * cost.push_s) + (place + 1) * cost.push_s
         closed = pushed[-1]
-        stays = np.maximum(closed + (place + 1) * cost.pull_s, arrivals + cost.least_s) + cost.latency_s
+        stays = np.maximum(closed + (place + 1) * cost.pull_s, arrivals + cost.least_s)
+        stays += cost.latency_s + cost.own_s
         if turn == first:
             began = float(stays.max())
         elif turn > first:

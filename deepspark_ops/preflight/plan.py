@@ -184,6 +184,8 @@ class _Planner:
             server_bytes=config.server_gbytes_per_s * 1e9,
             memory_bytes=config.memory_gbytes_per_s * 1e9,
             control_s=config.control_us * 1e-6,
+            loop_s=config.loop_us * 1e-6,
+            cold_bytes=config.cold_gbytes_per_s * 1e9,
         )
 
     def given(self, n_workers: int) -> Choice:

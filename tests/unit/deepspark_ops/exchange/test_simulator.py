@@ -139,15 +139,34 @@ def test_more_processes_than_cores_share_them():
 
 
 def test_socket_cost_by_hand():
-    hardware = Hardware(bandwidth_bytes=1e9, latency_s=1e-4, server_bytes=2e9, memory_bytes=8e9, control_s=2e-4)
+    hardware = Hardware(
+        bandwidth_bytes=1e9, latency_s=1e-4, server_bytes=2e9, control_s=2e-4, loop_s=3e-4, cold_bytes=4e9
+    )
     cost = socket_cost(N_PARAMS, EASGD, hardware, wire_dtype="float32", n_servers=1)
     # 4 MB each way at 1 GB/s, both at once; the process moves 8 MB at 2 GB/s; four control calls, half of each.
     assert cost.service_s == pytest.approx(max(0.004, 0.004) + 4 * 1e-4)
-    assert cost.alone_s == pytest.approx(cost.service_s + 4 * (2 * 1e-4 + 1e-4))
+    # Four round trips and the other halves; 4 MB that come back at 4 GB/s, and the loop's own time.
+    assert cost.alone_s == pytest.approx(cost.service_s + 4 * (2 * 1e-4 + 1e-4) + 0.001 + 3e-4)
     slow_link = Hardware(bandwidth_bytes=1e8, latency_s=0.0, server_bytes=2e9, control_s=2e-4)
     for n_servers in (1, 4):  # key ranges share the host's link
         cost = socket_cost(N_PARAMS, EASGD, slow_link, wire_dtype="float32", n_servers=n_servers)
         assert cost.service_s == pytest.approx(0.04 + 4e-4)
+
+
+def test_memory_cost_by_hand():
+    hardware = Hardware(memory_bytes=8e9, control_s=2e-4, loop_s=3e-4, cold_bytes=4e9)
+    cost = memory_cost(N_PARAMS, EASGD, hardware)
+    assert cost.service_s == pytest.approx(2 * 1e-4)  # the server keeps the clock, no more
+    assert cost.alone_s == pytest.approx(2 * 2e-4 + 8e6 / 8e9 + 4e6 / 4e9 + 3e-4)
+
+
+def test_own_time_of_a_worker_delays_it_and_nobody_else():
+    slow = ExchangeCost(push_s=0.001, pull_s=0.0, least_s=0.0, latency_s=0.0004, own_s=0.005)
+    alone = simulate(Crew(1, step_s=0.01, comm_period=4), slow, EASGD)
+    assert alone.exchange_s == pytest.approx(0.0064)
+    assert simulate(Crew(100, step_s=0.01, comm_period=4), slow, EASGD).steps_per_s == pytest.approx(4 / 0.001)
+    rounds = [simulate(Crew(4, step_s=0.01, comm_period=1), cost, SYNC).exchange_s for cost in (COST, slow)]
+    assert rounds[1] - rounds[0] == pytest.approx(0.005)
 
 
 def test_key_ranges_share_the_arithmetic_by_whole_chunks():
