@@ -66,12 +66,12 @@ def test_page_names_what_loses_too_much(script, tmp_path):
     results = script.Results(tmp_path / "results.json")
     results.put(script.Cell("lenet", "alone", 1, 100, accuracy=0.98, train_s=10.0))
     results.put(script.Cell("lenet", "easgd", 2, 100, accuracy=0.965, train_s=5.0))
-    assert "With two workers 1 of 1 strategies are within 2 points of one worker." in script.page(results)
+    assert "- 2 workers: 1 of 1 strategies within 2 points of one worker.\n" in script.page(results)
     results.put(script.Cell("lenet", "downpour", 2, 100, accuracy=0.955, train_s=5.0))
     results.put(script.Cell("lenet", "sync", 2, 100, failure="worker 0: loss is nan at minibatch 3"))
     page = script.page(results)
-    assert "With two workers 1 of 3 strategies are within 2 points of one worker." in page
-    assert "Further below: `downpour`. Without a result: `sync`." in page
+    verdict = "- 2 workers: 1 of 3 strategies within 2 points of one worker; further below: `downpour`"
+    assert f"{verdict}; without a result: `sync`.\n" in page
     assert "| `easgd` | 2 | 96.5 % | -1.5 | 5 s |" in page
     assert "| `sync` | 2 | diverged |" in page
 
