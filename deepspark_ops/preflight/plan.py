@@ -331,25 +331,29 @@ class _Planner:
                 f" {BEARABLE_LOAD:.0%}: {row.exchange_share:.1%} and {row.server_load:.0%} at best; take larger"
                 " minibatches, or hosts of more equal speed where workers wait for each other"
             )
-        what = "its link" if self._is_bound_by_link(row) else "its processes"
         return (
-            f"the center saturates at {_count(limit)} workers even so, limited by {what}: more only queue; take fewer"
-            " workers with more threads, larger minibatches, or a faster link"
+            f"the center saturates at {_count(limit)} workers even so, limited by {self._bottleneck(row)}: more only"
+            " queue; take fewer workers with more threads, larger minibatches, or a faster link or host"
         )
 
-    def _is_bound_by_link(self, row: Row) -> bool:
-        config = self._config
-        if config.transport == "shm":
-            return False
-        faster = replace(self._hardware, bandwidth_bytes=2 * self._hardware.bandwidth_bytes)
+    def _bottleneck(self, row: Row) -> str:
+        """Return the part of the center that would help most if it took no time."""
+        if self._config.transport == "shm":
+            return "its control calls"
+        now = self._hardware
+        without = {
+            "its link": replace(now, bandwidth_bytes=math.inf),
+            "what its processes move": replace(now, server_bytes=math.inf),
+            "its control calls": replace(now, control_s=0.0),
+        }
         strategy = self._strategy.for_workers(row.workers)
-        served = [
-            socket_cost(
+        served = {
+            name: socket_cost(
                 self._size.n_params, strategy, hardware, wire_dtype=row.wire_dtype, n_servers=row.n_servers
             ).service_s
-            for hardware in (self._hardware, faster)
-        ]
-        return served[1] < 0.9 * served[0]
+            for name, hardware in without.items()
+        }
+        return min(served, key=lambda name: served[name])
 
 
 def _count(value: float) -> str:

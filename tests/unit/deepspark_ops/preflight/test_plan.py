@@ -95,6 +95,10 @@ def test_advice_is_fast_enough_or_says_that_nothing_is():
     assert "tau 1 is the most accurate" in fits[0].reason
     assert excess.row.server_load == pytest.approx(1.0)
     assert excess.reason.startswith("the center saturates at 4,")
+    # Of 0.76 ms an exchange 0.47 are the link's and 0.44 the processes', side by side, and 0.29 control calls.
+    assert "limited by its control calls" in excess.reason
+    (slow,) = plan(workers="10000", bandwidth_gbps=1.0).advice
+    assert "limited by its link" in slow.reason
 
 
 def test_advice_takes_key_ranges_for_a_big_vector_and_a_fast_link():
