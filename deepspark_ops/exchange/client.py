@@ -649,7 +649,11 @@ class _Share:
                 self._push_and_pull(stream, meeting, first)
             else:
                 self._push_only(stream, meeting, first)
-            return 0 if plan.strategy.pulls == "after_round" else stream.end()
+            if plan.strategy.pulls != "after_round":
+                return stream.end()
+            # The first server closes the round, and must not before this one has applied what it was sent.
+            call_once(connection, {"call": "pushed"}, plan.worker, meeting.sequence)
+            return 0
 
         return self.server.repeat(push_all)
 

@@ -59,6 +59,7 @@ class VectorPeer:
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "attach": self._attach,
             "pulled": self._pulled,
+            "pushed": lambda _: self._member(),  # calls are answered in turn: every push before it is applied
         }
         self._operations: dict[int, Callable[[Frame], None]] = {
             wire.CALL: self._call,
