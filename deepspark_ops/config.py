@@ -176,6 +176,11 @@ class TrainConfig(StageConfig):
     transport: Literal["auto", "shm", "socket"] = Field(
         "auto", description="auto: shared memory for workers on the server's host, else sockets"
     )
+    overlap: bool = Field(
+        False,
+        description="Elastic strategies: compute the next period while this one's parameters are exchanged",
+        json_schema_extra=FORM,
+    )
     n_servers: int = Field(
         1,
         ge=1,

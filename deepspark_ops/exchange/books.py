@@ -66,7 +66,7 @@ class RunBooks:
         Args:
             worker: Who asks.
             request: Number of the request, rising by one within a session.
-            call: ``request_grant``, ``acknowledge``, ``lease`` or ``return_lease``.
+            call: ``request_grant``, ``request_next``, ``acknowledge``, ``lease`` or ``return_lease``.
             args: Further arguments of the call.
 
         Returns:
@@ -83,6 +83,10 @@ class RunBooks:
     def request_grant(self, worker: int, want: int, now: float) -> dict[str, Any]:
         """See ``GrantLedger.request``; the answer as JSON."""
         return answer_to_json(self.grants.request(worker, want, now))
+
+    def request_next(self, worker: int, want: int, held: int, now: float) -> dict[str, Any]:
+        """See ``GrantLedger.request`` with a grant that is still held; the answer as JSON."""
+        return answer_to_json(self.grants.request(worker, want, now, held))
 
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
         """See ``GrantLedger.acknowledge``."""

@@ -274,9 +274,11 @@ class SocketLink:
             transport,
         )
 
-    def request_grant(self, want: int) -> GrantAnswer:
+    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
         """See ``WorkerLink``."""
-        return answer_from_json(self._ask("request_grant", want))
+        if held is None:
+            return answer_from_json(self._ask("request_grant", want))
+        return answer_from_json(self._ask("request_next", want, held.id))
 
     def acknowledge(self, grant: Grant) -> bool:
         """See ``WorkerLink``."""

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 EXPIRE_EVERY_S = 0.2
 REPORT_EVERY_S = 5.0
 REPORTED_COLUMNS = (columns.ENDED, columns.OVERLAPS, columns.STALENESS)
-TIMED_CALLS = ("request_grant", "acknowledge")
+GRANT_CALLS = ("request_grant", "request_next")
+TIMED_CALLS = (*GRANT_CALLS, "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 CENTER_FILE = "center.f32"
@@ -137,8 +138,9 @@ class Coordinator:
         Args:
             worker: Who asks.
             request: Number of the request, rising by one within a session; the same number gets the same answer.
-            call: ``request_grant`` (want), ``acknowledge`` (grant id; snapshots that become due have copied the
-                center when this returns), ``lease`` (dataset), ``return_lease`` (dataset, lease id, consumed).
+            call: ``request_grant`` (want), ``request_next`` (want, id of the grant still held), ``acknowledge``
+                (grant id; snapshots that become due have copied the center when this returns), ``lease`` (dataset),
+                ``return_lease`` (dataset, lease id, consumed).
             args: Of the call.
         """
         self.expire()
@@ -148,7 +150,7 @@ class Coordinator:
             answer, is_new = self._record("once", worker, request, call, list(timed))
             self._books.grants.seen(worker, now)
             clock = self._books.grants.clock
-            if call == "request_grant":
+            if call in GRANT_CALLS:
                 self._rounds.granted(worker, has_steps=answer.get("grant", {}).get("count", 0) > 0)
         self._close_round()
         if call == "return_lease" and is_new and answer is not None:

@@ -235,8 +235,10 @@ class GrantLedger:
         """A worker gave a sign of life; a lost one is back."""
         self._workers[worker] = _Presence(seen=now)
 
-    def request(self, worker: int, want: int, now: float) -> GrantAnswer:
+    def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
         """Answer a worker that wants up to ``want`` steps; a repeated request gets the same grant again.
+
+        ``held`` is the id of a grant that it computed and whose exchange is still under way: it gets another one.
 
         Raises:
             ConfigError: ``want`` below 1.
@@ -246,7 +248,7 @@ class GrantLedger:
             raise ConfigError(msg)
         self.seen(worker, now)
         for entry in self._open.values():
-            if entry.worker == worker:
+            if entry.worker == worker and entry.grant.id != held:
                 return entry.grant
         state_for = self._asked_of(worker)
         steps = self._take_steps(want)

@@ -126,8 +126,11 @@ class WorkerLink(Protocol):
     def join(self, worker: int) -> Welcome:
         """Announce this process as ``worker``; whatever an earlier process of that id held is given to others."""
 
-    def request_grant(self, want: int) -> GrantAnswer:
-        """Ask for up to ``want`` steps. While a grant is not acknowledged, the same one is returned again."""
+    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+        """Ask for up to ``want`` steps. While a grant is not acknowledged, the same one is returned again.
+
+        A worker whose exchange for one grant is still under way may ask for another by naming the one it holds.
+        """
 
     def acknowledge(self, grant: Grant) -> bool:
         """Return a grant: its steps are done and exchanged. False if it had expired and another worker has it."""

@@ -34,7 +34,13 @@ from deepspark_ops.param_vector import Vector
 if TYPE_CHECKING:
     from deepspark_ops.exchange.server import ExchangeServer
 
-ASKABLE = {"request_grant": (int,), "acknowledge": (int,), "lease": (str,), "return_lease": (str, int, int | None)}
+ASKABLE = {
+    "request_grant": (int,),
+    "request_next": (int, int),
+    "acknowledge": (int,),
+    "lease": (str,),
+    "return_lease": (str, int, int | None),
+}
 """Control calls that are answered once per request number, and their arguments."""
 
 _Kind = TypeVar("_Kind")

@@ -8,7 +8,14 @@ from typing import Literal
 
 from deepspark_ops.config import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Option, Strategy, check_moving_rate, configure
+from deepspark_ops.exchange.strategies import (
+    Option,
+    Strategy,
+    check_moving_rate,
+    configure,
+    find_strategy,
+    strategy_names,
+)
 from deepspark_ops.exchange.strategy_options import FIELD, parse_strategy_options
 
 
@@ -42,6 +49,13 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
     strategy = configure(config.strategy, found.options)
     running = strategy.for_workers(config.n_workers)
+    if config.overlap and not strategy.has_moving_rate:
+        elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
+        msg = (
+            f"overlap=true with strategy={strategy.name}: its workers go on from what the exchange gives them and have"
+            f" to wait for it; allowed with: {elastic}"
+        )
+        raise ConfigError(msg)
     period, moving_rate = config.comm_period, config.moving_rate
     if found.comm_period is not None:
         _refuse_both("comm_period", period if period != "auto" else None, "period", found.comm_period)

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from caffe_import.param_layout import Vector
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import EventKind, make_event
-from deepspark_ops.exchange.grants import Finished, Grant, Wait
-from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait
+from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.train.background_exchange import BackgroundExchange
 from deepspark_ops.train.pacing import CommPeriod, RateScale
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -127,6 +128,7 @@ class LoopPlan:
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
         restarts_history: Does the solver's history start again at each exchange (the strategy's choice)?
+        overlaps: Does the exchange of one grant run while the next one is computed?
         waits_in_rounds: Do all workers have the same parameters after an exchange (likewise)?
     """
 
@@ -144,6 +146,7 @@ class LoopPlan:
     test_initialization: bool
     restarts_history: bool = False
     waits_in_rounds: bool = False
+    overlaps: bool = False
 
     def tests_before(self, clock: int) -> int:
         """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
@@ -199,6 +202,10 @@ class WorkerLoop:
         self._last_sign = time.monotonic()
         self._steps = 0
         self._exchanges = 0
+        self._background = BackgroundExchange(link) if plan.overlaps else None
+        self._pending: Grant | None = None
+        self._next: GrantAnswer | None = None
+        self._last_staleness = 0
         self._was_idle = False
 
     def run(self) -> WorkerSummary:
@@ -208,9 +215,16 @@ class WorkerLoop:
             TrainingFailed: The loss stopped being finite; the vector that caused it is not pushed.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
+        try:
+            return self._run()
+        finally:
+            if self._background is not None:
+                self._background.close()
+
+    def _run(self) -> WorkerSummary:
         while True:
             asked = time.monotonic()
-            answer = self._link.request_grant(self._plan.comm_period.value)
+            answer, self._next = self._next or self._link.request_grant(self._plan.comm_period.value), None
             if isinstance(answer, Finished):
                 if self._steps:
                     self._model.write_outputs(-1)
@@ -218,7 +232,8 @@ class WorkerLoop:
                     self._plan.worker, self._steps, self._exchanges, self._losses[-1] if self._losses else float("nan")
                 )
             if isinstance(answer, Wait):
-                time.sleep(answer.seconds)
+                if not self._take_exchanged():
+                    time.sleep(answer.seconds)
                 self._was_idle = True
                 self._interval.aside_s += time.monotonic() - asked
                 continue
@@ -226,6 +241,8 @@ class WorkerLoop:
 
     def _work(self, grant: Grant, request_s: float) -> None:
         began = time.monotonic()
+        if grant.state_for or grant.tests:
+            self._take_exchanged()
         if grant.state_for:
             self._send_state(grant.state_for)
         if grant.tests:
@@ -236,9 +253,12 @@ class WorkerLoop:
         self._was_idle = False
         compute_s = self._compute(grant) if grant.count else 0.0
         began = time.monotonic()
-        if grant.count and self._plan.comm_period.is_due:
-            self._exchange(grant.stop)
-        self._link.acknowledge(grant)
+        if grant.count and self._plan.comm_period.is_due and self._background is not None:
+            self._exchange_in_background(grant, self._background)
+        else:
+            if grant.count and self._plan.comm_period.is_due:
+                self._exchange(grant.stop)
+            self._link.acknowledge(grant)
         exchange_s = request_s + time.monotonic() - began
         self._interval.exchange_s += exchange_s
         reason = self._plan.comm_period.observe(n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s)
@@ -372,10 +392,35 @@ class WorkerLoop:
             self._model.local(), measure_distance=self._shows_soon(clock), note=self._model.round_note()
         )
         self._model.replace_local(local)
-        if reason := self._plan.comm_period.exchanged():
-            self._send("note", clock, text=reason)
         if self._plan.restarts_history:
             self._model.restart_history()
+        self._count_exchange(clock, report)
+
+    def _exchange_in_background(self, grant: Grant, background: BackgroundExchange) -> None:
+        """Have this grant's parameters exchanged while the next one is computed; the exchange before is over then."""
+        self._take_exchanged()
+        # Asked for first: by socket, an exchange has the connection to itself.
+        self._next = self._link.request_grant(self._plan.comm_period.value, held=grant)
+        background.start(self._model.local(), measure_distance=self._shows_soon(grant.stop))
+        self._pending = grant
+
+    def _take_exchanged(self) -> bool:
+        """Wait for the exchange under way, if there is one, and apply it to what the model has become meanwhile."""
+        grant, self._pending = self._pending, None
+        if grant is None or self._background is None:
+            return False
+        local, report = self._background.finish(self._model.local())
+        self._model.replace_local(local)
+        # The steps made meanwhile know the center as it was one exchange earlier.
+        staleness = report.staleness + self._last_staleness
+        self._last_staleness = report.staleness
+        self._count_exchange(grant.stop, report._replace(staleness=staleness))
+        self._link.acknowledge(grant)
+        return True
+
+    def _count_exchange(self, clock: int, report: ExchangeReport) -> None:
+        if reason := self._plan.comm_period.exchanged():
+            self._send("note", clock, text=reason)
         self._exchanges += 1
         sums = self._interval
         sums.exchanges += 1

@@ -82,6 +82,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         test_initialization=solver.test_initialization,
         restarts_history=plan.running.history == "restarted",
         waits_in_rounds=plan.running.round == "all",
+        overlaps=config.overlap and plan.running.has_moving_rate,
     )
 
 

@@ -1,0 +1,48 @@
+"""Exchanges that run while the next period is computed, through the whole loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.run_setup import prepare_run
+from tests.integration.train.in_process import CAFFE, run_in_process
+
+pytestmark = pytest.mark.tf
+
+
+def overlapped(tmp_path: Path, **changes: Any) -> TrainConfig:
+    fields: dict[str, Any] = {
+        "solver": Path("solvers/sgd_mlp/solver.prototxt"),
+        "overrides": "display: 1 max_iter: 60 snapshot: 30",
+        "weights": Path("solvers/sgd_mlp/init.caffemodel"),
+        "run_dir": tmp_path / "run",
+        "n_workers": 2,
+        "comm_period": 2,
+        "overlap": True,
+    }
+    return TrainConfig(**{**fields, **changes})
+
+
+def test_two_workers_lower_the_loss_and_every_step_is_done_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    finished = run_in_process(overlapped(tmp_path))
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
+    assert sum(outcome.steps for outcome in finished.outcomes) == 60
+    losses = [event.data["loss"] for event in finished.events("loss")]
+    assert max(losses[-3:]) < 0.5 * losses[0]
+    names = {path.name for path in (tmp_path / "run" / "snapshots").glob("*.caffemodel")}
+    assert names == {"snap_iter_30.caffemodel", "snap_iter_60.caffemodel"}
+
+
+def test_a_strategy_whose_workers_wait_refuses_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAFFE)
+    with pytest.raises(ConfigError, match="overlap=true with strategy=downpour: .* allowed with: deepspark, .*easgd"):
+        prepare_run(overlapped(tmp_path, strategy="downpour"))
+    assert not (tmp_path / "run").exists()
