@@ -8,17 +8,62 @@ A field with ``json_schema_extra=FORM`` appears in the form of the DAG that runs
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deepspark_ops.errors import ConfigError
 
 FORM: dict[str, Any] = {"form": True}
 SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+_SCHEDULE = r"[0-9.eE+-]+@\d+( +[0-9.eE+-]+@\d+)*"
+
+
+def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
+    """Return ``(clock, value)`` of a schedule ``VALUE@CLOCK ...``: from that minibatch of the clock on, that value.
+
+    Raises:
+        ValueError: Not such a text, not from 0 on, or not ascending.
+
+    Example:
+        >>> schedule_entries("1@0 10@2000")
+        ((0, 1.0), (2000, 10.0))
+    """
+    hint = "a schedule is VALUE@CLOCK, one after another from @0 on, e.g. '1@0 10@2000'"
+    if not re.fullmatch(_SCHEDULE, text.strip()):
+        raise ValueError(hint)
+    pairs = (entry.split("@") for entry in text.split())
+    entries = tuple((int(clock), float(value)) for value, clock in pairs)
+    clocks = [clock for clock, _ in entries]
+    if clocks[0] != 0 or clocks != sorted(set(clocks)):
+        msg = f"the clocks {', '.join(map(str, clocks))} do not begin at 0 and ascend; {hint}"
+        raise ValueError(msg)
+    return entries
+
+
+def _period_schedule(text: str) -> str:
+    for _, value in schedule_entries(text):
+        if value != int(value) or not 1 <= value <= 1_000_000:
+            msg = f"{value:g} is not a whole number from 1 to 1000000"
+            raise ValueError(msg)
+    return text
+
+
+def _rate_schedule(text: str) -> str:
+    for _, value in schedule_entries(text):
+        if not 0.0 < value <= 1.0:
+            msg = f"{value:g} is not in (0, 1]"
+            raise ValueError(msg)
+    return text
+
+
+_AS_PATTERN = Field(json_schema_extra={"pattern": f"^{_SCHEDULE}$"})
+PeriodSchedule = Annotated[str, AfterValidator(_period_schedule), _AS_PATTERN]
+RateSchedule = Annotated[str, AfterValidator(_rate_schedule), _AS_PATTERN]
 
 
 class StageConfig(BaseModel):
@@ -154,13 +199,16 @@ class TrainConfig(StageConfig):
         " ('period: 50 moving_rate: 0.1 ...') as it is",
         json_schema_extra={**FORM, "format": "multiline"},
     )
-    comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+    comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] | PeriodSchedule = Field(
         "auto",
-        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time",
+        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time;"
+        " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
         json_schema_extra=FORM,
     )
-    moving_rate: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None, description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers)", json_schema_extra=FORM
+    moving_rate: RateSchedule | Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None,
+        description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers); '0.4@0 0.2@2000': by the clock",
+        json_schema_extra=FORM,
     )
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
         "auto",
@@ -366,9 +414,13 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
         return model.model_validate(values)
     except ValidationError as error:
         findings: dict[str, list[str]] = {}
-        for problem in error.errors():
+        problems = error.errors()
+        refused = {str(found["loc"][0]) for found in problems if found["loc"] and found["type"] != "string_type"}
+        for problem in problems:
             # Members of a union carry the member's tag in their place; the field is what the user wrote.
             name = str(problem["loc"][0]) if problem["loc"] else model.__name__
+            if problem["type"] == "string_type" and name in refused:
+                continue  # the field takes text, too, but this was none
             finding = problem["msg"].removeprefix("Value error, ")
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "

@@ -310,6 +310,10 @@ class SocketLink:
         with self._lock:
             return transfer.exchange(local, measure_distance, note)
 
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """See ``WorkerLink``."""
+        self._joined().use_moving_rate(moving_rate)
+
     def lease(self, dataset: str = "train") -> Lease | None:
         """See ``WorkerLink``."""
         plain = self._ask("lease", dataset)
@@ -493,6 +497,10 @@ class _SharedMemoryTransfer:
         self._center = center
         self._push = aligned_vector(plan.chunk)
 
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """See ``WorkerLink``."""
+        self._plan.moving_rate = moving_rate
+
     def pull(self) -> Vector:
         """Copy the center and go on from it."""
         self._center.pulled(self._plan.worker)
@@ -554,6 +562,10 @@ class _SocketTransfer:
         self._sequence = sequence
         self._shares = tuple(_Share(plan, server, i, len(servers)) for i, server in enumerate(servers))
         self._threads = ThreadPoolExecutor(len(servers) - 1, "key range") if len(servers) > 1 else None
+
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """See ``WorkerLink``."""
+        self._plan.moving_rate = moving_rate
 
     def pull(self) -> Vector:
         """Copy the center and go on from it."""

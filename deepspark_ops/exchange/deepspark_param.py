@@ -11,8 +11,11 @@ from deepspark_ops.exchange.option_text import read_fields
 from deepspark_ops.exchange.strategies import Option
 
 _INTEGERS = ("period", "decay_step", "decay_limit", "factor_decay_step", "factor_decay_limit")
+_BOOLEANS = {"true": True, "false": False}
 _FLOATS = ("moving_rate", "decay_rate", "server_factor", "factor_decay_rate")
 _REQUIRED = ("period", "moving_rate")
+_OURS = "loss_budget"
+"""Not in DeepSpark's own files, but of the same strategy."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,11 @@ def _read_fields(text: str, path: str) -> dict[str, Option]:
 
 
 def _read_value(name: str, value: str, where: str) -> Option:
+    if name == _OURS and value in _BOOLEANS:
+        return _BOOLEANS[value]
     kind = int if name in _INTEGERS else float
     if name not in _INTEGERS and name not in _FLOATS:
-        known = (*_REQUIRED, *sorted({*_INTEGERS, *_FLOATS} - set(_REQUIRED)))
+        known = (*_REQUIRED, *sorted({*_INTEGERS, *_FLOATS, _OURS} - set(_REQUIRED)))
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         msg = f'{where}: unknown field "{name}"; allowed: {", ".join(known)}{hint}'

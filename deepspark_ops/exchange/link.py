@@ -165,6 +165,9 @@ class WorkerLink(Protocol):
             it any more.
         """
 
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """Exchange with another alpha from now on; this worker alone."""
+
     def lease(self, dataset: str = "train") -> Lease | None:
         """Return the next piece of data to read; None once every step of the run is acknowledged."""
 

@@ -144,6 +144,10 @@ class LocalLink:
             ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local"
         )
 
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """See ``WorkerLink``."""
+        self._moving_rate = moving_rate
+
     def lease(self, dataset: str = "train") -> Lease | None:
         """See ``WorkerLink``."""
         plain = self._ask("lease", dataset)

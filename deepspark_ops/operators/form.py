@@ -81,12 +81,13 @@ def form_schemas(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
 
 def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
     variants = schema.get("anyOf", [schema])
-    types = [variant["type"] for variant in variants]
+    types = list(dict.fromkeys(variant["type"] for variant in variants))
     words = [word for variant in variants for word in _words(variant)]
     flat: dict[str, Any] = {key: variant[key] for variant in variants for key in _COPIED if key in variant}
-    is_mixed = words and {"integer", "number"} & set(types)
+    texts = [variant["pattern"].strip("^$") for variant in variants if "pattern" in variant]
+    is_mixed = (words or texts) and {"integer", "number"} & set(types)
     if is_mixed:
-        flat["pattern"] = f"^({'|'.join(words)}|{_NUMBER})$"
+        flat["pattern"] = f"^({'|'.join([*words, *texts, _NUMBER])})$"
         flat["examples"] = words  # the form takes a field of several types without examples for free JSON
     elif words:
         flat["enum"] = [*words, *([None] if "null" in types else [])]

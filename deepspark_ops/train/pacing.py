@@ -20,6 +20,8 @@ WARMUP_LIMIT = 500
 EXCHANGE_SHARE = 0.02
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
+MAX_PERIOD_GROWTH = 16
+"""A loss near 0 would let workers never meet again."""
 _FIRST_DECISION = 4
 _DECIDE_EVERY = 64
 _WINDOW = 32
@@ -87,6 +89,16 @@ def plan_rate_scale(
     return RateScale(target, warmup, origin, reason)
 
 
+def scheduled(entries: Sequence[tuple[int, float]], clock: int) -> float:
+    """Return the value of a schedule, (clock, value) ascending from 0 on, at a clock.
+
+    Example:
+        >>> [scheduled([(0, 1.0), (100, 4.0)], clock) for clock in (0, 99, 100, 5000)]
+        [1.0, 1.0, 4.0, 4.0]
+    """
+    return next(value for start, value in reversed(entries) if start <= clock)
+
+
 class CommPeriod:
     """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
 
@@ -107,6 +119,10 @@ class CommPeriod:
     def is_due(self) -> bool:
         """Whether the steps since the last exchange are enough for the next; here, those of any grant are."""
         return True
+
+    def reach(self, clock: int) -> str | None:
+        """Note the clock of the next steps; return the reason when ``value`` changed with it."""
+        return None
 
     def spend(self, losses: Sequence[float]) -> None:
         """Take the losses of some steps since the last exchange."""
@@ -144,6 +160,71 @@ class CommPeriod:
             f"comm_period {wanted}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
             f" exchanging costs {share:.1%} of the time"
         )
+
+
+class ScheduledPeriod(CommPeriod):
+    """A period that changes with the clock. Not thread-safe."""
+
+    def __init__(self, entries: Sequence[tuple[int, float]], clock: int) -> None:
+        """Begin at a clock; ``entries`` are (clock, period), from 0 on and ascending."""
+        super().__init__(int(scheduled(entries, clock)))
+        self._entries = entries
+
+    def reach(self, clock: int) -> str | None:
+        """See ``CommPeriod``."""
+        before, self.value = self.value, int(scheduled(self._entries, clock))
+        return f"comm_period {self.value}, was {before}: as scheduled" if self.value != before else None
+
+
+class LossBudget(CommPeriod):
+    """A period that ends when the loss summed in it exceeds that of the first period. Not thread-safe.
+
+    Kim, Park, Jang and Yoon 2016: as the loss falls, workers meet less often. The steps that are asked for are as many
+    as the last loss lets fit, so the exchange comes after the very step that exceeds the budget; where the loss rises
+    within a grant, after that grant.
+    """
+
+    def __init__(self, first: int) -> None:
+        """Begin with a period of ``first`` minibatches, whose loss is the budget."""
+        super().__init__(first)
+        self._longest = MAX_PERIOD_GROWTH * first
+        self._budget: float | None = None
+        self._spent, self._steps, self._last_loss = 0.0, 0, 0.0
+        self._told = first
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the budget is exceeded, or the first period over."""
+        return self.value == 0
+
+    def spend(self, losses: Sequence[float]) -> None:
+        """Add them up; what is asked for next is what is thought to fit."""
+        self._spent += sum(losses)
+        self._steps += len(losses)
+        self._last_loss = losses[-1]
+        if self._budget is None:
+            self.value -= len(losses)
+        elif self._spent > self._budget or self._steps >= self._longest:
+            self.value = 0
+        else:
+            self.value = self._fitting(self._budget - self._spent, self._longest - self._steps)
+
+    def exchanged(self) -> str | None:
+        """Begin the next period; the reason tells of a length that has changed by half."""
+        if self._budget is None:
+            self._budget = self._spent
+        steps, self._spent, self._steps = self._steps, 0.0, 0
+        self.value = self._fitting(self._budget, self._longest)
+        if 2 * max(steps, self._told) < 3 * min(steps, self._told):
+            return None
+        self._told = steps
+        return f"comm_period {steps}: so many minibatches for the loss of the first period, {self._budget:.4g}"
+
+    def _fitting(self, left: float, limit: int) -> int:
+        """Return the fewest steps at the last loss that exceed ``left``."""
+        if self._last_loss <= 0.0:
+            return limit
+        return max(1, min(limit, int(left / self._last_loss) + 1))
 
 
 class FixedSet(CommPeriod):

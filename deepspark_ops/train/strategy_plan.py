@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config import TrainConfig, schedule_entries
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import (
     Option,
@@ -18,6 +18,9 @@ from deepspark_ops.exchange.strategies import (
 )
 from deepspark_ops.exchange.strategy_options import FIELD, parse_strategy_options
 
+Period = Literal["auto"] | int | tuple[tuple[int, float], ...]
+"""tau; the last, (clock, tau) of a schedule."""
+
 
 @dataclass(frozen=True)
 class StrategyPlan:
@@ -28,15 +31,17 @@ class StrategyPlan:
         running: What runs with the run's number of workers.
         options: The chosen one's own options.
         comm_period: tau.
-        moving_rate: alpha as given; None for the strategy's default.
+        moving_rate: alpha as given, or the first of a schedule; None for the strategy's default.
+        moving_rates: (clock, alpha) of a schedule; empty without one.
         warnings: What the user should think about, one line each.
     """
 
     strategy: Strategy
     running: Strategy
     options: Mapping[str, Option]
-    comm_period: Literal["auto"] | int
+    comm_period: Period
     moving_rate: float | None
+    moving_rates: tuple[tuple[int, float], ...]
     warnings: tuple[str, ...]
 
 
@@ -56,23 +61,43 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
             f" to wait for it; allowed with: {elastic}"
         )
         raise ConfigError(msg)
-    period, moving_rate = config.comm_period, config.moving_rate
-    if found.comm_period is not None:
-        _refuse_both("comm_period", period if period != "auto" else None, "period", found.comm_period)
-        period = found.comm_period
+    period = _period_of(config, running, found.comm_period)
+    moving_rates = schedule_entries(config.moving_rate) if isinstance(config.moving_rate, str) else ()
+    given = None if isinstance(config.moving_rate, str) else config.moving_rate
     if found.moving_rate is not None:
-        _refuse_both("moving_rate", moving_rate, "moving_rate", found.moving_rate)
-        moving_rate = found.moving_rate
+        _refuse_both("moving_rate", config.moving_rate, "moving_rate", found.moving_rate)
+        given = found.moving_rate
+    rates = [rate for _, rate in moving_rates] if moving_rates else [given]
+    warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
+    return StrategyPlan(strategy, running, found.options, period, rates[0], moving_rates, tuple(warnings))
+
+
+def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -> Period:
+    """Return tau of a run, as the strategy's own options or the config have it, if the strategy can use it."""
+    given = config.comm_period
+    period: Period = "auto"
+    if isinstance(given, int):
+        period = given
+    elif given != "auto":
+        period = schedule_entries(given)
+    if in_options is not None:
+        _refuse_both("comm_period", None if period == "auto" else given, "period", in_options)
+        period = in_options
     if running.requires.comm_period_one:
         if period not in ("auto", 1):
-            msg = f"comm_period={period}: strategy {running.name} exchanges after every minibatch; allowed: 1"
+            msg = f"comm_period={given}: strategy {running.name} exchanges after every minibatch; allowed: 1"
             raise ConfigError(msg)
-        period = 1
-    _, warnings = check_moving_rate(strategy, moving_rate, config.n_workers)
-    return StrategyPlan(strategy, running, found.options, period, moving_rate, tuple(warnings))
+        return 1
+    if running.budgets_loss and not isinstance(period, int):
+        msg = f"comm_period={given}: loss_budget counts from a first period of fixed length; give a number"
+        raise ConfigError(msg)
+    if running.repeats_data and isinstance(period, tuple):
+        msg = f"comm_period={given}: strategy {running.name} keeps its minibatches; give a number or auto"
+        raise ConfigError(msg)
+    return period
 
 
-def _refuse_both(name: str, given: float | None, other: str, other_value: float) -> None:
+def _refuse_both(name: str, given: float | str | None, other: str, other_value: float) -> None:
     if given is not None and given != other_value:
-        msg = f"{name}={given:g} and {other}: {other_value:g} in {FIELD}: they mean the same; give one"
+        msg = f"{name}={given} and {other}: {other_value:g} in {FIELD}: they mean the same; give one"
         raise ConfigError(msg)

@@ -23,7 +23,7 @@ from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait
 from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.train.background_exchange import BackgroundExchange
-from deepspark_ops.train.pacing import CommPeriod, RateScale
+from deepspark_ops.train.pacing import CommPeriod, RateScale, scheduled
 from deepspark_ops.train.worker_state import WorkerState
 
 HEARTBEAT_S = 1.0
@@ -130,6 +130,7 @@ class LoopPlan:
         restarts_history: Does the solver's history start again at each exchange (the strategy's choice)?
         overlaps: Does the exchange of one grant run while the next one is computed?
         waits_in_rounds: Do all workers have the same parameters after an exchange (likewise)?
+        moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
     """
 
     worker: int
@@ -147,6 +148,7 @@ class LoopPlan:
     restarts_history: bool = False
     waits_in_rounds: bool = False
     overlaps: bool = False
+    moving_rates: Sequence[tuple[int, float]] = ()
 
     def tests_before(self, clock: int) -> int:
         """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
@@ -207,6 +209,7 @@ class WorkerLoop:
         self._next: GrantAnswer | None = None
         self._last_staleness = 0
         self._was_idle = False
+        self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
 
     def run(self) -> WorkerSummary:
         """Work until the server says that the run is finished.
@@ -247,6 +250,7 @@ class WorkerLoop:
             self._send_state(grant.state_for)
         if grant.tests:
             self._run_tests(grant.start)
+        self._follow_schedules(grant.start)
         self._interval.aside_s += time.monotonic() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
             self._model.replace_local(self._link.pull())  # the others went on without this worker
@@ -264,6 +268,17 @@ class WorkerLoop:
         reason = self._plan.comm_period.observe(n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s)
         if reason:
             self._send("note", grant.stop, text=reason)
+
+    def _follow_schedules(self, clock: int) -> None:
+        if reason := self._plan.comm_period.reach(clock):
+            self._send("note", clock, text=reason)
+        if not self._plan.moving_rates:
+            return
+        before, self._moving_rate = self._moving_rate, scheduled(self._plan.moving_rates, clock)
+        if self._moving_rate != before:
+            self._link.use_moving_rate(self._moving_rate)
+            text = f"moving_rate {self._moving_rate:g}: as scheduled from minibatch {clock} on"
+            self._send("note", clock, text=text)
 
     def _send_state(self, iteration: int) -> None:
         meta, arrays = self._model.state().to_parts()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deepspark_ops.train.pacing import CommPeriod, FixedSet, RateScale, plan_rate_scale
+from deepspark_ops.train.pacing import CommPeriod, FixedSet, LossBudget, RateScale, ScheduledPeriod, plan_rate_scale
 from deepspark_ops.train.repeated_data import steps_of_a_share
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.strategy_plan import StrategyPlan, plan_strategy
@@ -83,13 +83,19 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         restarts_history=plan.running.history == "restarted",
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
+        moving_rates=plan.moving_rates,
     )
 
 
 def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
+    period = plan.comm_period
+    if isinstance(period, tuple):
+        return ScheduledPeriod(period, 0)
     if plan.running.repeats_data:
-        return FixedSet(steps_of_a_share(run) if plan.comm_period == "auto" else plan.comm_period)
-    return CommPeriod(plan.comm_period)
+        return FixedSet(steps_of_a_share(run) if period == "auto" else period)
+    if plan.running.budgets_loss and period != "auto":
+        return LossBudget(period)
+    return CommPeriod(period)
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:

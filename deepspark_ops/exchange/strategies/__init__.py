@@ -113,6 +113,11 @@ class Strategy:
         """Vectors of n_params floats that the center keeps besides itself."""
         return 0
 
+    @property
+    def budgets_loss(self) -> bool:
+        """Whether a worker's period ends with the loss it has summed up, and not after a number of steps."""
+        return False
+
     def worker_chunk(
         self,
         local: Vector,

@@ -39,6 +39,8 @@ class DeepSpark(Elastic):
         factor_decay_rate: Factor on ``server_factor`` at each decay.
         factor_decay_step: Exchanges of all workers between decays; 0: never.
         factor_decay_limit: Most decays.
+        loss_budget: ``comm_period`` is the first period only. Later ones end when the loss summed since the last
+            exchange exceeds that of the first: as the loss falls, workers meet less often.
     """
 
     name = "deepspark"
@@ -51,6 +53,7 @@ class DeepSpark(Elastic):
     factor_decay_rate: float = 1.0
     factor_decay_step: int = 0
     factor_decay_limit: int = -1
+    loss_budget: bool = False
 
     def __post_init__(self) -> None:
         """Refuse rates that grow or vanish.
@@ -66,6 +69,11 @@ class DeepSpark(Elastic):
             if getattr(self, name) < 0:
                 msg = f"{name}={getattr(self, name)}: must not be negative; 0 means never"
                 raise ConfigError(msg)
+
+    @property
+    def budgets_loss(self) -> bool:
+        """Whether ``loss_budget`` is on."""
+        return self.loss_budget
 
     def alpha(self, terms: Terms) -> float:
         """Return the moving rate after the worker's decays so far."""

@@ -52,7 +52,8 @@ def test_negative_step_means_never_as_in_deepspark() -> None:
         (
             "periode: 1",
             'p.prototxt:1: unknown field "periode"; allowed: period, moving_rate, decay_limit, decay_rate, decay_step,'
-            ' factor_decay_limit, factor_decay_rate, factor_decay_step, server_factor; did you mean "period"?',
+            " factor_decay_limit, factor_decay_rate, factor_decay_step, loss_budget, server_factor;"
+            ' did you mean "period"?',
         ),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from deepspark_ops.train.pacing import CommPeriod, plan_rate_scale, smallest_comm_period
+from deepspark_ops.train.pacing import CommPeriod, LossBudget, ScheduledPeriod, plan_rate_scale, smallest_comm_period
 
 
 def plan(setting="auto", *, progress=1 / 3, n_workers=2, origin=0, max_iter=1000):
@@ -78,3 +80,63 @@ def test_a_given_period_never_moves() -> None:
     for _ in range(100):
         assert period.observe(n_steps=7, compute_s=0.001, exchange_s=1.0) is None
     assert period.value == 7
+
+
+def slow_budget(losses: list[float], first: int) -> list[int]:
+    """Return after how many steps each exchange comes, step by step: Kim et al. 2016's rule, periods of 16 at most."""
+    ends, spent, steps, budget = [], 0.0, 0, None
+    for position, loss in enumerate(losses, start=1):
+        spent, steps = spent + loss, steps + 1
+        is_over = steps == first if budget is None else spent > budget or steps == 16 * first
+        if is_over:
+            budget = spent if budget is None else budget
+            ends.append(position)
+            spent, steps = 0.0, 0
+    return ends
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_budget_of_a_falling_loss_ends_periods_at_the_very_step(first: int) -> None:
+    losses = [2.0 * 0.97**k for k in range(200)]
+    period, ends, done = LossBudget(first), [], 0
+    while done + period.value <= len(losses):
+        n_steps = min(period.value, 3)  # grants are cut at boundaries
+        period.spend(losses[done : done + n_steps])
+        done += n_steps
+        if period.is_due:
+            ends.append(done)
+            period.exchanged()
+    expected = slow_budget(losses, first)
+    assert ends == expected[: len(ends)]
+    assert len(ends) > 5
+    lengths = [stop - start for start, stop in pairwise(ends)]
+    assert lengths == sorted(lengths), "the loss falls, so periods grow"
+
+
+def test_budget_tells_a_length_that_has_changed_by_half() -> None:
+    period = LossBudget(2)
+    period.spend([4.0, 4.0])
+    assert period.exchanged() is None
+    assert period.value == 3  # two steps at 4 make 8, which does not exceed 8
+    period.spend([2.0, 2.0, 2.0])
+    assert (period.is_due, period.value) == (False, 2)
+    period.spend([2.0, 2.0])
+    assert period.exchanged() == "comm_period 5: so many minibatches for the loss of the first period, 8"
+
+
+def test_loss_of_nothing_does_not_keep_workers_apart_for_good() -> None:
+    period = LossBudget(2)
+    period.spend([1.0, 1.0])
+    period.exchanged()
+    period.spend([0.0])
+    assert period.value == 31
+    period.spend([0.0] * 31)
+    assert period.is_due
+
+
+def test_scheduled_period_follows_the_clock_and_says_so() -> None:
+    period = ScheduledPeriod([(0, 1.0), (100, 10.0)], 0)
+    assert (period.value, period.reach(99)) == (1, None)
+    assert period.reach(103) == "comm_period 10, was 1: as scheduled"
+    assert (period.value, period.reach(104)) == (10, None)
+    assert ScheduledPeriod([(0, 1.0), (100, 10.0)], 150).value == 10

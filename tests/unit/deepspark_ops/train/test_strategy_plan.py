@@ -31,6 +31,19 @@ def test_deepsparks_file_decides_period_and_rate() -> None:
     assert same == found
 
 
+def test_schedules_are_taken_apart() -> None:
+    found = plan(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
+    assert found.comm_period == ((0, 1.0), (2000, 10.0))
+    assert (found.moving_rate, found.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
+    (warning,) = plan(moving_rate="0.2@0 0.4@500").warnings
+    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning
+
+
+def test_loss_budget_keeps_the_first_period() -> None:
+    found = plan(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
+    assert (found.comm_period, found.running.budgets_loss) == (50, True)
+
+
 def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
     found = plan(strategy="sync", n_workers=1, comm_period=7)
     assert (found.running.name, found.comm_period) == ("alone", 7)
@@ -54,6 +67,18 @@ def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
         ),
         ({"strategy_options": "tau: 3"}, 'strategy_options:1: option "tau" of strategy easgd is unknown'),
         ({"strategy": "sync", "comm_period": 5}, "comm_period=5: strategy sync exchanges after every minibatch"),
+        (
+            {"strategy": "deepspark", "strategy_options": "loss_budget: true"},
+            "comm_period=auto: loss_budget counts from a first period of fixed length; give a number",
+        ),
+        (
+            {"strategy": "lbfgs", "comm_period": "1@0 2@9"},
+            "strategy lbfgs keeps its minibatches; give a number or auto",
+        ),
+        ({"comm_period": "5@3"}, "comm_period='5@3': Input should be 'auto' or"),
+        ({"comm_period": "5@3"}, "the clocks 3 do not begin at 0 and ascend; a schedule is VALUE@CLOCK"),
+        ({"comm_period": "1.5@0"}, "1.5 is not a whole number from 1 to 1000000"),
+        ({"moving_rate": "0.5@0 1.5@10"}, "1.5 is not in (0, 1]"),
         ({"lock": "some"}, "lock='some': Input should be 'none', 'striped' or 'full'"),
     ],
 )

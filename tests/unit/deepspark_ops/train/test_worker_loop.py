@@ -15,7 +15,7 @@ from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.train import worker_loop
-from deepspark_ops.train.pacing import CommPeriod, RateScale
+from deepspark_ops.train.pacing import CommPeriod, LossBudget, RateScale, ScheduledPeriod
 from deepspark_ops.train.worker_loop import Feeds, LoopPlan, StepReport, WorkerLoop
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -282,40 +282,39 @@ def test_many_debug_lines_go_in_several_events(tmp_path: Path, monkeypatch: pyte
     assert [event.data["lines"] for event in bench.events("debug")] == [lines[:2], lines[2:4], lines[4:]]
 
 
-def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True)
-    bench.batches.take = lambda max_steps: ({}, max_steps)  # type: ignore[method-assign]
-    loop = WorkerLoop(bench.model, bench.link, bench.batches, bench.plan)
-    bench.link.pull()
-    other = bench.exchange.link()
-    other.join(1)
-    others = [other.pull()]
-    run = bench.model.run
+def test_schedules_follow_the_clock_and_are_logged(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        Schedule(14),
+        n_workers=2,
+        comm_period=ScheduledPeriod([(0, 2.0), (6, 4.0)], 0),
+        moving_rates=((0, 0.5), (4, 0.25)),
+    )
+    bench.link.use_moving_rate(0.5)
+    bench.run()
+    # The grant that meets clock 6 was asked for before it.
+    assert [event.clock for event in bench.events("note")] == [4, 6]
+    assert bench.events("note")[0].data["text"] == "moving_rate 0.25: as scheduled from minibatch 4 on"
+    assert bench.events("note")[1].data["text"] == "comm_period 4, was 2: as scheduled"
+    # Elastic exchanges of the one worker there is, by hand: steps 2, 2 at 0.5, then 2, 2, 4, 2 at 0.25.
+    local = center = 0.0
+    for n_steps, alpha in ((2, 0.5), (2, 0.5), (2, 0.25), (2, 0.25), (4, 0.25), (2, 0.25)):
+        local += n_steps
+        pull = alpha * (local - center)
+        local, center = local - pull, center + pull
+    assert bench.exchange.center.vector.tolist() == [center]
 
-    def run_beside(**given: object) -> StepReport:
-        # The other worker meets the center once between two exchanges of the first.
-        if loop._background is not None and loop._background._running is not None:
-            loop._background._running.result()
-        others[0], _ = other.exchange(others[0])
-        return run(**given)  # type: ignore[arg-type]
 
-    bench.model.run = run_beside  # type: ignore[method-assign]
-    alpha = np.float32(bench.exchange.settings.alpha())
-    # By hand: e of each period's end is applied to the next one's; the other worker never moves but by its own e.
-    center, beside, local, corrections = np.float32(0), np.float32(0), np.float32(0), []
-    for period in range(3):
-        e = alpha * (beside - center)
-        beside, center = beside - e, center + e
-        local = np.float32(local + 4)
-        if period:
-            local = np.float32(local - corrections[-1])
-        corrections.append(alpha * (local - center))
-        center = center + corrections[-1]
-    local = local - corrections[-1]
-    summary = loop.run()
-    assert (summary.steps, summary.exchanges) == (12, 3)
-    np.testing.assert_allclose(bench.model.value, [local], rtol=1e-6)
-    np.testing.assert_allclose(bench.exchange.center.vector, [center], rtol=1e-6)
-    assert bench.exchange.poll().acknowledged == 12
-    # One exchange of the other since each pull, and one before it that the steps in between did not know of either.
-    assert loop._interval.staleness == 1 + 2 + 2
+def test_loss_budget_exchanges_when_it_is_spent(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40), comm_period=LossBudget(3))
+    summary = bench.run()
+    # Losses 100, 99, 98 make the budget of 297. 97 + 96 + 95 is below it: four steps, and so on; 76 to 72 make five.
+    assert summary.steps == 40
+    assert [step for step, _, _ in bench.model.calls][:3] == [0, 3, 6]
+    ends, spent, steps = [], 0.0, 0
+    for step in range(40):
+        spent, steps = spent + 100.0 - step, steps + 1
+        if (steps == 3 and not ends) or spent > 297.0:
+            ends.append(step + 1)
+            spent, steps = 0.0, 0
+    assert summary.exchanges == len(ends)
