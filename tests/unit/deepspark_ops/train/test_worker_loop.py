@@ -282,6 +282,45 @@ def test_many_debug_lines_go_in_several_events(tmp_path: Path, monkeypatch: pyte
     assert [event.data["lines"] for event in bench.events("debug")] == [lines[:2], lines[2:4], lines[4:]]
 
 
+def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True)
+    bench.batches.take = lambda max_steps: ({}, max_steps)  # type: ignore[method-assign]
+    loop = WorkerLoop(bench.model, bench.link, bench.batches, bench.plan)
+    bench.link.pull()
+    other = bench.exchange.link()
+    other.join(1)
+    others = [other.pull()]
+    run = bench.model.run
+
+    def run_beside(**given: object) -> StepReport:
+        # The other worker meets the center once between two exchanges of the first.
+        if loop._background is not None and loop._background._running is not None:
+            loop._background._running.result()
+        others[0], _ = other.exchange(others[0])
+        return run(**given)  # type: ignore[arg-type]
+
+    bench.model.run = run_beside  # type: ignore[method-assign]
+    alpha = np.float32(bench.exchange.settings.alpha())
+    # By hand: e of each period's end is applied to the next one's; the other worker never moves but by its own e.
+    center, beside, local, corrections = np.float32(0), np.float32(0), np.float32(0), []
+    for period in range(3):
+        e = alpha * (beside - center)
+        beside, center = beside - e, center + e
+        local = np.float32(local + 4)
+        if period:
+            local = np.float32(local - corrections[-1])
+        corrections.append(alpha * (local - center))
+        center = center + corrections[-1]
+    local = local - corrections[-1]
+    summary = loop.run()
+    assert (summary.steps, summary.exchanges) == (12, 3)
+    np.testing.assert_allclose(bench.model.value, [local], rtol=1e-6)
+    np.testing.assert_allclose(bench.exchange.center.vector, [center], rtol=1e-6)
+    assert bench.exchange.poll().acknowledged == 12
+    # One exchange of the other since each pull, and one before it that the steps in between did not know of either.
+    assert loop._interval.staleness == 1 + 2 + 2
+
+
 def test_schedules_follow_the_clock_and_are_logged(tmp_path: Path) -> None:
     bench = Bench(
         tmp_path,
