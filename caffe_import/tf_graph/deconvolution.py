@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from caffe_import.convolved_windows import ConvolutionOptions
 from caffe_import.layer_registry import Shape
-from caffe_import.layers.deconvolution import DeconvolutionOptions
 from caffe_import.tf_graph.convolution import convolve
 from caffe_import.tf_graph.data_layout import OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
@@ -17,12 +17,12 @@ from caffe_import.windows import Window
 def emit_deconvolution(request: EmitRequest) -> Emission:
     """Spread every bottom with the same weights and add the bias."""
     options = request.layer.definition.options
-    assert isinstance(options, DeconvolutionOptions)
+    assert isinstance(options, ConvolutionOptions)
     tops = zip(request.bottoms, request.layer.bottom_shapes, strict=True)
     return Emission(tuple(_deconvolve(bottom, shape, options, request) for bottom, shape in tops))
 
 
-def _deconvolve(bottom: Blob, shape: Shape, options: DeconvolutionOptions, request: EmitRequest) -> Blob:
+def _deconvolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request: EmitRequest) -> Blob:
     weights, window = request.params[0], options.window
     bias = request.params[1] if options.has_bias else None
     if window.channel_axis == 1 and len(window.kernel) == 2 and max(window.dilation) == 1:
@@ -35,7 +35,7 @@ def _deconvolve(bottom: Blob, shape: Shape, options: DeconvolutionOptions, reque
     return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 
-def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:
+def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOptions) -> tf.Tensor:
     """Return (N, H', W', out) from ``inputs`` (N, H, W, in) and ``weights`` (in, out / group, kh, kw)."""
     channels, group = inputs.shape[3], options.group
     window = options.window
@@ -76,7 +76,7 @@ def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tuple[int, int], tuple
     return "VALID", whole, cut if any(window.pad) else ()
 
 
-def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: DeconvolutionOptions) -> tf.Tensor:
+def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOptions) -> tf.Tensor:
     """Return (N, out, spatial'...) for any rank and dilation.
 
     Spreading is convolution of the bottom, with stride - 1 zeros between its values, by the reversed kernel.

@@ -26,7 +26,7 @@ def test_shapes_and_swapped_weights() -> None:
     [
         (
             "num_output: 3 kernel_size: 2 group: 2",
-            "group=2 must divide the 4 channels of the bottom and num_output=3, all at least 1",
+            "group=2 must divide the 4 channels of the bottom and num_output=3",
         ),
         ("num_output: 2 kernel_size: 1 pad: 2", "pad (2, 2) leaves nothing of the top: its size would be (-1, -1)"),
         ("num_output: 2", "convolution_param.kernel_size is missing; allowed: one value or one for each of 2 axes"),
