@@ -1,14 +1,17 @@
-"""Upsample: repeat every pixel. Source: the Caffe ports of YOLO v3, src/caffe/layers/upsample_layer.cpp.
+"""Upsample: repeat every pixel, or put it back to the place that a MAX pooling took it from.
 
-SegNet's layer of the same name takes a second bottom, the places of a pooling's maxima; it is not this one.
+Two layers of one name: with one bottom that of the Caffe ports of YOLO v3, with two SegNet's unpooling, whose second
+bottom is the mask of a Pooling layer. Source: src/caffe/layers/upsample_layer.cpp of these forks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.axes import require_rank
+from caffe_import.axes import require_rank, require_same_shape
 from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+
+_OF_SEGNET = ("pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,53 @@ class UpsampleOptions:
     scale_w: int
 
 
-@layer_type("Upsample", bottoms=(1, 1), tops=(1, 1))
+@dataclass(frozen=True)
+class UnpoolingOptions:
+    """Height and width of the top, in pixels; the mask counts them row by row."""
+
+    size: tuple[int, int]
+
+
+@layer_type("Upsample", bottoms=(1, 2), tops=(1, 1), label_bottoms=(1,))
 def define_upsample(request: LayerRequest) -> LayerDefinition:
-    """Top: (N, C, H scale_h, W scale_w); ``scale`` stands for both and is 2 where nothing is said."""
-    param = request.message.upsample_param
+    """Top: (N, C, H scale_h, W scale_w); ``scale`` stands for both and is 2 where nothing is said.
+
+    With a mask, ``upsample_h`` and ``upsample_w`` name the size, or ``pad_out_h`` and ``pad_out_w`` take one row or
+    column off it: the pooling of an odd size had rounded up.
+    """
     shape = require_rank(request, 0, 4, axes="4 axes (N, C, H, W)")
-    of_segnet = [name for name in ("pad_out_h", "pad_out_w", "upsample_h", "upsample_w") if param.HasField(name)]
-    if of_segnet:
+    if len(request.bottom_shapes) == 2:
+        require_same_shape(request, 0, 1)
+        size = _unpooled_size(request, (shape[2], shape[3]))
+        return LayerDefinition(top_shapes=((*shape[:2], *size),), options=UnpoolingOptions(size))
+    given = [name for name in _OF_SEGNET if request.message.upsample_param.HasField(name)]
+    if given:
         finding = (
-            f"upsample_param.{of_segnet[0]} belongs to SegNet's unpooling, which is not imported; "
-            "allowed: scale, or scale_h and scale_w"
+            f"upsample_param.{given[0]} belongs to SegNet's unpooling, which takes a second bottom, the mask of a "
+            "Pooling layer; with one bottom allowed: scale, or scale_h and scale_w"
         )
         raise request.refuse(finding)
+    scale = _scale(request)
+    return LayerDefinition(
+        top_shapes=((*shape[:2], shape[2] * scale[0], shape[3] * scale[1]),), options=UpsampleOptions(*scale)
+    )
+
+
+def _unpooled_size(request: LayerRequest, size: tuple[int, int]) -> tuple[int, int]:
+    param = request.message.upsample_param
+    if param.HasField("upsample_h") and param.HasField("upsample_w"):
+        unpooled = (param.upsample_h, param.upsample_w)
+    else:
+        scale = _scale(request)
+        unpooled = (size[0] * scale[0] - param.pad_out_h, size[1] * scale[1] - param.pad_out_w)
+    if min(unpooled) < 1:
+        finding = f"the top would have {unpooled[0]}x{unpooled[1]} pixels; at least 1x1 is needed"
+        raise request.refuse(finding)
+    return unpooled
+
+
+def _scale(request: LayerRequest) -> tuple[int, int]:
+    param = request.message.upsample_param
     has_h, has_w = param.HasField("scale_h"), param.HasField("scale_w")
     if has_h != has_w or (has_h and param.HasField("scale")):
         finding = "allowed: either scale, or both scale_h and scale_w"
@@ -39,6 +77,4 @@ def define_upsample(request: LayerRequest) -> LayerDefinition:
     if min(scale) < 1:
         finding = f"scale {scale}: every value must be at least 1"
         raise request.refuse(finding)
-    return LayerDefinition(
-        top_shapes=((*shape[:2], shape[2] * scale[0], shape[3] * scale[1]),), options=UpsampleOptions(*scale)
-    )
+    return scale

@@ -1,6 +1,7 @@
 """Layers of Caffe's forks as loops over every value, written from the forks' sources; nothing of the package is used.
 
-SSD (Permute, Normalize), SENet (Axpy), DeepLab (Interp), ShuffleNet (ShuffleChannel), YOLO's ports (Upsample).
+SSD (Permute, Normalize), SENet (Axpy), DeepLab (Interp), ShuffleNet (ShuffleChannel), YOLO's ports and
+SegNet (Upsample).
 """
 
 import numpy as np
@@ -68,4 +69,12 @@ def slow_upsample(x, *, scale_h, scale_w):
     top = np.zeros((*x.shape[:2], x.shape[2] * scale_h, x.shape[3] * scale_w))
     for n, c, h, w in np.ndindex(*top.shape):
         top[n, c, h, w] = x[n, c, h // scale_h, w // scale_w]
+    return top
+
+
+def slow_unpool(x, mask, *, size):
+    """SegNet's Upsample: mask holds y * W + x of the top's plane for every value of x."""
+    top = np.zeros((*x.shape[:2], *size))
+    for n, c, h, w in np.ndindex(*x.shape):
+        top[n, c, int(mask[n, c, h, w]) // size[1], int(mask[n, c, h, w]) % size[1]] = x[n, c, h, w]
     return top

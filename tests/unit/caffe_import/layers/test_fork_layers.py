@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from caffe_import.net_spec import build_net_spec
+from caffe_import.prototxt import parse_net
+from caffe_import.tf_graph.gradients import run_passes
 from tests.reference.layer_check import assert_close, check_layer, define, refusal, run_layer, spread_values
 from tests.reference.slow_fork_layers import (
     slow_axpy,
@@ -12,6 +15,7 @@ from tests.reference.slow_fork_layers import (
     slow_normalize,
     slow_permute,
     slow_shuffle_channel,
+    slow_unpool,
     slow_upsample,
 )
 from tests.reference.slow_windows import slow_convolution
@@ -273,13 +277,45 @@ def test_upsample_of_long_rows_meets_every_pixel(scale: int) -> None:
         ("scale: 2 scale_h: 2 scale_w: 2", "allowed: either scale, or both scale_h and scale_w"),
         (
             "scale: 2 upsample_h: 7",
-            "upsample_param.upsample_h belongs to SegNet's unpooling, which is not imported; "
-            "allowed: scale, or scale_h and scale_w",
+            "upsample_param.upsample_h belongs to SegNet's unpooling, which takes a second bottom, the mask of a "
+            "Pooling layer; with one bottom allowed: scale, or scale_h and scale_w",
         ),
     ],
 )
 def test_upsample_refuses(options: str, finding: str) -> None:
     assert refused("Upsample", f"upsample_param {{ {options} }}", (1, 2, 4, 4)) == finding
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [("scale: 3", (6, 9)), ("scale: 3 pad_out_w: true", (6, 8)), ("upsample_h: 5 upsample_w: 7", (5, 7))],
+)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_upsample_with_a_mask_undoes_pooling(options: str, size: tuple[int, int], channels_last: bool) -> None:
+    rng = np.random.default_rng(3)
+    places = np.array([[rng.permutation(size[0] * size[1])[:6] for _ in range(2)] for _ in range(2)], float)
+    check_layer(
+        f'top: "n0" type: "Upsample" upsample_param {{ {options} }}',
+        lambda x, mask: [slow_unpool(x, mask, size=size)],
+        [spread_values(2, 2, 2, 3), places.reshape(2, 2, 2, 3)],
+        channels_last=channels_last,
+        no_gradient=[1],
+    )
+
+
+def test_upsample_takes_the_mask_of_a_pooling() -> None:
+    text = """
+    layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 1 dim: 4 dim: 4 } } }
+    layer { name: "p" type: "Pooling" bottom: "x" top: "p" top: "mask" pooling_param { kernel_size: 2 stride: 2 } }
+    layer { name: "u" type: "Upsample" bottom: "p" bottom: "mask" top: "u" }
+    """
+    net = build_net_spec(parse_net("force_backward: true " + text), phase="TRAIN")
+    x = spread_values(1, 1, 4, 4).astype(np.float32)
+    passes = run_passes(net, np.zeros(0, np.float32), {"x": x}, layer_state={}, top_gradients={"u": 2 * x})
+    is_largest = passes.blobs["u"] != 0
+    assert is_largest.sum() == 4
+    np.testing.assert_array_equal(passes.blobs["u"], np.where(is_largest, x, 0))
+    np.testing.assert_array_equal(passes.blob_gradients["x"], np.where(is_largest, 2 * x, 0))
 
 
 @pytest.mark.parametrize("type_name", ["Interp", "Upsample"])
