@@ -1,0 +1,51 @@
+"""The pairs that the benchmark of layers compares do the same amount of work."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tensorflow as tf
+
+pytestmark = pytest.mark.tf
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "layers.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("layers_benchmark", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def top_shape(layer, *shapes) -> tuple[int, ...]:
+    given = [tf.TensorSpec(shape) for shape in shapes if shape is not None]
+    return tuple(tf.function(layer, autograph=False).get_concrete_function(*given).output_shapes)
+
+
+def test_both_sides_make_as_many_values_or_multiply_adds(script: ModuleType) -> None:
+    for name, pair in script.PAIRS.items():
+        layer, weights = script.our_layer(pair)
+        ours = top_shape(layer, (script.BATCH, *pair.image[1:], pair.image[0]), weights)
+        theirs = top_shape(pair.neighbour, (script.BATCH, *pair.neighbour_image), pair.neighbour_weights)
+        if weights is None:
+            assert ours == theirs, name
+        else:
+            taps, their_taps = prod(weights[1:]), prod(pair.neighbour_weights[:3])
+            assert prod(ours) * taps == prod(theirs) * their_taps, name
+
+
+def test_a_pass_runs(script: ModuleType) -> None:
+    cost = script.timed(script.compiled(lambda x: tf.nn.relu(x), (2, 2, 1), None), 1)
+    assert cost.ms > 0
