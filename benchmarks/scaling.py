@@ -1,0 +1,215 @@
+"""What a second worker adds, and what exchanging costs: ``python benchmarks/scaling.py [--json] [--net lenet ...]``.
+
+The real worker loop, data reading from a raw LMDB and the real exchange server, without Spark and Airflow: one process
+a worker, pinned to a core of its own with one TensorFlow thread, tau fixed. Each case is measured for some seconds from
+the moment its workers have warmed up; the rounds take one and two workers in turn, and ratios are medians.
+
+  scaling         images/s of two workers over those of one
+  exchange_share  of the two workers' time, waiting for data included: grants, exchanges, acknowledgements
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import lmdb
+import numpy as np
+
+from caffe_import.datum import encode_datum
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.events import read_events
+from deepspark_ops.exchange.client import ExchangeAddress, connect
+from deepspark_ops.exchange.launch import start_exchange
+from deepspark_ops.train.run_setup import prepare_run
+from deepspark_ops.train.run_watch import Throughput
+from deepspark_ops.train.start import exchange_settings, plan_start
+from deepspark_ops.train.worker_task import WorkerTask
+
+ROOT = Path(__file__).parents[1]
+CORES = sorted(os.sched_getaffinity(0))
+SPAWN = multiprocessing.get_context("spawn")
+POLL_S = 0.1
+START_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net to train.
+
+    Attributes:
+        prototxt: Its definition; data layers are pointed at random images.
+        image: Caffe shape of a sample.
+        n_classes: Labels are below.
+        n_images: In the LMDB.
+        base_lr: Small: random labels teach nothing.
+    """
+
+    prototxt: str
+    image: tuple[int, int, int]
+    n_classes: int
+    n_images: int
+    base_lr: float
+
+
+NETS = {
+    "lenet": Net("examples/digits/lenet_train_test.prototxt", (1, 28, 28), 10, 6_400, 1e-4),
+    "cifar10_quick": Net("examples/cifar10/cifar10_quick_train_test.prototxt", (3, 32, 32), 10, 5_000, 1e-6),
+    "caffenet": Net("tests/fixtures/nets/caffenet.prototxt", (3, 256, 256), 1_000, 600, 1e-6),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement."""
+
+    net: str
+    n_workers: int
+    images_per_s: float
+    exchange_share: float
+    exchange_p99_ms: float
+
+
+def write_images(folder: Path, net: Net) -> None:
+    """Write random images as Caffe's raw LMDB."""
+    rng = np.random.default_rng(0)
+    with lmdb.open(str(folder), map_size=4 << 30) as environment, environment.begin(write=True) as records:
+        for i in range(net.n_images):
+            image = rng.integers(0, 256, net.image, dtype=np.uint8)
+            records.put(f"{i:08d}".encode(), encode_datum(image, int(rng.integers(net.n_classes))))
+
+
+def solver_for(name: str, folder: Path) -> Path:
+    """Write the net with the random images as its data, and a solver that never ends."""
+    net = NETS[name]
+    images = folder / "images"
+    if not images.exists():
+        write_images(images, net)
+    text = (ROOT / net.prototxt).read_text(encoding="utf-8")
+    text = re.sub(r'source: "[^"]*"', f'source: "{images}"', text)
+    text = re.sub(r'mean_file: "[^"]*"', "", text)
+    (folder / "net.prototxt").write_text(text, encoding="utf-8")
+    solver = folder / "solver.prototxt"
+    solver.write_text(
+        f'net: "{folder / "net.prototxt"}" type: "SGD" base_lr: {net.base_lr} momentum: 0.9 lr_policy: "fixed"'
+        " test_iter: 1 test_interval: 1000000000 test_initialization: false max_iter: 1000000000 display: 20"
+        ' random_seed: 1 snapshot_prefix: "scaling" snapshot_after_train: false\n',
+        encoding="utf-8",
+    )
+    return solver
+
+
+def worker_process(task: WorkerTask, address: ExchangeAddress, core: int) -> None:
+    """Train until the parent ends this process."""
+    os.sched_setaffinity(0, {core})
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    from deepspark_ops.train.worker_process import run_worker
+
+    run_worker(task, connect(address))
+
+
+def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: float, seconds: float) -> Case:
+    """Train one net with some workers and watch it for some seconds."""
+    config = TrainConfig(
+        solver=solver_for(name, folder),
+        run_dir=Path(tempfile.mkdtemp(prefix=f"{n_workers}-", dir=folder)) / "run",
+        n_workers=n_workers,
+        comm_period=comm_period,
+        rate_scale="none",
+    )
+    prepared = prepare_run(config)
+    run, start = prepared.run, plan_start(prepared.run)
+    throughput = Throughput(run.images_per_step())
+    with start_exchange(exchange_settings(prepared, start), start.center) as exchange:
+        tasks = [WorkerTask(run.paths.root, worker, 0, start.state, start.origin) for worker in range(n_workers)]
+        workers = [
+            SPAWN.Process(target=worker_process, args=(task, exchange.address, CORES[i % len(CORES)]), daemon=True)
+            for i, task in enumerate(tasks)
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            limit = time.monotonic() + START_LIMIT_S
+            while min(exchange.poll().exchanges) < 2 and time.monotonic() < limit:
+                if not all(worker.is_alive() for worker in workers):
+                    msg = f"{name}: a worker ended; its message is above"
+                    raise SystemExit(msg)
+                time.sleep(POLL_S)
+            time.sleep(warm_s)
+            began, ends = time.time(), time.monotonic() + seconds
+            while time.monotonic() < ends:
+                throughput.see(time.monotonic(), exchange.poll().acknowledged)
+                time.sleep(POLL_S)
+        finally:
+            for worker in workers:
+                worker.terminate()
+                worker.join()
+    events = [event for event in read_events(run.paths.events) if event.time >= began]
+    losses = [event.data for event in events if event.kind == "loss"]
+    spent = {part: sum(data[part] for data in losses) for part in ("compute_s", "data_s", "exchange_s")}
+    slowest = [event.data["p99_ms"] for event in events if event.kind == "exchange"]
+    rate = throughput.images_per_s()
+    return Case(
+        name,
+        n_workers,
+        round(rate, 1) if rate is not None else 0.0,
+        round(spent["exchange_s"] / max(1e-9, sum(spent.values())), 5),
+        max(slowest, default=0.0),
+    )
+
+
+def main() -> None:
+    """Measure and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--net", nargs="+", choices=list(NETS), default=["lenet", "cifar10_quick"])
+    parser.add_argument("--tau", type=int, default=10, help="minibatches between exchanges")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=float, default=20.0, help="seconds before measuring")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of one measurement")
+    options = parser.parse_args()
+    cases: list[Case] = []
+    for name in options.net:
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(options.rounds):
+                for n_workers in (1, 2):
+                    case = measure(name, n_workers, options.tau, Path(folder), options.warm, options.seconds)
+                    cases.append(case)
+                    if not options.json:
+                        print(case, flush=True)
+    found = {"tau": options.tau, **summary(cases), "cases": [asdict(case) for case in cases]}
+    if options.json:
+        json.dump(found, sys.stdout, indent=2)
+        print()
+    else:
+        print({key: value for key, value in found.items() if key != "cases"})
+
+
+def summary(cases: list[Case]) -> dict[str, object]:
+    """Return the figures that are compared with their goals, by net."""
+    found: dict[str, object] = {}
+    for name in dict.fromkeys(case.net for case in cases):
+        one, two = ([c for c in cases if (c.net, c.n_workers) == (name, n)] for n in (1, 2))
+        ratios = [b.images_per_s / a.images_per_s for a, b in zip(one, two, strict=True)]
+        found[name] = {
+            "images_per_s_1": statistics.median(case.images_per_s for case in one),
+            "images_per_s_2": statistics.median(case.images_per_s for case in two),
+            "scaling": round(statistics.median(ratios), 3),
+            "exchange_share": statistics.median(case.exchange_share for case in two),
+            "exchange_p99_ms": statistics.median(case.exchange_p99_ms for case in two),
+        }
+    return found
+
+
+if __name__ == "__main__":
+    main()
