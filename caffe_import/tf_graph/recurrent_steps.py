@@ -12,8 +12,8 @@ from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest
 
 UNROLLED_STEPS = 32
-"""Sequences of up to so many steps are unrolled, as Caffe does. At 64 to 128 steps a loop takes 0.9 to 1.3 times as long
-(measured alone on one core); short sequences lose more by it, and are traced quickly anyway."""
+"""Sequences of up to so many steps are unrolled, as Caffe does. At 64 to 128 steps a loop takes 0.9 to 1.3 times as
+long (measured alone on one core); short sequences lose more by it, and are traced quickly anyway."""
 BLOCK_STEPS = 8
 """Steps of longer ones that a loop makes at a time: tracing does not grow with the sequence."""
 
