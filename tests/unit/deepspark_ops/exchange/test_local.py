@@ -8,8 +8,11 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, make_event, read_events
+from deepspark_ops.exchange.center_solver import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.grants import Grant, Schedule
 from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.exchange.strategies import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.reference.slow_easgd import slow_run, slow_statistics
 from tests.unit.deepspark_ops.exchange.exchange_run import (
@@ -66,18 +69,28 @@ def test_workers_in_a_fixed_order_agree_with_the_slow_reference_bit_for_bit(tmp_
     np.testing.assert_array_equal(exchange.center.vector, np.float32(center))
 
 
-def test_statistics_meet_in_their_own_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", strategy_names())
+def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
+    """Positions 2 to 4 of 6 are mean, variance and factor of a BatchNorm layer; the rest are weights."""
     statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4]])
+    blobs = (SolvedBlob(0, 2, 1.0, 1.0), SolvedBlob(5, 6, 1.0, 1.0))
+    solver = CenterSolver("SGD", 0.0, 0.0, 0.0, 0.0, 0.0, "L2", -1.0, 1, blobs)
     initial = np.float32([5.0, 5.0, 6.0, 8.0, 2.0, 5.0])
-    exchange = LocalExchange(make_settings(tmp_path, n_params=6, chunk=4, statistics=statistics), initial)
+    settings = make_settings(
+        tmp_path, n_params=6, chunk=4, strategy=strategy, statistics=statistics, solver=solver, moving_rate=0.45
+    )
+    exchange = LocalExchange(settings, initial)
     link = exchange.link()
     link.join(0)
     link.pull()
-    local, _ = link.exchange(np.float32([7.0, 5.0, 40.0, 90.0, 10.0, 1.0]))
+    note = RoundNote(1.0, 0.1, 1, is_first=True)
+    local, _ = link.exchange(np.float32([7.0, 5.0, 40.0, 90.0, 10.0, 1.0]), note=note)
     center, mine = slow_statistics((6.0, 8.0, 2.0), (40.0, 90.0, 10.0), 2)
     np.testing.assert_allclose(local[2:5], mine, rtol=1e-6)  # float32 storage
     np.testing.assert_allclose(exchange.center.vector[2:5], center, rtol=1e-6)
-    assert local[0] == pytest.approx(7.0 - 0.45 * 2.0)
+    pushed = {"easgd": 0.45 * 2.0, "eamsgd": 0.45 * 2.0, "deepspark": 0.45 * 2.0, "downpour": 1.0, "softsync": 0.0}
+    pushed |= {"staleness": 2.0, "dcasgd": 2.0, "local_sgd": 2.0, "sync": -0.7, "lbfgs": 0.0}
+    assert exchange.center.vector[0] == pytest.approx(5.0 + pushed[strategy]), "the weights move by the strategy's rule"
 
 
 def test_statistics_of_one_worker_are_untouched(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Every strategy with every solver type and with batch statistics, and what each becomes with one worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config import TrainConfig
+from deepspark_ops.exchange.strategies import find_strategy, strategy_names
+from deepspark_ops.param_vector import StatisticBlobs
+from tests.integration.train.in_process import CAFFE, Finished, run_in_process
+from tests.integration.train.test_caffe_runs import assert_params, recorded
+from tests.integration.train.test_strategies_learn import loss_over_the_data
+
+pytestmark = pytest.mark.tf
+
+STRATEGIES = [name for name in strategy_names() if find_strategy(name).name == name]
+WITH_RATES = [name for name in STRATEGIES if not find_strategy(name).repeats_data]
+
+
+@pytest.fixture(autouse=True)
+def _as_caffe_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAFFE)
+
+
+def train(case: str, strategy: str, run_dir: Path, *, n_workers: int = 2, max_iter: int = 40) -> Finished:
+    config = TrainConfig(
+        solver=Path("solvers") / case / "solver.prototxt",
+        overrides=f"display: 1 max_iter: {max_iter}",
+        weights=Path("solvers") / case / "init.caffemodel",
+        run_dir=run_dir,
+        n_workers=n_workers,
+        strategy=strategy,
+        comm_period=1 if find_strategy(strategy).requires.comm_period_one else 2,
+    )
+    finished = run_in_process(config)
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * n_workers, finished.outcomes
+    return finished
+
+
+def assert_learned(finished: Finished) -> None:
+    run = finished.prepared.run
+    first, last = (loss_over_the_data(run, vector) for vector in (finished.start.center, finished.center))
+    assert last < first
+
+
+@pytest.mark.parametrize("strategy", WITH_RATES)
+@pytest.mark.parametrize("solver", ["nesterov", "adagrad", "rmsprop", "adadelta", "adam"])
+def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: str, tmp_path: Path) -> None:
+    assert_learned(train(f"{solver}_mlp", strategy, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("strategy", WITH_RATES)
+def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, tmp_path: Path) -> None:
+    finished = train("sgd_batchnorm", strategy, tmp_path / "run")
+    assert_learned(finished)
+    (layer,) = StatisticBlobs.from_layout(finished.prepared.run.train_net.params).layers
+    alone = train("sgd_batchnorm", strategy, tmp_path / "alone", n_workers=1)
+    means, deviations = [], []
+    for center in (finished.center, alone.center):
+        factor = center[layer.factor]
+        assert factor > 1.0
+        means.append(center[slice(*layer.mean)] / factor)
+        deviations.append(np.sqrt(center[slice(*layer.var)] / factor))
+    # The layer's input moves while the net learns, differently with other strategies; sums that were added up, or
+    # averaged with another factor, would be off by that factor, which is about 20.
+    assert (np.abs(means[0] - means[1]) < 2 * np.max(deviations)).all()
+    assert ((deviations[0] / deviations[1] > 0.2) & (deviations[0] / deviations[1] < 5)).all()
+
+
+@pytest.mark.parametrize("strategy", WITH_RATES)
+@pytest.mark.parametrize("case", ["sgd_mlp", "adam_mlp"])
+def test_one_worker_repeats_caffes_run_whatever_the_strategy(case: str, strategy: str, tmp_path: Path) -> None:
+    finished = train(case, strategy, tmp_path / "run", n_workers=1, max_iter=20)
+    assert_params(finished, recorded(case), "iter_0020", 1e-4)
