@@ -19,6 +19,9 @@ _M = TypeVar("_M", bound=Message)
 MAX_BYTES = 2**31 - 1
 """Protobuf reads no larger message."""
 
+HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError)
+"""What the library raises for damaged files, besides its own OSError."""
+
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would eat the memory
 
@@ -62,7 +65,7 @@ def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, TypeError) as error:
+    except HDF5_ERRORS as error:
         msg = f"{path}: is damaged, cut off or not {what}: {error}"
         raise WeightsError(msg) from error
 

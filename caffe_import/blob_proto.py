@@ -27,7 +27,8 @@ def array_from_blob(blob: caffe_pb2.BlobProto, *, where: str) -> FloatArray:
     Raises:
         WeightsError: The number of values is not that of the shape.
     """
-    values: FloatArray = np.array(blob.double_data if len(blob.double_data) > 0 else blob.data, dtype=np.float32)
+    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, as C's cast
+        values: FloatArray = np.array(blob.double_data if len(blob.double_data) > 0 else blob.data, dtype=np.float32)
     shape = shape_of_blob(blob)
     if any(extent < 0 for extent in shape) or prod(shape) != values.size:
         msg = f"{where}: {values.size:,} values for shape {shape}; the file is damaged"

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from caffe_import.binary_file import HDF5_ERRORS
 from caffe_import.data_sources.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
 from caffe_import.layer_registry import Shape
@@ -61,7 +62,7 @@ class Hdf5Source:
             try:
                 for column, top in zip(out, self._tops, strict=True):
                     handle[top].read_direct(column, np.s_[row : row + n], np.s_[filled : filled + n])
-            except OSError as error:
+            except HDF5_ERRORS as error:
                 msg = f"{self._files[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error
             filled += n
@@ -111,13 +112,18 @@ class Hdf5Source:
 
     def _dataset_shapes(self, index: int) -> tuple[Shape, ...]:
         handle = self._file(index)
-        for top in self._tops:
-            if not isinstance(handle.get(top), h5py.Dataset) or handle[top].ndim == 0:
-                msg = (
-                    f'{self._files[index]}: no dataset "{top}"; the file holds {", ".join(sorted(handle)) or "nothing"}'
-                )
+        try:
+            found = [handle.get(top) for top in self._tops]
+            shapes = [item.shape if isinstance(item, h5py.Dataset) else () for item in found]
+            held = ", ".join(sorted(handle)) or "nothing"
+        except HDF5_ERRORS as error:
+            msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+            raise DataSourceError(msg) from error
+        for top, shape in zip(self._tops, shapes, strict=True):
+            if not shape:
+                msg = f'{self._files[index]}: no dataset "{top}"; the file holds {held}'
                 raise DataSourceError(msg)
-        return tuple(tuple(handle[top].shape) for top in self._tops)
+        return tuple(tuple(shape) for shape in shapes)
 
 
 def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
@@ -129,7 +135,11 @@ def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
     if not path.is_file():
         msg = f"{path}: no such list of HDF5 files"
         raise DataSourceError(msg)
-    files = tuple(root / line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    files = tuple(
+        root / line.strip()
+        for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        if line.strip()
+    )
     if not files:
         msg = f"{path}: the list names no HDF5 file"
         raise DataSourceError(msg)

@@ -28,11 +28,12 @@ class Drawn:
     bottoms: list[Array]
     params: list[Array] = field(default_factory=list)
     no_gradient: tuple[int, ...] = ()
+    fixed_params: bool = False
 
     def check(self, **options: Any) -> None:
         check_layer(
             self.text, self.reference, self.bottoms, self.params,
-            no_gradient=self.no_gradient, by_direction=True, **options,
+            no_gradient=self.no_gradient, fixed_params=self.fixed_params, by_direction=True, **options,
         )  # fmt: skip
 
 
@@ -469,12 +470,141 @@ def contrastive_losses(draw: st.DrawFn) -> Drawn:
     )
 
 
+# scores, and what is normalised
+
+
+@st.composite
+def accuracies(draw: st.DrawFn) -> Drawn:
+    shape = list(draw(shapes(min_rank=2)))
+    axis = draw(st.integers(1, len(shape) - 1))
+    shape[axis] = 4
+    top_k, ignore, per_class = draw(st.integers(1, 4)), draw(st.sampled_from([None, 1])), draw(st.booleans())
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    labels = rng.integers(0, 4, shape[:axis] + shape[axis + 1 :]).astype(float)
+    scores = rng.integers(0, 3, shape).astype(float)  # with ties
+    written = f"ignore_label: {ignore}" if ignore is not None else ""
+    param = f"accuracy_param {{ axis: {signed(draw, axis, len(shape))} top_k: {top_k} {written} }}"
+
+    def reference(x: Array, t: Array) -> list[Array]:
+        share, shares = slow_losses.slow_accuracy(x, t, axis, top_k=top_k, ignore=ignore)
+        return [np.float64(share), shares][: 1 + per_class]
+
+    tops = 'top: "n0" top: "n1"' if per_class else 'top: "n0"'
+    return Drawn(f'type: "Accuracy" {tops} {param}', reference, [scores, labels], no_gradient=(0, 1))
+
+
+@st.composite
+def argmaxes(draw: st.DrawFn) -> Drawn:
+    shape = draw(shapes(min_rank=2))
+    axis = draw(st.sampled_from([None, *range(len(shape))]))
+    with_values = draw(st.booleans())
+    extent = int(np.prod(shape[1:])) if axis is None else shape[axis]
+    top_k = draw(st.integers(1, extent))
+    x = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 3, shape).astype(float)  # with ties
+    written = f"axis: {signed(draw, axis, len(shape))}" if axis is not None else ""
+    param = f"argmax_param {{ top_k: {top_k} out_max_val: {str(with_values).lower()} {written} }}"
+
+    def largest(row: Array) -> tuple[list[float], list[float]]:
+        order = sorted(range(len(row)), key=lambda k: (row[k], k), reverse=True)[:top_k]
+        return [float(k) for k in order], [row[k] for k in order]
+
+    def reference(x: Array) -> list[Array]:
+        if axis is None:
+            rows = [largest(row.reshape(-1)) for row in x]
+            found = [[places, kept] if with_values else [places] for places, kept in rows]
+            return [np.array(found).reshape(shape[0], 1 + with_values, top_k, *(1,) * (len(shape) - 3))]
+        return [np.apply_along_axis(lambda row: largest(row)[with_values], axis, x)]
+
+    return Drawn(f'type: "ArgMax" top: "n0" {param}', reference, [x], no_gradient=(0,))
+
+
+@st.composite
+def softmaxes(draw: st.DrawFn) -> Drawn:
+    shape = draw(shapes())
+    axis = draw(st.integers(0, len(shape) - 1))
+    param = f"softmax_param {{ axis: {signed(draw, axis, len(shape))} }}"
+    return Drawn(
+        f'type: "Softmax" top: "n0" {param}', lambda x: [slow_losses.slow_softmax(x, axis)], [values(draw, *shape)]
+    )
+
+
+@st.composite
+def tiles(draw: st.DrawFn) -> Drawn:
+    shape = draw(shapes())
+    axis, n = draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, 3))
+    times = [n if i == axis else 1 for i in range(len(shape))]
+    param = f"tile_param {{ axis: {signed(draw, axis, len(shape))} tiles: {n} }}"
+    return Drawn(f'type: "Tile" top: "n0" {param}', lambda x: [np.tile(x, times)], [values(draw, *shape)])
+
+
+@st.composite
+def spps(draw: st.DrawFn) -> Drawn:
+    height, method = draw(st.integers(1, 3)), draw(st.sampled_from(["MAX", "AVE"]))
+    size = [draw(st.sampled_from([4, 7, 8, 11, 12])) for _ in "hw"]
+    param = f"spp_param {{ pyramid_height: {height} pool: {method} }}"
+    return Drawn(
+        f'type: "SPP" top: "n0" {param}',
+        lambda x: [slow_windows.slow_spp(x, height=height, method=method)],
+        [spread_values(2, 2, *size)],
+    )
+
+
+@st.composite
+def batch_norms(draw: st.DrawFn) -> Drawn:
+    shape = (draw(st.integers(3, 5)), *draw(shapes(min_rank=1, max_rank=4, largest=3)))
+    eps, factor = draw(st.sampled_from([1e-5, 0.1])), draw(st.sampled_from([0.0, 1.0, 2.5]))
+    stored = draw(st.booleans())
+    text = (
+        f'type: "BatchNorm" top: "n0" batch_norm_param {{ use_global_stats: {str(stored).lower()} eps: {eps} '
+        "moving_average_fraction: 0.9 }"
+    )
+    sums = [values(draw, shape[1]), np.abs(values(draw, shape[1])), np.array([factor])]
+
+    def reference(x: Array, means: Array, variances: Array, weight: Array) -> list[Array]:
+        if stored:
+            by = 1 / weight[0] if weight[0] else 0.0
+            means, variances = means * by, variances * by
+        else:
+            means, variances = slow_normalization.slow_channel_statistics(x)
+        return [slow_normalization.slow_batch_norm(x, means, variances + eps)]
+
+    return Drawn(text, reference, [values(draw, *shape)], sums, fixed_params=True)
+
+
+@st.composite
+def convolutions_along(draw: st.DrawFn) -> Drawn:
+    """A channel axis other than 1: the axes before it are independent images."""
+    before = draw(st.lists(st.integers(1, 3), min_size=0, max_size=3))
+    rank = draw(st.integers(0, 2))
+    channels, n_outputs, kernel = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    is_transposed = draw(st.booleans())
+    size = [draw(st.integers(2, 4)) for _ in range(rank)]
+    shape = [*before, channels, *size]
+    kind = "Deconvolution" if is_transposed else "Convolution"
+    written = f"kernel_size: {kernel}" if rank else ""
+    text = (
+        f'type: "{kind}" top: "n0" convolution_param {{ num_output: {n_outputs} {written} '
+        f"axis: {signed(draw, len(before), len(shape))} }}"
+    )
+    slow = slow_windows.slow_deconvolution if is_transposed else slow_windows.slow_convolution
+
+    def reference(x: Array, w: Array, b: Array) -> list[Array]:
+        ones = [1] * rank
+        top = slow(x.reshape(-1, *shape[len(before) :]), w, b, stride=ones, pad=[0] * rank, dilation=ones)
+        return [top.reshape(*before, *top.shape[1:])]
+
+    sides = (channels, n_outputs) if is_transposed else (n_outputs, channels)
+    params = [values(draw, *sides, *(kernel,) * rank), values(draw, n_outputs)]
+    return Drawn(text, reference, [values(draw, *shape)], params)
+
+
 ALL = {
     "convolution": convolutions, "deconvolution": deconvolutions, "im2col": im2cols, "pooling": poolings, "lrn": lrns,
     "reduction": reductions, "reshape": reshapes, "flatten": flattens, "slice": slices, "concat": concats,
     "crop": crops, "eltwise": eltwises, "scale": scales, "inner_product": inner_products, "mvn": mvns,
     "class_loss": class_losses, "sigmoid_loss": sigmoid_losses, "hinge_loss": hinge_losses,
-    "contrastive": contrastive_losses,
+    "contrastive": contrastive_losses, "accuracy": accuracies, "argmax": argmaxes, "softmax": softmaxes, "tile": tiles,
+    "spp": spps, "batch_norm": batch_norms, "convolution_along": convolutions_along,
 }  # fmt: skip
 
 
