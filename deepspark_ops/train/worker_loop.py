@@ -341,6 +341,11 @@ class WorkerLoop:
 
     def _explain_divergence(self, clock: int, loss: float, learning_rate: float) -> str:
         plan = self._plan
+        if learning_rate == 0.0:
+            return (
+                f"worker {plan.worker}: loss is {loss} at minibatch {clock}, where the search has led it;"
+                " begin from smaller weights, raise weight_decay, or choose another strategy"
+            )
         return (
             f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
             f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g});"

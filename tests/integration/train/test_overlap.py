@@ -43,6 +43,6 @@ def test_two_workers_lower_the_loss_and_every_step_is_done_once(
 
 def test_a_strategy_whose_workers_wait_refuses_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CAFFE)
-    with pytest.raises(ConfigError, match="overlap=true with strategy=downpour: .* allowed with: deepspark, .*easgd"):
+    with pytest.raises(ConfigError, match=r"overlap=true with strategy=downpour: .* allowed with: deepspark, .*easgd"):
         prepare_run(overlapped(tmp_path, strategy="downpour"))
     assert not (tmp_path / "run").exists()

@@ -231,6 +231,13 @@ def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None
     assert bench.exchange.center.vector.tolist() == [4.0]
 
 
+def test_loss_of_a_search_that_is_not_finite_is_not_blamed_on_the_rate(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(0.0, 0, 0, ""))
+    bench.model.bad_step = 5
+    with pytest.raises(TrainingFailed, match="loss is nan at minibatch 5, where the search has led it; begin from"):
+        bench.run()
+
+
 def test_history_starts_again_after_each_exchange_where_the_strategy_wants_it(tmp_path: Path) -> None:
     kept, restarted = Bench(tmp_path / "a", Schedule(10)), Bench(tmp_path / "b", Schedule(10), restarts_history=True)
     kept.run()
