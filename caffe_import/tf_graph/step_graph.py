@@ -145,6 +145,15 @@ class StepGraph:
             others[n_outputs:],
         )
 
+    def _whole(self, name: str, value: tf.Tensor) -> tf.Tensor:
+        """Return an output in its declared shape: for samples that Filter dropped, rows of NaN stand at the end."""
+        if value.shape.is_fully_defined():
+            return value
+        shape = self.net.blob_shapes[name]
+        missing = shape[0] - tf.shape(value)[0]
+        filled = tf.pad(value, [[0, missing], *[[0, 0]] * (len(shape) - 1)], constant_values=float("nan"))
+        return tf.ensure_shape(filled, shape)
+
     def _reported(self) -> tuple[str, ...]:
         """Return the net's outputs, then what its HDF5Output layers take."""
         return tuple(dict.fromkeys((*self.net.outputs, *hdf5_output_inputs(self.net))))
@@ -239,7 +248,7 @@ class StepGraph:
         result = self.forward.on_entries(
             entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
         )
-        outputs = {name: result.blobs[name].caffe for name in self._reported()}
+        outputs = {name: self._whole(name, result.blobs[name].caffe) for name in self._reported()}
         wanted = [entries[position] for position, _ in self._updated()]
         gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
         debug = tf.zeros((0,))

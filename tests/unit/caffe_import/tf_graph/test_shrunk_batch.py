@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.prototxt import parse_net, parse_solver
+from caffe_import.solver_spec import solver_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
+from caffe_import.tf_graph.train_step import compile_training
 
 pytestmark = pytest.mark.tf
 
@@ -117,3 +119,28 @@ def test_loss_behind_filter(layer_type: str) -> None:
         f"{SCORES} {MATRIX if layer_type == 'InfogainLoss' else ''} {softmax} "
         f'layer {{ name: "n" type: "{layer_type}" bottom: "{scores}" {LOSSES[layer_type]} top: "loss" }}'
     )
+
+
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_training_reports_rows_of_nan_for_dropped_samples(iter_size: int) -> None:
+    loss = 'layer { name: "n" type: "SoftmaxWithLoss" bottom: "y" bottom: "l" top: "loss" }'
+    unread = 'layer { name: "o" type: "Power" bottom: "l" top: "kept" }'
+    net = net_of(KEPT.size, f"{SCORES} {loss} {unread}", is_filtered=True)
+    solver = solver_spec(parse_solver(f'base_lr: 0.1 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size}'))
+    function = compile_training(net, solver, n_threads=1)
+    rng, n = np.random.default_rng(1), 2 * iter_size
+    keep = np.tile(KEPT, (n, 1)).astype(np.float32)
+    keep[-1] = 1
+    fed = {
+        "x0": rng.normal(size=(n, KEPT.size, *SHAPE)).astype(np.float32),
+        "l0": rng.integers(0, 3, (n, KEPT.size)).astype(np.float32),
+        "z0": np.zeros((n, KEPT.size, 3), np.float32),
+        "keep": keep,
+    }
+    start = function.initial_state(np.zeros(net.params.n_params, np.float32))
+    _, outputs = function.run(start, step=0, n_steps=2, rate_scale=1.0, seed=0, worker=0, feeds=fed)
+    assert np.isfinite(outputs.losses).all()
+    first, last = outputs.outputs["kept"]
+    np.testing.assert_array_equal(first[:3], fed["l0"][iter_size - 1][KEPT])
+    assert np.isnan(first[3:]).all()
+    np.testing.assert_array_equal(last, fed["l0"][-1])
