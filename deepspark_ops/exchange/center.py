@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.locks import CenterLocks, LockMode
+from deepspark_ops.exchange.locks import CenterLocks, ChunkLocks, LockMode
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies import Strategy, Terms
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
@@ -90,12 +90,12 @@ class CenterShape:
 
     @property
     def counts_offset(self) -> int:
-        """First byte of the counts of held pushes; slots come before."""
+        """First byte of the counts of held pushes, turns after them; slots come before."""
         return _PAGE + _pages(8 * COLUMNS * self.n_workers * self.n_servers)
 
     def vector_offset(self, index: int) -> int:
         """First byte of a vector, the center being vector 0."""
-        return self.counts_offset + _pages(8 * self.n_chunks) + index * _pages(4 * self.n_params)
+        return self.counts_offset + _pages(16 * self.n_chunks) + index * _pages(4 * self.n_params)
 
     @property
     def n_bytes(self) -> int:
@@ -112,6 +112,7 @@ class _Parts:
     all_slots: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint64]
     watched: npt.NDArray[np.uint64]
+    turns: npt.NDArray[np.uint64]
 
 
 class Center:
@@ -131,6 +132,7 @@ class Center:
         slots: Counters of this process's server, shape (n_workers, 16), uint64; see the column names of this module.
         all_slots: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
+        turns: Actions on each chunk so far, shape (n_chunks,), uint64; counted where a run is recorded.
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
@@ -150,7 +152,9 @@ class Center:
         self.all_slots, self.slots = parts.all_slots, parts.all_slots[server]
         self.path = path
         self.token = token
-        self.locks: CenterLocks | None = None
+        self.turns = parts.turns
+        self.locks: ChunkLocks | None = None
+        self._parts = parts
         self._mapping = mapping
         self._handle = handle
         self._ended_at_pull: dict[int, int] = {}
@@ -167,8 +171,8 @@ class Center:
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
         slots = np.zeros((shape.n_servers, shape.n_workers, COLUMNS), np.uint64)
-        counts = np.zeros(shape.n_chunks, np.uint64)
-        return cls(_Parts(vector, extras, slots, counts, np.zeros(1, np.uint64)), None, b"")
+        counts, turns = np.zeros((2, shape.n_chunks), np.uint64)
+        return cls(_Parts(vector, extras, slots, counts, np.zeros(1, np.uint64), turns), None, b"")
 
     @classmethod
     def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> Center:
@@ -244,14 +248,18 @@ class Center:
         n_slots = shape.n_servers * shape.n_workers
         slots = np.frombuffer(mapping, np.uint64, n_slots * COLUMNS, _PAGE)
         slots = slots.reshape(shape.n_servers, shape.n_workers, COLUMNS)
-        counts = np.frombuffer(mapping, np.uint64, shape.n_chunks, shape.counts_offset)
+        counts, turns = np.frombuffer(mapping, np.uint64, 2 * shape.n_chunks, shape.counts_offset).reshape(2, -1)
         vectors = [
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
             for i in range(1 + shape.server_vectors)
         ]
         watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
-        parts = _Parts(vectors[0], tuple(vectors[1:]), slots, counts, watched)
+        parts = _Parts(vectors[0], tuple(vectors[1:]), slots, counts, watched, turns)
         return cls(parts, path, token, mapping, handle, server)
+
+    def twin(self) -> Center:
+        """Return another center over the same memory, with locks of its own; not to be closed."""
+        return Center(self._parts, self.path, self.token)
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
         """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
@@ -364,6 +372,9 @@ class Center:
         self.vector, self.extras = empty, ()
         self.all_slots, self.counts = np.empty((1, 0, COLUMNS), np.uint64), np.empty(0, np.uint64)
         self.slots = self.all_slots[0]
+        self.turns = self.counts
+        none = np.zeros(1, np.uint64)
+        self._parts = _Parts(self.vector, (), self.all_slots, self.counts, none, self.turns)
         if self._mapping is not None:
             # A view that a caller still holds keeps the mapping alive; it goes with that view.
             with suppress(BufferError):
@@ -486,7 +497,7 @@ def meet_in_memory(
     return sum(squares) ** 0.5 if measure else None
 
 
-def _visit(order: Sequence[int], locks: CenterLocks | None, meet_chunk: Callable[[int], None]) -> None:
+def _visit(order: Sequence[int], locks: ChunkLocks | None, meet_chunk: Callable[[int], None]) -> None:
     if locks is None:
         for position in order:
             meet_chunk(position)

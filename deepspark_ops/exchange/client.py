@@ -30,6 +30,7 @@ from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait, an
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome, WorkerLink
 from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.exchange.run_record import TurnLocks, WorkerRecord
 from deepspark_ops.exchange.settings import Transport
 from deepspark_ops.exchange.strategies import Terms, configure
 from deepspark_ops.exchange.wire import Connection, Frame
@@ -242,6 +243,7 @@ class SocketLink:
         self._lock = threading.Lock()
         self._requests = 0
         self._worker = DRIVER
+        self._record: WorkerRecord | None = None
         self._transfer: _SharedMemoryTransfer | _SocketTransfer | None = None
 
     def join(self, worker: int) -> Welcome:
@@ -263,7 +265,8 @@ class SocketLink:
                 servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
                 self._transfer = _SocketTransfer(plan, servers, joined["sequence"])
             else:
-                self._transfer = _SharedMemoryTransfer(plan, self._server, center)
+                self._record = WorkerRecord(Path(found["record"]), worker) if found["record"] else None
+                self._transfer = _SharedMemoryTransfer(plan, self._server, center, self._record)
         return Welcome(
             joined["clock"],
             found["n_params"],
@@ -367,6 +370,8 @@ class SocketLink:
             self._server.close()
             if self._transfer is not None:
                 self._transfer.close()
+            if self._record is not None:
+                self._record.close()
             self._transfer = None
 
     def _further_server(self, port: int) -> ServerConnection:
@@ -376,12 +381,15 @@ class SocketLink:
         return server
 
     def _open_center(self, found: Mapping[str, Any]) -> Center | None:
+        if found["record"] and "socket" in (self._address.transport, found["transport"]):
+            msg = "record: only workers that write the center in shared memory are recorded; use transport=auto or shm"
+            raise ConfigError(msg)
         if "socket" in (self._address.transport, found["transport"]):
             return None
         try:
             center = Center.open(Path(found["center_path"]), bytes.fromhex(found["center_token"]))
         except (OSError, ProtocolError) as error:
-            if "shm" in (self._address.transport, found["transport"]):
+            if "shm" in (self._address.transport, found["transport"]) or found["record"]:
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"
                 raise ConfigError(msg) from error
             return None
@@ -396,7 +404,10 @@ class SocketLink:
         with self._lock:
             self._requests += 1
             request = {"call": "ask", "request": self._requests, "ask": ask, "args": args}
-            return self._server.call(request, worker=self._worker)
+            answer = self._server.call(request, worker=self._worker)
+            if self._record is not None:
+                self._record.answer(ask, answer)
+            return answer
 
     def _call(self, request: Mapping[str, Any]) -> Any:
         self._joined()
@@ -491,7 +502,11 @@ def _await_round(server: ServerConnection, plan: _Plan, sequence: int, note: Rou
 class _SharedMemoryTransfer:
     """Vectors by a mapped center: this process does worker's and server's side of each chunk itself."""
 
-    def __init__(self, plan: _Plan, server: ServerConnection, center: Center) -> None:
+    def __init__(self, plan: _Plan, server: ServerConnection, center: Center, record: WorkerRecord | None) -> None:
+        self._record = record
+        self._turns: TurnLocks | None = None
+        if record is not None and center.locks is not None:
+            center.locks = self._turns = TurnLocks(center.locks, center.turns)
         self._plan = plan
         self._server = server
         self._center = center
@@ -504,7 +519,19 @@ class _SharedMemoryTransfer:
     def pull(self) -> Vector:
         """Copy the center and go on from it."""
         self._center.pulled(self._plan.worker)
+        if self._record is not None and self._turns is not None:
+            return self._recorded_pull(self._record, self._turns)
         return self.look(as_start=True)
+
+    def _recorded_pull(self, record: WorkerRecord, turns: TurnLocks) -> Vector:
+        vector, spans = self._plan.vectors.take(), self._plan.chunks.spans
+        with turns.whole():
+            for position in self._plan.order:
+                with turns.chunk(position):
+                    vector[spans[position]] = self._center.vector[spans[position]]
+        record.pulled(turns.taken())
+        self._plan.began_with(vector)
+        return vector
 
     def look(self, *, as_start: bool) -> Vector:
         """Copy the center."""
@@ -538,6 +565,8 @@ class _SharedMemoryTransfer:
             self._push,
             measure_distance=measure,
         )
+        if self._record is not None and self._turns is not None:
+            self._record.exchanged(ticket.staleness, ticket.total, self._turns.taken())
         if plan.strategy.pulls == "after_round":
             with lock:
                 _await_round(self._server, plan, ticket.sequence, note)

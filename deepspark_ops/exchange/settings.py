@@ -43,6 +43,7 @@ class ExchangeSettings:
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
         wire_dtype: How pushes travel by socket; see ``wire_numbers``.
+        record: Folder where the order of everything is recorded; empty: it is not. Needs locks and shared memory.
         n_servers: Server processes, each with a key range of the center; the first one keeps the books.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
@@ -66,6 +67,7 @@ class ExchangeSettings:
     transport: Transport = "auto"
     wire_dtype: WireDtype = "float32"
     n_servers: int = 1
+    record: str = ""
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
 

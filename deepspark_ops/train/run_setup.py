@@ -203,7 +203,7 @@ def _build(config: TrainConfig, paths: RunPaths, loaded: LoadedSolver) -> Run:
 
 
 def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
-    fields = ("solver", "dataset", "run_dir", "weights", "resume")
+    fields = ("solver", "dataset", "run_dir", "weights", "resume", "replay")
     found = {name: getattr(config, name) for name in fields}
     return config.model_copy(update={name: path.absolute() for name, path in found.items() if path is not None})
 

@@ -30,6 +30,7 @@ from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.link import ExchangeStatus
 from deepspark_ops.spark_submit import job_variables, spark_conf, stage_main
+from deepspark_ops.train.record_summary import summarize, write_summary
 from deepspark_ops.train.run_setup import PreparedRun, Run, nothing_left_on_error, prepare_run, read_config
 from deepspark_ops.train.run_watch import RunWatch
 from deepspark_ops.train.snapshot import UNCHANGED, SnapshotWriter, vector_digest
@@ -59,7 +60,14 @@ def main(config_path: Path) -> None:
         DeepSparkError, CaffeImportError: One message for the user.
     """
     signal.signal(signal.SIGTERM, _end_by_signal)
-    train(read_config(config_path))
+    config = read_config(config_path)
+    if config.replay is None:
+        train(config)
+        return
+    # Imported here: it computes in this process, while the driver of other runs goes without TensorFlow.
+    from deepspark_ops.train.replay import replay_run
+
+    replay_run(config)
 
 
 def train(config: TrainConfig) -> None:
@@ -96,6 +104,8 @@ def train(config: TrainConfig) -> None:
             spark.submit(_task_settings(run, start, exchange))
             status = _watch_until_over(watch, spark, exchange)
             _conclude(run, start, status, spark.outcomes(), exchange)
+            if exchange.settings.record:
+                write_summary(run.paths, summarize(run.paths, start.center, exchange.center.vector))
         except DeepSparkError as error:
             _tell_stage(run, "failed", start.clock, reason=str(error))
             raise
