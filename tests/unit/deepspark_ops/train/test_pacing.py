@@ -139,4 +139,4 @@ def test_scheduled_period_follows_the_clock_and_says_so() -> None:
     assert (period.value, period.reach(99)) == (1, None)
     assert period.reach(103) == "comm_period 10, was 1: as scheduled"
     assert (period.value, period.reach(104)) == (10, None)
-    assert ScheduledPeriod([(0, 1.0), (100, 10.0)], 150).value == 10
+    assert [ScheduledPeriod([(0, 1.0), (100, 10.0)], clock).value for clock in (99, 100, 150)] == [1, 10, 10]
