@@ -19,7 +19,7 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
-from deepspark_ops.exchange.coordinator import Coordinator, forget_run
+from deepspark_ops.exchange.coordinator import JOURNAL_FILE, Coordinator, forget_run
 from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
@@ -49,8 +49,9 @@ class LocalExchange:
         return ExchangeStatus.from_json(self.coordinator.status())
 
     def close(self) -> None:
-        """Close the journal and drop the center."""
+        """Drop the journal and the center."""
         self.coordinator.close()
+        (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
         self.center.close()
 
 

@@ -190,6 +190,14 @@ def test_a_new_exchange_in_an_old_folder_begins_anew(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / "pending").exists()
 
 
+def test_closing_leaves_no_journal(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
+    work(exchange.link(), 0)
+    assert (tmp_path / "work" / "exchange.journal").exists()
+    exchange.close()
+    assert not (tmp_path / "work" / "exchange.journal").exists()
+
+
 def test_full_disk_is_told_to_the_driver_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
 
