@@ -214,7 +214,10 @@ def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
     alone = cells.get((ALONE, 1))
     lengths = sorted({cell.minibatches for cell in cells.values()})
     ran = " or ".join(f"{length:,}" for length in lengths)
-    lines = [f"## {NETS[net].title}", "", f"{ran} minibatches of {NETS[net].batch_size} over all workers.", ""]
+    text = f"{ran} minibatches of {NETS[net].batch_size} over all workers."
+    if lengths != [NETS[net].minibatches]:
+        text += f" The solver's own number is {NETS[net].minibatches:,}; the drop of its rate comes in proportion."
+    lines = [f"## {NETS[net].title}", "", text, ""]
     lines += [
         "| strategy | workers | accuracy | against one worker | training | exchanges | sent | tau | staleness |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
