@@ -126,6 +126,25 @@ def test_statistics_of_batch_norm_go_other_ways() -> None:
     assert finding.lost_updates == 0.0
 
 
+def test_it_rests_between_two_findings() -> None:
+    center, chunks, rng = parts()
+    watch = PushWatch(center, chunks, rest_steps=3)
+    local = rng.standard_normal(N_PARAMS).astype(np.float32)
+    exchange(center, chunks, 0, local)
+    assert watch.finding() is not None
+    watched = []
+    for _ in range(5):
+        watch.step()
+        exchange(center, chunks, 0, local)
+        watched.append(center.watched)
+    assert watched == [-1, -1, 1, 1, 1]
+    exchange(center, chunks, 1, local)
+    finding = watch.finding()
+    assert finding is not None
+    # The choice, the exchanges that are open then, and the first reading: one step each.
+    assert (finding.position, finding.pushes, finding.lost_updates) == (1, 2, 0.0)
+
+
 @pytest.mark.parametrize("strategy", ["alone", "local_sgd"])
 def test_other_strategies_promise_nothing(strategy: str) -> None:
     center, chunks, _ = parts(strategy)
