@@ -54,6 +54,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_FLOAT32 = np.dtype(np.float32)
+
 WINDOW_BYTES = 4 << 20
 LEAST_WINDOW_CHUNKS = 3
 """Chunks asked for and not yet answered with a push: enough that both directions and both ends are busy, also when
@@ -437,6 +439,7 @@ class _Plan:
         self.order = tuple(self.chunks.order(worker, self.n_workers))
         self.vectors = VectorPool(self.n_params)
         self.start: Vector | None = None
+        self._shape = (self.n_params,)
         self.bytes_up = wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params
         self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * self.n_params
 
@@ -456,7 +459,7 @@ class _Plan:
         Raises:
             ProtocolError: Another length, dtype or memory layout.
         """
-        if local.dtype != np.float32 or local.shape != (self.n_params,) or not local.flags.c_contiguous:
+        if local.dtype != _FLOAT32 or local.shape != self._shape or not local.flags.c_contiguous:
             msg = (
                 f"worker {self.worker}: local has shape {local.shape}, dtype {local.dtype}; expected a contiguous"
                 f" float32 vector of n_params={self.n_params}"
