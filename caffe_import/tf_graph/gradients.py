@@ -83,7 +83,10 @@ def run_passes(
         of_blobs = {}
         for name, gradient in zip(blob_names, gradients, strict=True):
             arrives[name] = gradient is not None
-            of_blobs[name] = tf.zeros(()) if gradient is None else produced[name].to_caffe(gradient)
+            of_blobs[name] = tf.zeros(())
+            if gradient is not None:
+                # MVN in place gives its blob four axes.
+                of_blobs[name] = tf.reshape(produced[name].to_caffe(gradient), tf.shape(result.blobs[name].caffe))
         of_params = _gradients(tops, entries, weights)
         after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
         blobs = {name: result.blobs[name].caffe for name in blob_names}

@@ -321,14 +321,17 @@ class StepGraph:
         entries, slots, steps = list(entries), [list(slot) for slot in slots], {}
         statistics = self._decayed_statistics()
         gradients = [*gradients, *(tf.zeros_like(entries[k]) for k, _ in statistics)]
-        for gradient, (k, entry) in zip(gradients, [*self._updated(), *statistics], strict=True):
+        updated = [*self._updated(), *statistics]
+        # One product for each factor, not for each blob: a deep net has hundreds.
+        rates = {mult: rate if mult == 1 else rate * mult for mult in {entry.lr_mult for _, entry in updated}}
+        for gradient, (k, entry) in zip(gradients, updated, strict=True):
             done = self.rule.compute_update(
                 UpdateRequest(
                     gradient=gradient,
                     decay_term=entries[k] if self.solver.regularization_type == "L2" else tf.sign(entries[k]),
                     decay=self.solver.weight_decay * entry.decay_mult,
                     slots=tuple(slot[k] for slot in slots),
-                    rate=rate * entry.lr_mult,
+                    rate=rates[entry.lr_mult],
                     update=update,
                     solver=self.solver,
                 )
