@@ -1,0 +1,31 @@
+"""What the benchmark beside MLlib reads from a run's events."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.events import Event
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "mllib.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("mllib_benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_time_counts_until_the_first_test_that_reaches_the_accuracy(script):
+    events = [Event("stage", 0, -1, {"status": "started"}, 100.0)]
+    for clock, accuracy, time in ((0, 0.1, 108.0), (50, 0.9, 109.0), (100, 0.97, 110.5), (150, 0.98, 112.0)):
+        events.append(Event("evaluation", clock, 0, {"accuracy": accuracy}, time))
+    row = script.row_of("sync", events, 0.96)
+    assert (row.accuracy, row.seconds, row.training_s, row.minibatches) == (0.97, 10.5, 2.5, 100)
+    missed = script.row_of("sync", events, 0.99)
+    assert (missed.accuracy, missed.seconds, missed.training_s, missed.minibatches) == (0.98, None, None, 150)
