@@ -31,9 +31,10 @@ import numpy as np
 
 from deepspark_ops.exchange.buffers import aligned_vector
 from deepspark_ops.exchange.center import Center, CenterShape
-from deepspark_ops.exchange.client import ExchangeAddress, connect
+from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.server_connection import ExchangeAddress
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
 

@@ -26,8 +26,9 @@ from strategies import NETS, ROOT, dataset_of
 
 from deepspark_ops.config import PlanConfig, TrainConfig
 from deepspark_ops.events import read_events
-from deepspark_ops.exchange.client import ExchangeAddress, connect
+from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.server_connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS
 from deepspark_ops.preflight.plan import make_plan, run_step_time
 from deepspark_ops.train.run_setup import Run, prepare_run

@@ -28,8 +28,9 @@ import numpy as np
 from caffe_import.datum import encode_datum
 from deepspark_ops.config import TrainConfig
 from deepspark_ops.events import read_events
-from deepspark_ops.exchange.client import ExchangeAddress, connect
+from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.launch import start_exchange
+from deepspark_ops.exchange.server_connection import ExchangeAddress
 from deepspark_ops.train.run_setup import prepare_run
 from deepspark_ops.train.run_watch import Throughput
 from deepspark_ops.train.start import exchange_settings, plan_start

@@ -19,9 +19,9 @@ from typing import Any
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.exchange.center import Center, remove_stale_centers
-from deepspark_ops.exchange.client import ExchangeAddress, ServerConnection
 from deepspark_ops.exchange.coordinator import JOURNAL_FILE, forget_run
 from deepspark_ops.exchange.link import ExchangeStatus
+from deepspark_ops.exchange.server_connection import ExchangeAddress, ServerConnection
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.wire import SECRET_BYTES
 from deepspark_ops.param_vector import Vector

@@ -119,13 +119,7 @@ class Strategy:
         return False
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Compute a worker's side of one chunk.
 

@@ -20,13 +20,7 @@ class Alone(Strategy):
     pulls = "never"
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Push and keep ``local`` as it is."""
         np.copyto(push, local)

@@ -61,13 +61,7 @@ class DelayCompensated(Additive):
         return corrected
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Write ``push = local - start``, start being the center that was looked at, and ``new_local = center + push``.
 

@@ -86,13 +86,7 @@ class DeepSpark(Elastic):
         return float(self.server_factor * self.factor_decay_rate**n_decays)
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Write ``new_local = local - e`` and ``push = factor * e``."""
         np.subtract(local, center, out=push)

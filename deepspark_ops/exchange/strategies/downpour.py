@@ -54,13 +54,7 @@ class Downpour(Additive):
         return self.push_scale or 1.0 / terms.n_workers
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Write ``push = scale (local - start)`` and ``new_local = center + push``."""
         np.subtract(local, start, out=push)

@@ -31,13 +31,7 @@ class Easgd(Elastic):
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Write ``push = alpha (local - center)`` and ``new_local = local - push``."""
         np.subtract(local, center, out=push)

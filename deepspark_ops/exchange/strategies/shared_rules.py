@@ -63,13 +63,7 @@ class GatheredMovements(Gathered):
     keeps_start = True
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Write ``push = local - start``; the center is read afterwards."""
         np.subtract(local, start, out=push)
@@ -90,13 +84,7 @@ class GatheredGradients(Gathered):
     pulls = "after_round"
 
     def worker_chunk(
-        self,
-        local: Vector,
-        center: Vector,
-        new_local: Vector,
-        push: Vector,
-        start: Vector,
-        terms: Terms,
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
     ) -> None:
         """Push the gradient, which stands in the place of the parameters, as it is."""
         np.copyto(push, local)

@@ -20,8 +20,8 @@ import pytest
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange import launch
-from deepspark_ops.exchange.client import Grant, connect
-from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.grants import Grant, Schedule
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from tests.unit.deepspark_ops.exchange.exchange_run import (
     WorkerRun,

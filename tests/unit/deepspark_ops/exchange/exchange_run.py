@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.exchange.client import ExchangeReport, Finished, Grant, Wait, WorkerLink
-from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.grants import Finished, Grant, Schedule, Wait
 from deepspark_ops.exchange.leases import DatasetOrder
+from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import Vector
 

@@ -8,8 +8,8 @@ import pytest
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, TrainingFailed
 from deepspark_ops.events import Event
-from deepspark_ops.exchange.client import ExchangeAddress
 from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.server_connection import ExchangeAddress
 from deepspark_ops.train import worker_process
 from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask
 
