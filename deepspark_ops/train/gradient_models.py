@@ -65,10 +65,6 @@ class _ModelAround:
         """See ``Model``."""
         self._model.replace_local(local)
 
-    def restart_history(self) -> None:
-        """See ``Model``."""
-        self._model.restart_history()
-
     def state(self) -> WorkerState:
         """See ``Model``."""
         return self._model.state()

@@ -152,10 +152,6 @@ class TfModel:
         """See ``Model``."""
         return None
 
-    def restart_history(self) -> None:
-        """See ``Model``."""
-        self._state = replace(self._state, history=np.zeros((len(self._state.history), self.local().size), np.float32))
-
     def state(self) -> WorkerState:
         """See ``Model``."""
         layer_state = {name: as_array(value) for name, value in self._state.layer_state.items()}

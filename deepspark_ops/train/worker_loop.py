@@ -75,9 +75,6 @@ class Model(Protocol):
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""
 
-    def restart_history(self) -> None:
-        """Set the solver's history to zero; the update count stays."""
-
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""
 
@@ -127,7 +124,6 @@ class LoopPlan:
         n_test_nets: Number of test nets.
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
-        restarts_history: Does the solver's history start again at each exchange (the strategy's choice)?
         overlaps: Does the exchange of one grant run while the next one is computed?
         waits_in_rounds: Do all workers have the same parameters after an exchange (likewise)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
@@ -145,7 +141,6 @@ class LoopPlan:
     n_test_nets: int
     test_interval: int
     test_initialization: bool
-    restarts_history: bool = False
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
@@ -412,8 +407,6 @@ class WorkerLoop:
             self._model.local(), measure_distance=self._shows_soon(clock), note=self._model.round_note()
         )
         self._model.replace_local(local)
-        if self._plan.restarts_history:
-            self._model.restart_history()
         self._count_exchange(clock, report)
 
     def _exchange_in_background(self, grant: Grant, background: BackgroundExchange) -> None:

@@ -80,7 +80,6 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         n_test_nets=len(run.test_nets),
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
-        restarts_history=plan.running.history == "restarted",
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,

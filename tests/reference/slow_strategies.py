@@ -93,7 +93,8 @@ def slow_deepspark(
 
 
 def slow_softsync(initial: Sequence[float], run: Run, n_workers: int, updates_per_apply: int) -> Result:
-    """Zhang et al. 2015: the mean of several movements, applied by the push that completes the group."""
+    """Zhang et al. 2015: several movements, applied by the push that completes the group, divided by the workers."""
+    divisor = max(updates_per_apply, n_workers)
     locals_, center = _start(initial, n_workers)
     starts = [list(x) for x in locals_]
     total, held = [F(0.0)] * len(center), 0
@@ -103,7 +104,7 @@ def slow_softsync(initial: Sequence[float], run: Run, n_workers: int, updates_pe
             moved = F(locals_[worker][i] + F(u))
             total[i] = F(total[i] + F(moved - starts[worker][i]))
             if held == updates_per_apply:
-                center[i] = F(center[i] + F(total[i] * F(1.0 / updates_per_apply)))
+                center[i] = F(center[i] + F(total[i] * F(1.0 / divisor)))
                 total[i] = F(0.0)
             locals_[worker][i] = starts[worker][i] = center[i]
         held %= updates_per_apply

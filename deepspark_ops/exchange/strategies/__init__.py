@@ -76,7 +76,6 @@ class Strategy:
         requires: Conditions on the rest of the run.
         lock: The least lock it is right with.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
-        history: What the solver's history does at an exchange: it is kept, or starts again from zero.
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
@@ -99,7 +98,6 @@ class Strategy:
     requires: ClassVar[Requires] = Requires()
     lock: ClassVar[LockMode] = "none"
     keeps_start: ClassVar[bool] = False
-    history: ClassVar[Literal["kept", "restarted"]] = "kept"
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False
     compensates: ClassVar[bool] = False

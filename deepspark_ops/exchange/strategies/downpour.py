@@ -24,18 +24,18 @@ class Downpour(Additive):
         local'  = center'                       as pulled, with the own delta added
 
     With p workers moving at once from the same start, unscaled deltas of several steps overshoot: they diverge from
-    p = 4. ``push_scale`` 0 means 1/p, the mean of the workers' movements. Momentum carries over from parameters that
-    the worker has left (Mitliagkas et al., "Asynchrony begets momentum", 2016), so the history starts again.
+    p = 4. ``push_scale`` 0 means 1/p, the mean of the workers' movements. The solver's history stays with the worker:
+    begun again at every exchange it never builds up, and at ``comm_period=1`` a momentum of 0.9 made a tenth of the
+    progress (cifar10_quick with two workers lost 8 points).
 
     Attributes:
         push_scale: Factor on the delta; 0: 1/p. With ``comm_period=1`` 1 is the paper's own choice.
     """
 
     name = "downpour"
-    source = "Dean et al. 2012, Algorithm 1; Mitliagkas et al. 2016 on momentum"
+    source = "Dean et al. 2012, section 4.1 and Algorithm 1"
     unit = "delta"
     keeps_start = True
-    history = "restarted"
 
     push_scale: float = 0.0
 

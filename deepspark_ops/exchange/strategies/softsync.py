@@ -18,21 +18,24 @@ class Softsync(GatheredMovements):
     n-softsync, with workers' movements in place of gradients::
 
         sum    += local - start
-        every ``updates_per_apply`` pushes:  center' = center + sum / updates_per_apply;  sum = 0
+        every ``updates_per_apply`` pushes:  center' = center + sum / max(updates_per_apply, p);  sum = 0
         local'  = center, after the own push
 
-    Every exchange pushes every chunk once, so each chunk counts its own pushes. The worker's history starts again, as
-    it goes on from parameters it has not made.
+    The paper divides the rate by the mean staleness, p / updates_per_apply groups; here the movement is divided, which
+    holds for movements of several steps too: undivided, four workers overshot what the others had done meanwhile and
+    LeNet diverged.
+
+    Every exchange pushes every chunk once, so each chunk counts its own pushes. The solver's history stays with the
+    worker.
 
     Attributes:
-        updates_per_apply: Pushes whose mean moves the center.
+        updates_per_apply: Pushes that move the center together.
     """
 
     name = "softsync"
     source = "Zhang, Gupta, Lian, Liu 2015, section 2, n-softsync"
     round = "pushes"
     pulls = "after"
-    history = "restarted"
 
     updates_per_apply: int = 2
 
@@ -51,12 +54,12 @@ class Softsync(GatheredMovements):
         n_held = super().server_chunk(center, extras, push, terms, n_held)
         if n_held < self.updates_per_apply:
             return n_held
-        self.move_by_mean(center, extras[0], n_held)
+        self.move_by_mean(center, extras[0], max(n_held, terms.n_workers))
         return 0
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/updates_per_apply: that many steps move the center like one."""
-        return 1.0 / self.updates_per_apply
+        """Return what the mean divides by: that many steps move the center like one."""
+        return 1.0 / max(self.updates_per_apply, n_workers)
 
 
 STRATEGY = Softsync()

@@ -27,7 +27,6 @@ class CountingModel:
         self.value = np.zeros(1, np.float32)
         self.calls: list[tuple[int, int, float]] = []
         self.tested: list[float] = []
-        self.restarts: list[float] = []
         self.bad_step: int | None = None
         self.explains = False
         self.written: list[tuple[object, int]] = []
@@ -49,9 +48,6 @@ class CountingModel:
 
     def round_note(self) -> None:
         return None
-
-    def restart_history(self) -> None:
-        self.restarts.append(float(self.value[0]))
 
     def state(self) -> WorkerState:
         return WorkerState(np.array([[7.0]], np.float32), {"lstm/h": np.ones(2, np.float32)}, updates=len(self.calls))
@@ -236,14 +232,6 @@ def test_loss_of_a_search_that_is_not_finite_is_not_blamed_on_the_rate(tmp_path:
     bench.model.bad_step = 5
     with pytest.raises(TrainingFailed, match="loss is nan at minibatch 5, where the search has led it; begin from"):
         bench.run()
-
-
-def test_history_starts_again_after_each_exchange_where_the_strategy_wants_it(tmp_path: Path) -> None:
-    kept, restarted = Bench(tmp_path / "a", Schedule(10)), Bench(tmp_path / "b", Schedule(10), restarts_history=True)
-    kept.run()
-    restarted.run()
-    assert kept.model.restarts == []
-    assert restarted.model.restarts == [4.0, 8.0, 10.0]
 
 
 def test_run_that_ended_elsewhere_ends_this_loop(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_mean_of_a_group_is_applied_by_its_last_push(tmp_path: Path, n_updates: 
 
 def test_groups_of_one_are_downpour(tmp_path: Path) -> None:
     found = play(tmp_path, "softsync", {"updates_per_apply": 1})
-    assert_same(found, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0))
+    assert_same(found, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS))
 
 
 def test_group_of_nothing_is_refused() -> None:
@@ -27,4 +27,4 @@ def test_group_of_nothing_is_refused() -> None:
 
 
 def test_progress_is_one_step_per_group() -> None:
-    assert configure("softsync", {"updates_per_apply": 4}).progress_per_step(8) == 0.25
+    assert configure("softsync", {"updates_per_apply": 4}).progress_per_step(8) == 0.125

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import check_moving_rate, configure, find_strategy, strategy_names
+from deepspark_ops.exchange.strategies import (
+    Strategy,
+    Terms,
+    check_moving_rate,
+    configure,
+    find_strategy,
+    strategy_names,
+)
 
 
 def test_unknown_name_lists_known_ones_and_the_nearest() -> None:
@@ -36,6 +43,36 @@ def test_one_worker_is_plain_sgd(name: str) -> None:
     alone = find_strategy(name).for_workers(1)
     assert alone.name == "alone"
     assert alone.progress_per_step(1) == 1.0
+
+
+def movement_of_the_center(strategy: Strategy, n_workers: int, comm_period: int, n_ticks: int) -> float:
+    """Return how far the center goes down a slope of 1 at rate 1 with momentum 0.9, workers taking turns."""
+    center, push = np.zeros(1, np.float32), np.zeros(1, np.float32)
+    extras = tuple(np.zeros(1, np.float32) for _ in range(strategy.server_vectors))
+    locals_, starts = np.zeros((n_workers, 1), np.float32), np.zeros((n_workers, 1), np.float32)
+    velocity, held = np.zeros(n_workers), 0
+    terms = Terms(n_workers, strategy.default_moving_rate(n_workers), staleness=n_workers - 1)
+    for turn in range(n_ticks // comm_period):
+        worker = turn % n_workers
+        for _ in range(comm_period):
+            velocity[worker] = 0.9 * velocity[worker] + 1.0
+            locals_[worker] -= np.float32(velocity[worker])
+        new_local = np.zeros(1, np.float32)
+        strategy.worker_chunk(locals_[worker], center, new_local, push, starts[worker], terms)
+        held = strategy.server_chunk(center, extras, push, terms, held)
+        locals_[worker] = starts[worker] = new_local if strategy.pulls == "before" else center
+    return float(center[0])
+
+
+@pytest.mark.parametrize("comm_period", [1, 10])
+@pytest.mark.parametrize("n_workers", [2, 4])
+@pytest.mark.parametrize("name", ["dcasgd", "deepspark", "downpour", "easgd", "softsync", "staleness"])
+def test_declared_progress_is_the_centers(name: str, n_workers: int, comm_period: int) -> None:
+    strategy = find_strategy(name)
+    n_ticks = 4_000
+    plain_sgd = -10.0 * n_ticks  # 1 / (1 - momentum) per step
+    found = movement_of_the_center(strategy, n_workers, comm_period, n_ticks) / plain_sgd
+    assert found == pytest.approx(strategy.progress_per_step(n_workers), rel=0.03)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
