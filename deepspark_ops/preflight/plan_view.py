@@ -99,5 +99,6 @@ def duration(seconds: float | None) -> str:
         return f"{1e3 * seconds:.3g} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if seconds < 3600:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
+    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60:02d} min"
