@@ -201,7 +201,8 @@ class _Planner:
         if self._strategy.requires.comm_period_one:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
-        low, high = smallest_comm_period(self._step_s, alone_s), MAX_COMM_PERIOD
+        low = max(self._strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
+        high = MAX_COMM_PERIOD
         while low < high:
             middle = (low + high) // 2
             if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= EXCHANGE_SHARE:

@@ -102,15 +102,16 @@ def scheduled(entries: Sequence[tuple[int, float]], clock: int) -> float:
 class CommPeriod:
     """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
 
-    ``auto`` starts at 1, measures, and takes the smallest tau with ``exchange / (tau * step + exchange)`` at or below
-    ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the answer moves by half
+    ``auto`` starts at the least, measures, and takes the smallest tau from there on with ``exchange / (tau * step +
+    exchange)`` at or below ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the answer moves by half
     or more, so that noise does not fill the log.
     """
 
-    def __init__(self, setting: Literal["auto"] | int) -> None:
-        """Take TrainConfig's ``comm_period``."""
+    def __init__(self, setting: Literal["auto"] | int, *, least: int = 1) -> None:
+        """Take TrainConfig's ``comm_period``, and the least that ``auto`` may choose (the strategy's)."""
         self._auto = setting == "auto"
-        self.value = 1 if setting == "auto" else int(setting)
+        self._least = least
+        self.value = least if setting == "auto" else int(setting)
         self._seen = 0
         self._step_s: deque[float] = deque(maxlen=_WINDOW)
         self._exchange_s: deque[float] = deque(maxlen=_WINDOW)
@@ -151,7 +152,7 @@ class CommPeriod:
 
     def _decide(self) -> str | None:
         step_s, exchange_s = median(self._step_s), median(self._exchange_s)
-        wanted = smallest_comm_period(step_s, exchange_s)
+        wanted = max(self._least, smallest_comm_period(step_s, exchange_s))
         if 2 * max(wanted, self.value) < 3 * min(wanted, self.value) or wanted == self.value:
             return None
         self.value = wanted

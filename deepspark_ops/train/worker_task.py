@@ -94,7 +94,7 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
         return FixedSet(steps_of_a_share(run) if period == "auto" else period)
     if plan.running.budgets_loss and period != "auto":
         return LossBudget(period)
-    return CommPeriod(period)
+    return CommPeriod(period, least=plan.running.least_auto_period)
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:

@@ -75,6 +75,7 @@ class Strategy:
             parameters from it. ``after`` its push, ``after_round``: the new parameters are the center. ``never``.
         requires: Conditions on the rest of the run.
         lock: The least lock it is right with.
+        least_auto_period: The smallest tau that ``comm_period: auto`` takes, however cheap exchanging is.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
@@ -97,6 +98,7 @@ class Strategy:
     pulls: ClassVar[Literal["before", "after", "after_round", "never"]] = "before"
     requires: ClassVar[Requires] = Requires()
     lock: ClassVar[LockMode] = "none"
+    least_auto_period: ClassVar[int] = 1
     keeps_start: ClassVar[bool] = False
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False

@@ -26,7 +26,8 @@ class Downpour(Additive):
     With p workers moving at once from the same start, unscaled deltas of several steps overshoot: they diverge from
     p = 4. ``push_scale`` 0 means 1/p, the mean of the workers' movements. The solver's history stays with the worker:
     begun again at every exchange it never builds up, and at ``comm_period=1`` a momentum of 0.9 made a tenth of the
-    progress (cifar10_quick with two workers lost 8 points).
+    progress (cifar10_quick with two workers lost 8 points). ``comm_period: auto`` takes at least 10: within a period a
+    worker's steps follow each other without delay, and delayed single steps with momentum swing (4 points).
 
     Attributes:
         push_scale: Factor on the delta; 0: 1/p. With ``comm_period=1`` 1 is the paper's own choice.
@@ -36,6 +37,7 @@ class Downpour(Additive):
     source = "Dean et al. 2012, section 4.1 and Algorithm 1"
     unit = "delta"
     keeps_start = True
+    least_auto_period = 10
 
     push_scale: float = 0.0
 

@@ -26,7 +26,7 @@ class Softsync(GatheredMovements):
     LeNet diverged.
 
     Every exchange pushes every chunk once, so each chunk counts its own pushes. The solver's history stays with the
-    worker.
+    worker. ``comm_period: auto`` takes at least 10, as in ``downpour``.
 
     Attributes:
         updates_per_apply: Pushes that move the center together.
@@ -36,6 +36,7 @@ class Softsync(GatheredMovements):
     source = "Zhang, Gupta, Lian, Liu 2015, section 2, n-softsync"
     round = "pushes"
     pulls = "after"
+    least_auto_period = 10
 
     updates_per_apply: int = 2
 

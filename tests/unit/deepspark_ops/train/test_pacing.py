@@ -63,6 +63,16 @@ def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
     )
 
 
+def test_auto_stays_at_the_strategys_least_however_cheap_exchanging_is() -> None:
+    period = CommPeriod("auto", least=10)
+    reasons = [period.observe(n_steps=period.value, compute_s=10.0, exchange_s=1e-6) for _ in range(200)]
+    assert period.value == 10
+    assert reasons == [None] * 200
+    dear = [period.observe(n_steps=10, compute_s=0.1, exchange_s=0.01) for _ in range(200)]
+    assert period.value == 49
+    assert any(dear)
+
+
 def test_auto_changes_its_mind_only_for_half_as_much_again() -> None:
     period = CommPeriod("auto")
     for _ in range(5):
