@@ -103,8 +103,8 @@ class CommPeriod:
     """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
 
     ``auto`` starts at the least, measures, and takes the smallest tau from there on with ``exchange / (tau * step +
-    exchange)`` at or below ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when the
-    answer moves by half or more, so that noise does not fill the log.
+    exchange)`` at or below ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when
+    the answer moves by half or more, so that noise does not fill the log.
     """
 
     def __init__(self, setting: Literal["auto"] | int, *, least: int = 1) -> None:
