@@ -125,7 +125,7 @@ class LoopPlan:
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
         overlaps: Does the exchange of one grant run while the next one is computed?
-        waits_in_rounds: Do all workers have the same parameters after an exchange (likewise)?
+        waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
     """
 

@@ -65,7 +65,7 @@ class LocalSgd(GatheredMovements):
         """Move the center by the mean, filtered if block momentum is on."""
         np.multiply(extras[0], np.float32(self.block_rate), out=extras[0])
         if not self.block_momentum:
-            self.move_by_mean(center, extras[0], n_held)
+            self.move_by_share(center, extras[0], n_held)
             return
         mean, block = extras
         np.multiply(mean, np.float32(1.0 / n_held), out=mean)

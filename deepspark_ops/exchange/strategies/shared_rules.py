@@ -68,9 +68,9 @@ class GatheredMovements(Gathered):
         """Write ``push = local - start``; the center is read afterwards."""
         np.subtract(local, start, out=push)
 
-    def move_by_mean(self, center: Vector, total: Vector, n_pushes: int) -> None:
-        """Move the center by ``total / n_pushes`` and begin a new sum."""
-        np.multiply(total, np.float32(1.0 / n_pushes), out=total)
+    def move_by_share(self, center: Vector, total: Vector, divisor: int) -> None:
+        """Move the center by ``total / divisor`` and begin a new sum."""
+        np.multiply(total, np.float32(1.0 / divisor), out=total)
         np.add(center, total, out=center)
         total.fill(0.0)
 

@@ -12,7 +12,7 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class Softsync(GatheredMovements):
-    """The server gathers movements and applies their mean.
+    """The server gathers movements and applies several together, each by its share of the workers.
 
     Zhang, Gupta, Lian and Liu, "Staleness-aware Async-SGD for Distributed Deep Learning" (2015), section 2, protocol
     n-softsync, with workers' movements in place of gradients::
@@ -55,7 +55,7 @@ class Softsync(GatheredMovements):
         n_held = super().server_chunk(center, extras, push, terms, n_held)
         if n_held < self.updates_per_apply:
             return n_held
-        self.move_by_mean(center, extras[0], max(n_held, terms.n_workers))
+        self.move_by_share(center, extras[0], max(n_held, terms.n_workers))
         return 0
 
     def progress_per_step(self, n_workers: int) -> float:

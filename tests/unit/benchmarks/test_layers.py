@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import tensorflow as tf
 
-pytestmark = pytest.mark.tf
+from tests.unit.benchmarks.benchmark_script import loaded
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "layers.py"
+pytestmark = pytest.mark.tf
 
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("layers_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded("layers") as module:
+        yield module
 
 
 def top_shape(layer, *shapes) -> tuple[int, ...]:

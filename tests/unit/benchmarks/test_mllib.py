@@ -1,24 +1,15 @@
 """What the benchmark beside MLlib reads from a run's events."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from deepspark_ops.events import Event
-
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "mllib.py"
+from tests.unit.benchmarks.benchmark_script import loaded
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("mllib_benchmark", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded("mllib") as module:
+        yield module
 
 
 def test_time_counts_until_the_first_test_that_reaches_the_accuracy(script):

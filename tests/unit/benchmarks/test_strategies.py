@@ -1,25 +1,17 @@
 """What the benchmark of strategies keeps and says; its runs are those of the stages, which have tests of their own."""
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from deepspark_ops.events import make_event
-
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "strategies.py"
+from tests.unit.benchmarks.benchmark_script import loaded
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("strategies_benchmark", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded("strategies") as module:
+        yield module
 
 
 def test_one_worker_is_one_run_for_all_strategies(script):
