@@ -105,6 +105,12 @@ PAIRS = {
         lambda x: tf.nn.avg_pool2d(x, 3, 1, "SAME"),
         (28, 28, 192),
     ),
+    "pool_ave_pad_stride": Pair(
+        'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',
+        (192, 28, 28),
+        lambda x: tf.nn.avg_pool2d(x, 3, 2, "VALID"),
+        (31, 31, 192),
+    ),
     "conv_group_conv2": _grouped((96, 27, 27), 256, 5),
     "conv_group_conv4": _grouped((384, 13, 13), 384, 3),
     "conv_group_conv5": _grouped((384, 13, 13), 256, 3),

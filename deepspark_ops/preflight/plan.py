@@ -201,7 +201,8 @@ class _Planner:
         if self._strategy.requires.comm_period_one:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
-        low = max(self._strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
+        strategy = self._strategy.for_workers(n_workers)
+        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
         high = MAX_COMM_PERIOD
         while low < high:
             middle = (low + high) // 2
@@ -288,7 +289,9 @@ class _Planner:
         servers = [1] if is_shared else [n for n in (1, 2, 4, 8, MAX_SERVERS) if n <= n_chunks]
         dtypes: list[WireDtype] = ["float32"] if is_shared else ["float32", "bfloat16"]
         fixed = self._strategy.requires.comm_period_one
-        periods = [1] if fixed else [1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, MAX_COMM_PERIOD]
+        least = self._strategy.least_auto_period
+        offered = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, MAX_COMM_PERIOD)
+        periods = [1] if fixed else [period for period in offered if period >= least]
         return [Choice(period, n, dtype) for period in periods for dtype in dtypes for n in servers]
 
     def _n_kinds(self) -> int:
@@ -315,10 +318,10 @@ class _Planner:
             told.append(
                 "halving what is pushed loses nothing, since the worker keeps the rest; a larger tau costs accuracy"
             )
-        if row.comm_period > 1:
+        if row.comm_period > (least := self._strategy.least_auto_period):
             told.append(f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}")
         else:
-            told.append("tau 1 is the most accurate")
+            told.append(f"tau {least} is the most accurate")
         if (slowdown := self._slowdown(row.workers)) > 1.0:
             cores = self._config.host_cores
             told.append(f"{cores} cores make each worker {slowdown:.2g} times as slow as with enough of them")

@@ -86,6 +86,13 @@ def test_auto_period_grows_with_the_queue():
     assert rows[10_000].comm_period == 64
 
 
+def test_tau_is_never_below_what_training_would_choose():
+    report = plan(workers="1,8", strategy="downpour", step_ms=50.0)
+    alone, crew = report.rows
+    assert alone.comm_period < 10 <= crew.comm_period
+    assert [advice.row.comm_period for advice in report.advice if advice.row.workers > 1] == [10]
+
+
 def test_advice_is_fast_enough_or_says_that_nothing_is():
     *fits, excess = plan(workers="8,64,1000,10000").advice
     for advice in fits:
