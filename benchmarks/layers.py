@@ -9,6 +9,7 @@ time, and their ratios. Promised: no ratio above 1.5.
   pool_max_ceil   MAX pooling, rounded up   VALID pooling of an image that has the same number of windows
   pool_ave_ceil   AVE pooling, rounded up   likewise
   pool_ave_pad    padded AVE pooling        SAME pooling, which does not count the padding
+  pool_ave_pad_stride  likewise, stride 2   VALID pooling with as many windows
   conv_group_*    AlexNet's convolutions    a convolution without groups of as many multiply-adds
 """
 
