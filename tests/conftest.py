@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is no finding: time limits belong to pytest-timeout.
-settings.register_profile("deepspark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is no finding: time limits belong to pytest-timeout. The suite draws the same examples every time,
+# so that a commit is what turns it red; `make explore` draws new ones, and many.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deepspark", _PATIENT, derandomize=True)
+settings.register_profile("explore", _PATIENT, print_blob=True)
 settings.load_profile("deepspark")
 
 _AIRFLOW_HOME = pytest.StashKey[str]()

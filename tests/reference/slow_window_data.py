@@ -7,9 +7,10 @@ from math import floor
 import numpy as np
 
 
-def c_round(value: float) -> int:
+def c_round(value: np.float32) -> int:
     """C's round: halves go away from zero."""
-    return floor(value + 0.5) if value >= 0 else -floor(-value + 0.5)
+    exact = float(value)  # the half must not be added in float32
+    return floor(exact + 0.5) if exact >= 0 else -floor(-exact + 0.5)
 
 
 def bilinear(image: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -49,9 +50,10 @@ def warped_window(
     width = height = crop
     pad_w = pad_h = 0
     if context_pad > 0 or square:
-        context_scale = crop / (crop - 2 * context_pad)
-        half_height, half_width = (y2 - y1 + 1) / 2, (x2 - x1 + 1) / 2
-        center_x, center_y = x1 + half_width, y1 + half_height
+        # Dtype, that is float32: in float64 a half is rounded to the other pixel now and then
+        context_scale = np.float32(crop) / np.float32(crop - 2 * context_pad)
+        half_height, half_width = np.float32(y2 - y1 + 1) / np.float32(2), np.float32(x2 - x1 + 1) / np.float32(2)
+        center_x, center_y = np.float32(x1) + half_width, np.float32(y1) + half_height
         if square:
             half_width = half_height = max(half_width, half_height)
         x1, x2 = c_round(center_x - half_width * context_scale), c_round(center_x + half_width * context_scale)
@@ -60,10 +62,10 @@ def warped_window(
         pad_x1, pad_y1 = max(0, -x1), max(0, -y1)
         pad_x2, pad_y2 = max(0, x2 - columns + 1), max(0, y2 - rows + 1)
         x1, x2, y1, y2 = x1 + pad_x1, x2 - pad_x2, y1 + pad_y1, y2 - pad_y2
-        scale_x, scale_y = crop / unclipped_width, crop / unclipped_height
-        width, height = c_round((x2 - x1 + 1) * scale_x), c_round((y2 - y1 + 1) * scale_y)
-        pad_h = c_round(pad_y1 * scale_y)
-        pad_w = c_round((pad_x2 if mirrored else pad_x1) * scale_x)
+        scale_x, scale_y = (np.float32(crop) / np.float32(asked) for asked in (unclipped_width, unclipped_height))
+        width, height = c_round(np.float32(x2 - x1 + 1) * scale_x), c_round(np.float32(y2 - y1 + 1) * scale_y)
+        pad_h = c_round(np.float32(pad_y1) * scale_y)
+        pad_w = c_round(np.float32(pad_x2 if mirrored else pad_x1) * scale_x)
         height, width = min(height, crop - pad_h), min(width, crop - pad_w)
     pixels = bilinear(image[:, y1 : y2 + 1, x1 : x2 + 1].astype(float), height, width)
     if mirrored:

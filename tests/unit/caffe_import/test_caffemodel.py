@@ -275,7 +275,7 @@ class TestRefusals:
             read_caffemodel(FILES / "current.caffemodel")
 
 
-@settings(max_examples=80, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutated_file_gives_arrays_or_a_named_error(tmp_path: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["current.caffemodel", "v1_legacy.caffemodel", "current.caffemodel.h5"]))

@@ -60,7 +60,7 @@ def built(text: str) -> NetSpec | CaffeImportError:
         return error
 
 
-@settings(max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(mutated())
 def test_mutated_net_builds_or_is_refused(text: str) -> None:
     found = built(text)

@@ -198,25 +198,25 @@ def refuses_or_reads(text: str) -> None:
         assert said is None or 0 < len(said) < 2000
 
 
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 @given(st.lists(FRAGMENTS, max_size=40).map(" ".join))
 def test_fragments_in_any_order_give_a_message_or_a_named_error(text: str) -> None:
     refuses_or_reads(text)
 
 
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 @given(st.text(max_size=200))
 def test_any_text_gives_a_message_or_a_named_error(text: str) -> None:
     refuses_or_reads(text)
 
 
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 @given(st.integers(0, len(LENET) - 1), st.integers(0, 30), FRAGMENTS)
 def test_mutated_net_gives_a_message_or_a_named_error(start: int, length: int, inserted: str) -> None:
     refuses_or_reads(LENET[:start] + inserted + LENET[start + length :])
 
 
-@settings(max_examples=60, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_message_or_a_named_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.prototxt"

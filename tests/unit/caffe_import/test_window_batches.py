@@ -66,7 +66,7 @@ def test_windows_are_sorted_by_overlap_and_background_loses_its_class(folder: Pa
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_window_is_what_caffes_loop_makes(
     place: tuple[int, int, int, int], context_pad: int, square: bool, mirrored: bool
 ) -> None:
