@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
 REPORT_EVERY_S = 5.0
-WATCH_REST_STEPS = 18
-"""Of the 25 steps between two reports: pushes are added up in a quarter of the time."""
+WATCH_REST_STEPS = 20
+"""Of the 25 steps between two reports: pushes are added up in a fifth of the time."""
 REPORTED_COLUMNS = (columns.ENDED, columns.OVERLAPS, columns.STALENESS)
 GRANT_CALLS = ("request_grant", "request_next")
 TIMED_CALLS = (*GRANT_CALLS, "acknowledge")

@@ -79,23 +79,22 @@ class PushWatch:
     """
 
     def __init__(self, center: Center, chunks: Chunks, *, rest_steps: int = 0) -> None:
-        """Begin with the first chunk, at once where no exchange is open.
+        """Begin with the first chunk: after a rest, or at once where no exchange is open.
 
         Args:
             center: Watched.
             chunks: Its cut.
-            rest_steps: Calls of ``step`` without a watch after each finding: adding up pushes takes an exchange of a
+            rest_steps: Calls of ``step`` without a watch before each chunk: adding up pushes takes an exchange of a
                 small net 3 % longer, so it is done for a part of the time only.
         """
-        self._rest_steps = rest_steps
-        self._rest_left = 0
+        self._rest_steps = self._rest_left = rest_steps
         self._center = center
         self._chunks = chunks
         self._is_on = chunks.strategy.invariant == "pushes_add_up"
         self._position = -1
         self._open_at_choice: list[int] | None = None
         self._before: _Reading | None = None
-        if self._is_on:
+        if self._is_on and not rest_steps:
             self._choose_next()
             self.step()
             self.step()

@@ -126,23 +126,22 @@ def test_statistics_of_batch_norm_go_other_ways() -> None:
     assert finding.lost_updates == 0.0
 
 
-def test_it_rests_between_two_findings() -> None:
+def test_it_rests_before_every_chunk() -> None:
     center, chunks, rng = parts()
     watch = PushWatch(center, chunks, rest_steps=3)
     local = rng.standard_normal(N_PARAMS).astype(np.float32)
-    exchange(center, chunks, 0, local)
-    assert watch.finding() is not None
-    watched = []
-    for _ in range(5):
-        watch.step()
-        exchange(center, chunks, 0, local)
-        watched.append(center.watched)
-    assert watched == [-1, -1, 1, 1, 1]
-    exchange(center, chunks, 1, local)
-    finding = watch.finding()
-    assert finding is not None
-    # The choice, the exchanges that are open then, and the first reading: one step each.
-    assert (finding.position, finding.pushes, finding.lost_updates) == (1, 2, 0.0)
+    for position in (0, 1):
+        watched = []
+        for _ in range(5):
+            exchange(center, chunks, 0, local)
+            watched.append(center.watched)
+            watch.step()
+        assert watched == [-1, -1, -1, position, position]
+        exchange(center, chunks, 1, local)
+        finding = watch.finding()
+        assert finding is not None
+        # The choice, the exchanges that are open then, and the first reading: one step each.
+        assert (finding.position, finding.pushes, finding.lost_updates) == (position, 1, 0.0)
 
 
 @pytest.mark.parametrize("strategy", ["alone", "local_sgd"])
