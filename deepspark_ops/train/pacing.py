@@ -58,17 +58,25 @@ class RateScale:
 
 
 def plan_rate_scale(
-    setting: Literal["auto", "none"] | float, *, progress_per_step: float, n_workers: int, origin: int, max_iter: int
+    setting: Literal["auto", "none"] | float,
+    *,
+    progress_per_step: float,
+    rate_limit: float,
+    n_workers: int,
+    origin: int,
+    max_iter: int,
 ) -> RateScale:
     """Return the run's rate scale.
 
     The clock fixes the work, not the progress: with p workers the mean of center and workers moves by
     ``progress_per_step`` of a step per tick. ``auto`` makes up for it, capped at ``RATE_SCALE_CAP``, with a warm-up,
-    since the first steps from a random start bear no more than the solver's own rate.
+    since the first steps from a random start bear no more than the solver's own rate. Where the strategy's limit is
+    below 1, the run has that rate from its first step.
 
     Args:
         setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
         progress_per_step: Of the strategy with this number of workers, in (0, 1].
+        rate_limit: Of the strategy with this number of workers, above 0.
         n_workers: With one worker ``auto`` is exactly 1: Caffe's own run.
         origin: Clock at which the run begins.
         max_iter: Clock at which it ends.
@@ -79,7 +87,10 @@ def plan_rate_scale(
     if setting != "auto":
         return RateScale(float(setting), 0, origin, f"rate_scale {setting:g}: as given")
     wanted = 1.0 / progress_per_step
-    target = min(RATE_SCALE_CAP, wanted)
+    target = min(RATE_SCALE_CAP, rate_limit, wanted)
+    if target < 1.0:
+        why = f"steps of one of {n_workers} workers that are larger overshoot what the others have done meanwhile"
+        return RateScale(target, 0, origin, f"rate_scale {target:.3g}: {why}")
     warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * max(0, max_iter - origin)))
     capped = f", capped from {wanted:g}" if wanted > target else ""
     reason = (

@@ -100,9 +100,11 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
 def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
     config = run.config
+    strategy = plan_strategy(config).running
     return plan_rate_scale(
         config.rate_scale,
-        progress_per_step=plan_strategy(config).running.progress_per_step(config.n_workers),
+        progress_per_step=strategy.progress_per_step(config.n_workers),
+        rate_limit=strategy.rate_limit(config.n_workers),
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,

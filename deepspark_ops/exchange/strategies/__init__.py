@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -175,6 +176,10 @@ class Strategy:
     def progress_per_step(self, n_workers: int) -> float:
         """Return how far the mean of center and workers moves per tick of the clock, in steps of plain SGD."""
         raise NotImplementedError
+
+    def rate_limit(self, n_workers: int) -> float:
+        """Return the largest factor on the solver's rate that ``rate_scale: auto`` may choose."""
+        return math.inf
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return alpha where the user gives none."""

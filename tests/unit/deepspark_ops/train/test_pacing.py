@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from deepspark_ops.train.pacing import CommPeriod, LossBudget, ScheduledPeriod, plan_rate_scale, smallest_comm_period
 
 
-def plan(setting="auto", *, progress=1 / 3, n_workers=2, origin=0, max_iter=1000):
-    return plan_rate_scale(setting, progress_per_step=progress, n_workers=n_workers, origin=origin, max_iter=max_iter)
+def plan(setting="auto", *, progress=1 / 3, limit=math.inf, n_workers=2, origin=0, max_iter=1000):
+    return plan_rate_scale(
+        setting, progress_per_step=progress, rate_limit=limit, n_workers=n_workers, origin=origin, max_iter=max_iter
+    )
 
 
 def test_one_worker_is_exactly_one() -> None:
@@ -30,6 +33,14 @@ def test_auto_is_capped_and_says_so() -> None:
     scale = plan(progress=1 / 9, n_workers=8)
     assert scale.at(10_000) == 4.0
     assert "capped from 9" in scale.reason
+
+
+def test_auto_keeps_to_the_strategys_limit() -> None:
+    assert plan(progress=1.0, limit=1.0).at(900) == 1.0
+    below = plan(progress=1.0, limit=1 / 3, n_workers=4)
+    assert [below.at(clock) for clock in (0, 50, 999)] == [1 / 3] * 3  # no warm-up downwards
+    assert "rate_scale 0.333: steps of one of 4 workers" in below.reason
+    assert plan(2.0, limit=1 / 3).at(0) == 2.0  # what the user gives is taken
 
 
 def test_warm_up_is_limited_and_counts_from_the_origin() -> None:

@@ -27,6 +27,31 @@ def test_it_steps_after_every_minibatch_and_all_the_way() -> None:
     assert strategy.progress_per_step(8) == 1.0
 
 
+def growth(n_workers: int, rate: float, momentum: float = 0.9) -> float:
+    """Spectral radius of a round of workers in turn on the slope x^2 / 2: above 1 the center runs away.
+
+    The state is the center, then the place where each worker took its gradient, then each one's velocity.
+    """
+    size = 1 + 2 * n_workers
+    of_round = np.eye(size)
+    for worker in range(n_workers):
+        place, velocity = 1 + worker, 1 + n_workers + worker
+        step = np.eye(size)
+        step[velocity, velocity], step[velocity, place] = momentum, rate
+        step[0] -= step[velocity]
+        step[place] = step[0]
+        of_round = step @ of_round
+    return float(np.abs(np.linalg.eigvals(of_round)).max())
+
+
+@pytest.mark.parametrize("n_workers", [2, 3, 4, 8, 16])
+def test_rate_limit_falls_as_the_largest_stable_rate_does(n_workers: int) -> None:
+    rates = np.geomspace(0.005, 1.0, 400)
+    stable = {p: max(rate for rate in rates if growth(p, rate) <= 1.0) for p in (2, n_workers)}
+    limit = find_strategy("dcasgd").rate_limit
+    assert limit(n_workers) / limit(2) == pytest.approx(stable[n_workers] / stable[2], rel=0.12)
+
+
 @pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan")])
 def test_compensation_outside_its_range_is_refused(value: float) -> None:
     with pytest.raises(ConfigError, match=r"compensation=.*: must be a finite number, at least 0"):
