@@ -1,9 +1,11 @@
-"""A multilayer perceptron beside Spark MLlib's on the same data. ``python benchmarks/mllib.py [--json]``.
+"""A multilayer perceptron beside Spark MLlib's on the same data. ``python benchmarks/mllib.py --data table``.
 
-784 inputs (digits of examples/digits, scaled to 28 x 28), 1,000 sigmoid units, 10 classes: the net that MLlib's
-``MultilayerPerceptronClassifier`` builds. MLlib is fitted first, with its own L-BFGS and its data cached; then
-``sync``, ``local_sgd`` and ``lbfgs`` train the same net with the same number of threads, and the time counts until a
-test shows the accuracy that MLlib ended with.
+  digits  784 inputs (digits of examples/digits, scaled to 28 x 28), 1,000 sigmoid units, 10 classes
+  table   1,000,000 rows of 30 numbers, made here, 100 sigmoid units, 2 classes
+
+The net is the one that MLlib's ``MultilayerPerceptronClassifier`` builds. MLlib is fitted first, with its own L-BFGS
+and its data cached; then ``sync``, ``local_sgd`` and ``lbfgs`` train the same net with the same number of threads, and
+the time counts until a test shows the accuracy that MLlib ended with.
 
 MLlib's time is that of ``fit`` alone. Ours is that from the start of the stage's own work (Spark is starting by then)
 to the test: start of workers, TensorFlow and compilation are in it; the time of training alone stands beside it.
@@ -16,10 +18,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -31,18 +34,54 @@ from deepspark_ops.spark_submit import run_job
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
-HIDDEN, CLASSES = 1_000, 10
 SCALE = 0.00390625
-BATCH = 64
-TEST_EVERY = 50
-"""Minibatches of the clock between our tests; one takes a hundredth of a second."""
+PART_ROWS, TRAIN_PARTS, TEST_PARTS, COLUMNS = 50_000, 20, 1, 30
+
+Part = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+"""Samples (n, inputs) and their labels (n,)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned, and how long ours may take.
+
+    Attributes:
+        layers: Sizes: inputs, hidden units, classes.
+        batch: Samples of a minibatch.
+        minibatches: Of our runs, of which the time is a part.
+        test_every: Minibatches of the clock between our tests.
+        data_layer: Prototxt of a data layer without its phase, %(source)s and %(batch)d to be put in.
+    """
+
+    layers: tuple[int, int, int]
+    batch: int
+    minibatches: int
+    test_every: int
+    data_layer: str
+
+
+TASKS = {
+    "digits": Task(
+        layers=(784, 1_000, 10),
+        batch=64,
+        minibatches=2_500,
+        test_every=50,
+        data_layer='type: "Data" transform_param { scale: 0.00390625 }'
+        ' data_param { source: "%(source)s" batch_size: %(batch)d backend: LMDB }',
+    ),
+    "table": Task(
+        layers=(COLUMNS, 100, 2),
+        batch=500,
+        minibatches=20_000,
+        test_every=250,
+        data_layer='type: "HDF5Data" hdf5_data_param { source: "%(source)s" batch_size: %(batch)d }',
+    ),
+}
 
 NET = """
 name: "mlp"
-layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN }
-  transform_param { scale: %(scale)r } data_param { source: "-" batch_size: %(batch)d backend: LMDB } }
-layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TEST }
-  transform_param { scale: %(scale)r } data_param { source: "-" batch_size: %(test_batch)d backend: LMDB } }
+layer { name: "data" top: "data" top: "label" include { phase: TRAIN } %(train)s }
+layer { name: "data" top: "data" top: "label" include { phase: TEST } %(test)s }
 layer { name: "hidden" type: "InnerProduct" bottom: "data" top: "hidden"
   inner_product_param { num_output: %(hidden)d weight_filler { type: "xavier" } } }
 layer { name: "sigmoid" type: "Sigmoid" bottom: "hidden" top: "hidden" }
@@ -76,32 +115,94 @@ class Row:
     minibatches: int
 
 
-def samples_of(dataset: Path, split: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return (images (n, 784) scaled, labels (n,)) of one split."""
-    found = open_dataset(DatasetPaths(dataset).split(split))
-    parts = [found.read(index, 0, shard.n_samples) for index, shard in enumerate(found.shards)]
-    images = np.concatenate([part[0] for part in parts]).reshape(found.n_samples, -1)
-    return images.astype(np.float64) * SCALE, np.concatenate([part[1] for part in parts]).astype(np.int64)
+def table_part(index: int) -> Part:
+    """Return one part of the table, the same on every call: normal numbers, labelled by a net of 20 hidden units.
+
+    The labels of rows near its boundary are drawn: nobody reaches 1, and a straight boundary gets 0.90.
+    """
+    teacher, rng = np.random.default_rng(0), np.random.default_rng((1, index))
+    inward, outward = teacher.standard_normal((COLUMNS, 20)), teacher.standard_normal(20)
+    rows = rng.standard_normal((PART_ROWS, COLUMNS)).astype(np.float32)
+    score = np.tanh(rows @ inward / 3.0) @ outward
+    labels = rng.random(PART_ROWS) < 1.0 / (1.0 + np.exp(-4.0 * score))
+    return rows, labels.astype(np.int64)
 
 
-def fit_mllib(dataset: Path, n_threads: int, max_iter: int) -> Row:
+class Digits:
+    """The digits, ingested; MLlib gets what the net's transform makes of them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Ingest them."""
+        self.dataset = folder / "digits"
+        ingest = IngestConfig(source=DIGITS, output=self.dataset, resize_height=28, resize_width=28, max_pixel=16)
+        run_job("deepspark_ops.ingest.spark_job", ingest, on_line=lambda level, text: None)
+
+    def parts(self, split: str) -> list[Part]:
+        """Return one split, shard by shard."""
+        found = open_dataset(DatasetPaths(self.dataset).split(split))
+        parts = [found.read(index, 0, shard.n_samples) for index, shard in enumerate(found.shards)]
+        return [
+            (images.reshape(len(images), -1) * np.float32(SCALE), labels.astype(np.int64)) for images, labels in parts
+        ]
+
+    def source(self, split: str) -> str:
+        """Return what a data layer reads it from: the dataset, which the stage puts there."""
+        return "-"
+
+
+class Table:
+    """The table as HDF5 files, read by the net's own layers."""
+
+    dataset = None
+
+    def __init__(self, folder: Path) -> None:
+        """Write the files and their lists."""
+        self._lists = {"train": folder / "train.txt", "test": folder / "test.txt"}
+        for split, listed in self._lists.items():
+            names = []
+            for number, (rows, labels) in enumerate(self.parts(split)):
+                names.append(f"{split}_{number}.h5")
+                with h5py.File(folder / names[-1], "w") as file:
+                    file["data"], file["label"] = rows, labels.astype(np.float32)
+            listed.write_text("".join(f"{folder / name}\n" for name in names), encoding="utf-8")
+
+    def parts(self, split: str) -> Iterator[Part]:
+        """Return one split, part by part."""
+        first, count = (0, TRAIN_PARTS) if split == "train" else (TRAIN_PARTS, TEST_PARTS)
+        return map(table_part, range(first, first + count))
+
+    def source(self, split: str) -> str:
+        """Return what a data layer reads it from."""
+        return str(self._lists[split])
+
+
+Data = Digits | Table
+
+
+def fit_mllib(task: Task, data: Data, n_threads: int, max_iter: int) -> Row:
     """Fit MLlib's classifier; its data are in memory before the clock starts."""
     from pyspark.ml.classification import MultilayerPerceptronClassifier
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master(f"local[{n_threads}]").config("spark.ui.enabled", "false").getOrCreate()
+    session = SparkSession.builder.master(f"local[{n_threads}]").config("spark.ui.enabled", "false")
+    spark = session.config("spark.driver.memory", "6g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         frames = []
         for split in ("train", "test"):
-            images, labels = samples_of(dataset, split)
-            rows = [(Vectors.dense(image), float(label)) for image, label in zip(images, labels, strict=True)]
-            frame = spark.createDataFrame(rows, ["features", "label"]).repartition(n_threads).cache()
+            frame = None
+            for rows, labels in data.parts(split):
+                plain = zip(rows.astype(float), labels.tolist(), strict=True)
+                part = spark.createDataFrame(
+                    [(Vectors.dense(row), float(label)) for row, label in plain], ["features", "label"]
+                )
+                frame = part if frame is None else frame.union(part)
+            assert frame is not None
+            frame = frame.repartition(n_threads).cache()
             frame.count()
             frames.append(frame)
-        layers = [len(images[0]), HIDDEN, CLASSES]
-        classifier = MultilayerPerceptronClassifier(layers=layers, maxIter=max_iter, seed=1)
+        classifier = MultilayerPerceptronClassifier(layers=list(task.layers), maxIter=max_iter, seed=1)
         began = time.monotonic()
         model = classifier.fit(frames[0])
         seconds = time.monotonic() - began
@@ -112,17 +213,24 @@ def fit_mllib(dataset: Path, n_threads: int, max_iter: int) -> Row:
     return Row("mllib", accuracy, seconds, seconds, 0)
 
 
-def train_ours(dataset: Path, folder: Path, strategy: str, *, n_workers: int, n_minibatches: int, target: float) -> Row:
+def write_solver(folder: Path, task: Task, data: Data, minibatches: int) -> Path:
+    """Write net and solver; returns the solver's path."""
+    sizes = {"train": task.batch, "test": sum(len(labels) for _, labels in data.parts("test"))}
+    layers = {split: task.data_layer % {"source": data.source(split), "batch": size} for split, size in sizes.items()}
+    net, solver = folder / "net.prototxt", folder / "solver.prototxt"
+    net.write_text(NET % (layers | {"hidden": task.layers[1], "classes": task.layers[2]}), encoding="utf-8")
+    solver.write_text(SOLVER % (net, minibatches, task.test_every), encoding="utf-8")
+    return solver
+
+
+def train_ours(
+    task: Task, data: Data, folder: Path, strategy: str, *, n_workers: int, minibatches: int, target: float
+) -> Row:
     """Train with one strategy; see when a test first shows the target."""
     folder.mkdir(parents=True)
-    n_test = open_dataset(DatasetPaths(dataset).split("test")).n_samples
-    sizes = {"scale": SCALE, "batch": BATCH, "test_batch": n_test, "hidden": HIDDEN, "classes": CLASSES}
-    (folder / "net.prototxt").write_text(NET % sizes, encoding="utf-8")
-    solver = SOLVER % (folder / "net.prototxt", n_minibatches, TEST_EVERY)
-    (folder / "solver.prototxt").write_text(solver, encoding="utf-8")
     config = TrainConfig(
-        solver=folder / "solver.prototxt",
-        dataset=dataset,
+        solver=write_solver(folder, task, data, minibatches),
+        dataset=data.dataset,
         run_dir=folder / "run",
         n_workers=n_workers,
         strategy=strategy,
@@ -147,32 +255,31 @@ def main() -> int:
     """Run it; prints a table or JSON. Returns 1 if a strategy did not reach MLlib's accuracy in less time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--data", choices=sorted(TASKS), default="digits", help="what is learned")
     parser.add_argument("--workers", type=int, default=2, help="our workers, of one thread each, and MLlib's threads")
     parser.add_argument("--max-iter", type=int, default=100, help="MLlib's iterations")
-    parser.add_argument(
-        "--minibatches", type=int, default=2_500, help="length of our runs, of which the time is a part"
-    )
+    parser.add_argument("--minibatches", type=int, help="length of our runs, of which the time is a part")
     parser.add_argument("--strategies", default="sync,local_sgd,lbfgs", help="with commas")
     given = parser.parse_args()
+    task = TASKS[given.data]
     with tempfile.TemporaryDirectory(prefix="deepspark-mllib-") as scratch:
         folder = Path(scratch)
-        dataset = folder / "digits"
-        ingest = IngestConfig(source=DIGITS, output=dataset, resize_height=28, resize_width=28, max_pixel=16)
-        run_job("deepspark_ops.ingest.spark_job", ingest, on_line=lambda level, text: None)
-        rows = [fit_mllib(dataset, given.workers, given.max_iter)]
+        data: Data = Digits(folder) if given.data == "digits" else Table(folder)
+        rows = [fit_mllib(task, data, given.workers, given.max_iter)]
         for strategy in given.strategies.split(","):
             rows.append(
                 train_ours(
-                    dataset,
+                    task,
+                    data,
                     folder / strategy,
                     strategy,
                     n_workers=given.workers,
-                    n_minibatches=given.minibatches,
+                    minibatches=given.minibatches or task.minibatches,
                     target=rows[0].accuracy,
                 )
             )
     if given.json:
-        sys.stdout.write(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        sys.stdout.write(json.dumps({"data": given.data, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
     else:
         for row in rows:
             seconds = "not reached" if row.seconds is None else f"{row.seconds:.1f} s, training {row.training_s:.1f} s"
