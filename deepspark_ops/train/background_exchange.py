@@ -25,6 +25,7 @@ class BackgroundExchange:
         self._thread = ThreadPoolExecutor(1, "exchange")
         self._running: Future[tuple[Vector, ExchangeReport]] | None = None
         self._vectors: VectorPool | None = None
+        self._last_staleness = 0
 
     def start(self, local: Vector, *, measure_distance: bool) -> None:
         """Begin to exchange ``local``, shape (n_params,), which must stay as it is until ``finish``."""
@@ -41,7 +42,10 @@ class BackgroundExchange:
         running, self._running = self._running, None
         correction, report = running.result()
         np.add(local, correction, out=correction)
-        return correction, report
+        # The steps made meanwhile know the center as it was one exchange earlier.
+        staleness = report.staleness + self._last_staleness
+        self._last_staleness = report.staleness
+        return correction, report._replace(staleness=staleness)
 
     def close(self) -> None:
         """Wait for what runs and end the thread."""

@@ -20,8 +20,8 @@ from caffe_import.transform import TransformOptions, transform_batch
 from caffe_import.window_batches import WindowBatches
 from deepspark_ops.exchange.leases import Lease, sample_order
 from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.train.model import Feeds
 from deepspark_ops.train.sample_cache import Column, SampleCache
-from deepspark_ops.train.worker_loop import Feeds
 
 RING_BYTES = 64 * 2**20
 RING_STEPS = 32

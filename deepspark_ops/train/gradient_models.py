@@ -13,7 +13,7 @@ from deepspark_ops.exchange.link import WorkerLink
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.strategies import Strategy
 from deepspark_ops.param_vector import StatisticBlobs
-from deepspark_ops.train.worker_loop import Feeds, Model, StepReport
+from deepspark_ops.train.model import Feeds, Model, StepReport
 from deepspark_ops.train.worker_state import WorkerState
 
 

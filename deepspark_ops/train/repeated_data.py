@@ -11,7 +11,7 @@ from caffe_import.net_spec import LayerSpec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.train.worker_loop import BatchSource, Feeds
+from deepspark_ops.train.model import BatchSource, Feeds
 
 if TYPE_CHECKING:
     from deepspark_ops.train.run_setup import Run

@@ -22,10 +22,10 @@ from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.model import Feeds, StepReport
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshot import check_history
-from deepspark_ops.train.worker_loop import Feeds, StepReport
 from deepspark_ops.train.worker_state import WorkerState
 
 

@@ -14,13 +14,14 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.link import Welcome, WorkerLink
 from deepspark_ops.train.batches import LeasedBatches
 from deepspark_ops.train.gradient_models import model_for, works_on_gradients
+from deepspark_ops.train.model import BatchSource
 from deepspark_ops.train.repeated_data import RepeatedBatches
 from deepspark_ops.train.run_setup import load_run
 from deepspark_ops.train.snapshot import read_worker_state
 from deepspark_ops.train.start import with_restored_step
 from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.tf_model import TfModel
-from deepspark_ops.train.worker_loop import BatchSource, WorkerLoop
+from deepspark_ops.train.worker_loop import WorkerLoop
 from deepspark_ops.train.worker_task import WorkerOutcome, WorkerTask, loop_plan
 
 _LOG = logging.getLogger(__name__)

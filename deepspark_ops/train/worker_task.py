@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from deepspark_ops.train.loop_plan import LoopPlan
 from deepspark_ops.train.pacing import CommPeriod, FixedSet, LossBudget, RateScale, ScheduledPeriod, plan_rate_scale
 from deepspark_ops.train.repeated_data import steps_of_a_share
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.strategy_plan import StrategyPlan, plan_strategy
-from deepspark_ops.train.worker_loop import LoopPlan
 
 Ending = Literal["finished", "refused", "failed", "given_up"]
 

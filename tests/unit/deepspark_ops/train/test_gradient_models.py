@@ -13,7 +13,7 @@ from deepspark_ops.exchange.link import WorkerLink
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.gradient_models import CompensatedModel, model_for
-from deepspark_ops.train.worker_loop import StepReport
+from deepspark_ops.train.model import StepReport
 from tests.reference.slow_strategies import slow_dcasgd
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 

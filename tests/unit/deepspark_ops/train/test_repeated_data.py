@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from deepspark_ops.train.model import Feeds
 from deepspark_ops.train.pacing import FixedSet
 from deepspark_ops.train.repeated_data import RepeatedBatches
-from deepspark_ops.train.worker_loop import Feeds
 
 
 class Counting:

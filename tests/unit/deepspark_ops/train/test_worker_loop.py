@@ -14,10 +14,11 @@ from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.train import worker_loop
+from deepspark_ops.train.model import Feeds, StepReport
 from deepspark_ops.train.pacing import CommPeriod, LossBudget, RateScale, ScheduledPeriod
-from deepspark_ops.train.worker_loop import Feeds, LoopPlan, StepReport, WorkerLoop
+from deepspark_ops.train.worker_loop import WorkerLoop
 from deepspark_ops.train.worker_state import WorkerState
+from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 
 class CountingModel:
@@ -87,22 +88,6 @@ class AtMostThree:
 
     def leases(self) -> dict[str, dict[str, int]]:
         return {"train": {"5": 17}}
-
-
-PLAN = LoopPlan(
-    worker=0,
-    n_workers=1,
-    comm_period=CommPeriod(4),
-    rate_scale=RateScale(1.0, 0, 0, ""),
-    images_per_step=8,
-    origin=0,
-    base_lr=0.5,
-    display=0,
-    average_loss=1,
-    n_test_nets=0,
-    test_interval=0,
-    test_initialization=True,
-)
 
 
 class Bench:
@@ -185,22 +170,6 @@ def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_
     assert evaluations[-1].data["per_class"] == [1.0, 4.5]
 
 
-@pytest.mark.parametrize(
-    ("origin", "initialization", "clock", "expected"),
-    [
-        (0, True, 0, 0),
-        (0, True, 100, 1),
-        (0, False, 100, 0),
-        (0, False, 250, 2),
-        (250, True, 300, 0),
-        (300, True, 400, 1),
-    ],
-)
-def test_number_of_earlier_tests(origin: int, initialization: bool, clock: int, expected: int) -> None:
-    plan = replace(PLAN, origin=origin, test_interval=100, test_initialization=initialization)
-    assert plan.tests_before(clock) == expected
-
-
 def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(8, snapshot=4))
     bench.run()
@@ -267,16 +236,6 @@ def test_side_outputs_are_written_where_a_loss_is_shown_after_each_test_and_at_t
     assert bench.model.written == [("test", 0), (0, 0), (4, 0), ("test", 0), (4, -1)]
 
 
-def test_many_debug_lines_go_in_several_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_loop, "DEBUG_LINES", 2)
-    bench = Bench(tmp_path, Schedule(1), display=1)
-    lines = [f"    [Forward] {number}" for number in range(5)]
-    report = StepReport(np.ones(1, np.float32), np.ones(1, np.float32), {}, lambda _: lines)
-    monkeypatch.setattr(bench.model, "run", lambda **_: report)
-    bench.run()
-    assert [event.data["lines"] for event in bench.events("debug")] == [lines[:2], lines[2:4], lines[4:]]
-
-
 def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True)
     bench.batches.take = lambda max_steps: ({}, max_steps)  # type: ignore[method-assign]
@@ -313,7 +272,7 @@ def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(
     np.testing.assert_allclose(bench.exchange.center.vector, [center], rtol=1e-6)
     assert bench.exchange.poll().acknowledged == 12
     # One exchange of the other since each pull, and one before it that the steps in between did not know of either.
-    assert loop._interval.staleness == 1 + 2 + 2
+    assert loop._progress.sums.staleness == 1 + 2 + 2
 
 
 def test_schedules_follow_the_clock_and_are_logged(tmp_path: Path) -> None:

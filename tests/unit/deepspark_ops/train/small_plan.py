@@ -1,0 +1,21 @@
+"""A plan of one worker that shows, tests and saves nothing; tests replace what they are about."""
+
+from __future__ import annotations
+
+from deepspark_ops.train.loop_plan import LoopPlan
+from deepspark_ops.train.pacing import CommPeriod, RateScale
+
+PLAN = LoopPlan(
+    worker=0,
+    n_workers=1,
+    comm_period=CommPeriod(4),
+    rate_scale=RateScale(1.0, 0, 0, ""),
+    images_per_step=8,
+    origin=0,
+    base_lr=0.5,
+    display=0,
+    average_loss=1,
+    n_test_nets=0,
+    test_interval=0,
+    test_initialization=True,
+)
