@@ -19,10 +19,12 @@ class EltwiseOptions:
     Attributes:
         operation: What is done to the values at one place.
         coefficients: For SUM one factor per bottom, else empty.
+        divides_top: For PROD, is a bottom's gradient top / bottom * gradient? NaN where the bottom is 0.
     """
 
     operation: Operation
     coefficients: tuple[float, ...]
+    divides_top: bool
 
 
 @layer_type("Eltwise", bottoms=(2, None), tops=(1, 1))
@@ -30,7 +32,7 @@ def define_eltwise(request: LayerRequest) -> LayerDefinition:
     """Top: the bottoms' common shape.
 
     ``stable_prod_grad`` false makes Caffe compute a product's gradient as top / bottom, which is NaN where the
-    bottom is 0; ours is the product of the other bottoms either way.
+    bottom is 0; true takes the product of the other bottoms.
     """
     param = request.message.eltwise_param
     n_bottoms = len(request.bottom_shapes)
@@ -46,4 +48,5 @@ def define_eltwise(request: LayerRequest) -> LayerDefinition:
     coefficients: tuple[float, ...] = ()
     if operation == "SUM":
         coefficients = tuple(param.coeff) or (1.0,) * n_bottoms
-    return LayerDefinition(top_shapes=request.bottom_shapes[:1], options=EltwiseOptions(operation, coefficients))
+    options = EltwiseOptions(operation, coefficients, operation == "PROD" and not param.stable_prod_grad)
+    return LayerDefinition(top_shapes=request.bottom_shapes[:1], options=options)

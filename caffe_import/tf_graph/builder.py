@@ -106,11 +106,12 @@ class Forward:
                 tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
             else:
                 params = self._params_of(layer, entries, param_tap)
-                emission = self._emit(layer, blobs, params, _seed_of_layer(seed, position), state)
+                request = self._request(layer, blobs, params, _seed_of_layer(seed, position), state)
+                emission = _emit(request)
                 tops = emission.tops
                 if layer.name in overwritten:
                     over = overwritten[layer.name]
-                    tops = (with_memory_gradient(layer, blobs[layer.bottoms[0]], tops[0], blobs, over),)
+                    tops = (with_memory_gradient(layer, request.bottoms, tops[0], blobs, over),)
                 state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
                 for index, tensor in emission.param_updates.items():
                     # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
@@ -129,19 +130,15 @@ class Forward:
             params.append(blob if learns else tf.stop_gradient(blob))
         return params
 
-    def _emit(
+    def _request(
         self,
         layer: LayerSpec,
         blobs: Mapping[str, Blob],
         params: Sequence[tf.Tensor],
         seed: tf.Tensor,
         state: Mapping[str, tf.Tensor],
-    ) -> Emission:
-        emit = registered_emitters().get(layer.type)
-        if emit is None:
-            msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
-            raise NetError(msg, layer=layer.name)
-        request = EmitRequest(
+    ) -> EmitRequest:
+        return EmitRequest(
             layer=layer,
             is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
             bottoms=[
@@ -152,7 +149,15 @@ class Forward:
             seed=seed,
             state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
         )
-        return emit(request)
+
+
+def _emit(request: EmitRequest) -> Emission:
+    layer = request.layer
+    emit = registered_emitters().get(layer.type)
+    if emit is None:
+        msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
+        raise NetError(msg, layer=layer.name)
+    return emit(request)
 
 
 def build_forward(net: NetSpec) -> Forward:

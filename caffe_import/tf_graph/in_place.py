@@ -1,21 +1,23 @@
 """Gradients that read overwritten memory: what Caffe computes where in-place layers follow one another.
 
-Several neuron layers compute their gradient from what their top (or bottom) holds *at the time of the backward pass*.
+Several layers compute their gradient from what their top (or bottom) holds *at the time of the backward pass*.
 If a later in-place layer has overwritten the blob, they read that layer's values; and where bottom and top are one
 blob, some write over the incoming gradient before they use it. Frameworks without shared memory compute the true
-derivative instead. A net trained in Caffe was trained with Caffe's gradients, so they are reproduced here.
+derivative instead. A net trained in Caffe was trained with Caffe's gradients, so they are reproduced here. Eltwise's
+product with ``stable_prod_grad: false`` belongs here even alone: it divides its top by each bottom.
 
 Source: BVLC Caffe @9b89154, src/caffe/layers/<type>_layer.cpp, ``Backward_cpu``; confirmed against recorded gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
 import tensorflow as tf
 
+from caffe_import.layers.eltwise import EltwiseOptions
 from caffe_import.layers.lrn import LRNOptions
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.layers.softmax import SoftmaxOptions
@@ -27,7 +29,7 @@ from caffe_import.tf_graph.lrn import across_channels_gradient
 
 @dataclass(frozen=True)
 class _Memory:
-    """What a layer's ``Backward_cpu`` finds.
+    """What a layer's ``Backward_cpu`` finds when it computes the gradient of one of its bottoms.
 
     Attributes:
         layer: The layer.
@@ -154,19 +156,26 @@ def _mvn(seen: _Memory) -> tf.Tensor:
     return (seen.gradient - tf.reduce_mean(seen.gradient, axes, keepdims=True) - seen.top * along) / deviation
 
 
+def _product(seen: _Memory) -> tf.Tensor:
+    # 0 / 0 is NaN there too.
+    return seen.top / seen.bottom * seen.gradient
+
+
 @dataclass(frozen=True)
 class _Rule:
     """How a type's gradient reads memory.
 
     Attributes:
-        gradient: The gradient, from what is found in memory.
+        gradient: The gradient of one bottom, from what is found in memory.
         own_value_is_enough: In place with nothing after it, is it the true derivative?
         harmless: In-place types that may follow without changing it.
+        always: Does it differ from the derivative even where nothing was overwritten?
     """
 
     gradient: Callable[[_Memory], tf.Tensor]
     own_value_is_enough: bool
     harmless: frozenset[str] = frozenset()
+    always: bool = False
 
 
 # Their tops are their bottoms in another shape.
@@ -189,6 +198,7 @@ _RULES: Mapping[str, _Rule] = {
     "Softmax": _Rule(_softmax, own_value_is_enough=True),
     "LRN": _Rule(_lrn, own_value_is_enough=True),
     "MVN": _Rule(_mvn, own_value_is_enough=False),
+    "Eltwise": _Rule(_product, own_value_is_enough=False, always=True),
 }
 
 
@@ -210,7 +220,8 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
             for other in net.layers[position + 1 :]
             if any(memory[blob] == memory[top] for blob in other.tops if blob in other.bottoms)
         ]
-        if {other.type for other in later} - rule.harmless or (top in layer.bottoms and not rule.own_value_is_enough):
+        is_enough = rule.own_value_is_enough or top not in layer.bottoms
+        if rule.always or not is_enough or {other.type for other in later} - rule.harmless:
             found[layer.name] = later[-1].tops[0] if later else top
     return found
 
@@ -218,6 +229,8 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
 def _rule_of(layer: LayerSpec) -> _Rule | None:
     # Within channels LRN is a net of layers of its own, and its product keeps what it multiplied.
     if isinstance(layer.definition.options, LRNOptions) and layer.definition.options.region == "WITHIN_CHANNEL":
+        return None
+    if isinstance(layer.definition.options, EltwiseOptions) and not layer.definition.options.divides_top:
         return None
     return _RULES.get(layer.type)
 
@@ -236,13 +249,13 @@ def _memory_of_blobs(net: NetSpec) -> dict[str, str]:
 
 
 def with_memory_gradient(
-    layer: LayerSpec, bottom: Blob, top: Blob, blobs: Mapping[str, Blob], overwritten_by: str
+    layer: LayerSpec, bottoms: Sequence[Blob], top: Blob, blobs: Mapping[str, Blob], overwritten_by: str
 ) -> Blob:
     """Return ``top`` with the gradient that Caffe computes for ``layer``.
 
     Args:
-        layer: One of ``reads_overwritten_memory``.
-        bottom: What the layer read.
+        layer: One of ``reads_overwritten_memory``; its bottoms have as many values as its top.
+        bottoms: What the layer read, cut off where no gradient flows.
         top: What it computed.
         blobs: The pass's blobs by name, last content each; read when gradients are built, after all layers.
         overwritten_by: What ``reads_overwritten_memory`` says of the layer.
@@ -259,13 +272,16 @@ def with_memory_gradient(
         return blob.channels_last if channels_last else blob.caffe
 
     @tf.custom_gradient
-    def replaced(inputs: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
-        def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def replaced(outputs: tf.Tensor, *inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
+        def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, ...]:
             found = content()
-            seen = _Memory(layer, inputs, found if is_in_place else inputs, found, of_top, is_in_place, channels_last)
-            return _RULES[layer.type].gradient(seen), tf.zeros_like(outputs)
+            memories = (
+                _Memory(layer, given, found if is_in_place else given, found, of_top, is_in_place, channels_last)
+                for given in inputs
+            )
+            return tf.zeros_like(outputs), *(_RULES[layer.type].gradient(seen) for seen in memories)
 
         return tf.identity(outputs), gradient
 
-    inputs = bottom.channels_last if channels_last else tf.reshape(bottom.caffe, (-1, *shape[1:]))
-    return top.like(replaced(inputs, tf.stop_gradient(top.at_hand)))
+    inputs = [b.channels_last if channels_last else tf.reshape(b.caffe, (-1, *shape[1:])) for b in bottoms]
+    return top.like(replaced(tf.stop_gradient(top.at_hand), *inputs))

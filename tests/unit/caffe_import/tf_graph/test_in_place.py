@@ -181,3 +181,36 @@ def test_a_reshaped_blob_is_the_same_memory() -> None:
         top_gradients={"z": DY.reshape(2, 2)},
     )
     np.testing.assert_allclose(found.blob_gradients["x"], DY * SCALE * last * (1 - last), rtol=1e-4)
+
+
+def moved_in_front(*layers: str) -> NetSpec:
+    """x, moved by 0 into w by a layer that learns, hence needs w's gradient; then the layers."""
+    head = (
+        'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 4 } } }'
+        'layer { name: "learns" type: "Bias" bottom: "x" top: "w" }'
+    )
+    return build_net_spec(parse_net(head + "".join(layers)), phase="TRAIN")
+
+
+@pytest.mark.parametrize("flows", [True, False])
+def test_an_unstable_product_divides_what_was_written_over_its_top(flows: bool) -> None:
+    net = moved_in_front(
+        'layer { name: "p" type: "Eltwise" bottom: "w" bottom: "x" top: "y" eltwise_param { operation: PROD '
+        f"stable_prod_grad: false }} propagate_down: {str(flows).lower()} propagate_down: true }}",
+        neuron("Exp", "loss_weight: 2"),
+    )
+    assert reads_overwritten_memory(net) == {"p": "y"}
+    run = run_passes(net, np.zeros(4, np.float32), {"x": X}, layer_state={}, top_gradients={})
+    top = np.exp(X * X)
+    expected = top / X * (2 * top) if flows else np.zeros((1, 4))
+    np.testing.assert_allclose(run.param_gradients, expected[0], rtol=1e-5)
+
+
+def test_no_gradient_leaves_an_overwritten_layer_where_none_is_propagated() -> None:
+    net = moved_in_front(
+        'layer { name: "n" type: "Sigmoid" bottom: "w" top: "y" propagate_down: false }',
+        'layer { name: "learns_too" type: "Bias" bottom: "y" top: "y" loss_weight: 2 }',
+    )
+    assert reads_overwritten_memory(net) == {"n": "y"}
+    run = run_passes(net, np.zeros(8, np.float32), {"x": X}, layer_state={}, top_gradients={})
+    np.testing.assert_array_equal(run.param_gradients, [0, 0, 0, 0, 2, 2, 2, 2])
