@@ -110,6 +110,15 @@ class Strategy:
     result: ClassVar[int | None] = None
 
     @property
+    def takes_least_period(self) -> bool:
+        """Whether ``comm_period: auto`` is ``least_auto_period`` itself, whatever an exchange costs.
+
+        Where all wait for all, a worker's exchange is mostly waiting: each would answer the others' long periods with a
+        longer one of its own, and of different periods the shortest always waits.
+        """
+        return self.round == "all" and not self.repeats_data
+
+    @property
     def server_vectors(self) -> int:
         """Vectors of n_params floats that the center keeps besides itself."""
         return 0

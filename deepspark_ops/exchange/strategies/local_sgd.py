@@ -39,6 +39,7 @@ class LocalSgd(GatheredMovements):
     source = "Moritz et al. 2015; Chen, Huo 2016, eq. 4 and 5"
     round = "all"
     pulls = "after_round"
+    least_auto_period = 10
 
     block_momentum: float = 0.0
     block_rate: float = 1.0
