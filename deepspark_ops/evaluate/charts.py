@@ -255,11 +255,13 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
         [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
         >>> nice_ticks(0.93, 0.986, 4)
         [0.92, 0.94, 0.96, 0.98, 1.0]
-        >>> nice_ticks(0.01, 0.01, 3)
-        [0.005, 0.01, 0.015]
+        >>> nice_ticks(0.01, 0.01, 3), nice_ticks(0.0, 0.0, 3)
+        ([0.005, 0.01, 0.015], [0.0, 0.5, 1.0])
     """
+    if low == high == 0.0:  # most often a count or a share, of which there is none
+        return [0.0, 0.5, 1.0]
     if high - low <= 1e-12 * max(abs(low), abs(high)):
-        span = abs(low) / 2 or 0.5
+        span = abs(low) / 2
         return [_round(low - span), _round(low), _round(low + span)]
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))

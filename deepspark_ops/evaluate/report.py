@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.evaluate.charts import Line, confusion_chart, data_uri, grouped, line_chart
-from deepspark_ops.evaluate.curves import Curves
+from deepspark_ops.evaluate.curves import Curves, Point
 from deepspark_ops.evaluate.metrics import ClassReport, MetricsReport
 
 Picture = npt.NDArray[np.uint8]
@@ -163,7 +163,10 @@ def _class_row(report: ClassReport, lowest: float | None) -> str:
 
 
 def _training(curves: Curves) -> str:
-    cards = [_loss_card(curves), *_evaluation_cards(curves), _rate_card(curves), *_exchange_cards(curves)]
+    cards = [
+        *(_loss_card(curves), *_evaluation_cards(curves), _rate_card(curves)),
+        *(_time_card(curves), *_worker_cards(curves), *_exchange_cards(curves)),
+    ]
     drawn = [card for card in cards if card]
     if not drawn:
         return ""
@@ -178,17 +181,25 @@ def _training(curves: Curves) -> str:
 def _loss_card(curves: Curves) -> str:
     if not curves.mean_loss:
         return ""
-    # A dozen of workers' legends says nothing: they share one colour and the mean tells them apart.
-    is_named = len(curves.loss) <= MAX_NAMED_WORKERS
-    lines = [
-        Line(f"worker {worker}", points, f"line-{at % N_COLOURS if is_named else 0} thin")
-        for at, (worker, points) in enumerate(curves.loss.items())
-    ]
+    lines = _worker_lines(curves.loss)
     mean = Line(f"mean of {curves.smoothing} reports", curves.mean_loss, "mean")
     if curves.smoothing == 1:
         return _card("Training loss", [replace(lines[0], style="line-0")], [], wants_log=True)
-    legend = [*lines, mean] if is_named else [Line("workers", [], "line-0 thin"), mean]
+    legend = [*_worker_legend(lines), mean]
     return _card("Training loss", [*lines, mean], legend, wants_log=True)
+
+
+def _worker_lines(points: Mapping[int, list[Point]]) -> list[Line]:
+    """Return a line per worker; many share one colour, since a dozen entries of a legend say nothing."""
+    is_named = len(points) <= MAX_NAMED_WORKERS
+    return [
+        Line(f"worker {worker}", line, f"line-{at % N_COLOURS if is_named else 0} thin")
+        for at, (worker, line) in enumerate(points.items())
+    ]
+
+
+def _worker_legend(lines: Sequence[Line]) -> list[Line]:
+    return list(lines) if len(lines) <= MAX_NAMED_WORKERS else [Line("workers", [], "line-0 thin")]
 
 
 def _evaluation_cards(curves: Curves) -> list[str]:
@@ -211,13 +222,30 @@ def _rate_card(curves: Curves) -> str:
     return _card("Learning rate", [Line("learning rate", curves.learning_rate, "line-2")], [])
 
 
+def _time_card(curves: Curves) -> str:
+    if not curves.time_shares:
+        return ""
+    names = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
+    lines = [Line(names[name], points, f"line-{at}") for at, (name, points) in enumerate(curves.time_shares.items())]
+    return _card("Where the workers' time goes", lines, lines, is_share=True)
+
+
+def _worker_cards(curves: Curves) -> list[str]:
+    titles = {"images_per_s": "Images per second, each worker", "distance": "Distance of a worker from the center"}
+    drawn = {name: _worker_lines(curves.workers[name]) for name in titles if name in curves.workers}
+    return [_card(titles[name], lines, _worker_legend(lines)) for name, lines in drawn.items()]
+
+
 def _exchange_cards(curves: Curves) -> list[str]:
     titles = {
         "exchanges_per_s": "Exchanges per second, all workers",
+        "bytes_per_s": "Megabytes per second to and from the center",
         "staleness": "Staleness, exchanges by others since a worker's pull",
         "lost_updates": "Lost updates, share of what was pushed",
     }
     chosen = {name: curves.exchange[name] for name in titles if len(curves.exchange.get(name, [])) > 1}
+    if "bytes_per_s" in chosen:
+        chosen["bytes_per_s"] = [(clock, value / 1e6) for clock, value in chosen["bytes_per_s"]]
     return [
         _card(titles[name], [Line(name, points, f"line-{at % N_COLOURS}", has_marks=True)], [])
         for at, (name, points) in enumerate(chosen.items())

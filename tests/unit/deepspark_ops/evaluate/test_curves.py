@@ -39,8 +39,8 @@ def test_mean_is_over_neighbouring_reports_of_all_workers():
     events = [loss(clock, clock % 2, float(clock)) for clock in range(60)]
     curves = read_curves(events)
     assert curves.smoothing == 4
-    assert curves.mean_loss[0] == (2.0, 1.5)  # clocks 0 to 3
-    assert curves.mean_loss[-1] == (58.0, 57.5)
+    assert curves.mean_loss[0] == (1.5, 1.5)  # clocks 0 to 3
+    assert curves.mean_loss[-1] == (57.5, 57.5)
     assert len(curves.mean_loss) == 57
 
 
@@ -62,3 +62,25 @@ def test_server_events_give_the_exchange_its_curves():
     assert curves.exchange["exchanges_per_s"] == [(10.0, 20.5), (20.0, 20.5)]
     assert curves.exchange["lost_updates"] == [(10.0, 0.0), (20.0, 0.0)]
     assert "deviation" not in curves.exchange
+
+
+def test_where_the_time_went_is_shares_over_neighbouring_reports():
+    def report(clock, worker, compute_s, data_s, exchange_s):
+        seconds = {"compute_s": compute_s, "data_s": data_s, "exchange_s": exchange_s}
+        return Event("loss", clock, worker, {**seconds, "loss": 1.0}, 0.0)
+
+    curves = read_curves([report(10, 0, 3.0, 0.5, 0.5), report(20, 1, 1.0, 2.5, 0.5), report(30, 0, 4.0, 0.0, 0.0)])
+    assert curves.time_shares == {  # the means of two reports, one of each worker
+        "compute_s": [(15.0, 4.0 / 8.0), (25.0, 5.0 / 8.0)],
+        "data_s": [(15.0, 3.0 / 8.0), (25.0, 2.5 / 8.0)],
+        "exchange_s": [(15.0, 1.0 / 8.0), (25.0, 0.5 / 8.0)],
+    }
+    assert read_curves([report(10, 0, 0.0, 0.0, 0.0)]).time_shares == {}
+
+
+def test_workers_have_curves_of_speed_and_distance():
+    events = [loss(20, 1, 3.0), Event("loss", 10, 0, {"loss": "nan", "distance": 0.25, "images_per_s": 7}, 0.0)]
+    assert read_curves(events).workers == {
+        "images_per_s": {0: [(10.0, 7.0)], 1: [(20.0, 5.0)]},
+        "distance": {0: [(10.0, 0.25)]},
+    }

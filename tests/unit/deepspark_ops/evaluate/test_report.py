@@ -92,6 +92,25 @@ def test_four_charts_are_drawn_from_the_events():
         assert f"<h3>{title}</h3><svg" in page
 
 
+def test_what_workers_and_center_did_is_drawn():
+    told = {"loss": 1.0, "images_per_s": 50.0, "distance": 0.1, "compute_s": 1.0, "data_s": 0.5, "exchange_s": 0.5}
+    served = {"exchanges_per_s": 5.0, "bytes_per_s": 2e6, "staleness": 1.0, "lost_updates": 0.0}
+    events = [Event("loss", clock, clock % 2, told, 0.0) for clock in range(4)]
+    events += [Event("server", clock, -1, served, 0.0) for clock in (1, 2)]
+    page = render_report(make_metrics(), curves=read_curves(events), pictures={}, settings={})
+    for title in (
+        "Where the workers' time goes",
+        "Images per second, each worker",
+        "Distance of a worker from the center",
+        "Exchanges per second, all workers",
+        "Megabytes per second to and from the center",
+        "Staleness, exchanges by others since a worker's pull",
+        "Lost updates, share of what was pushed",
+    ):
+        assert f"<h3>{title}</h3><svg" in page
+    assert "</svg>exchanging</li>" in page
+
+
 def test_run_without_events_or_mistakes_says_so_by_leaving_sections_out():
     page = render_report(make_metrics(perfect=True), curves=read_curves([]), pictures={}, settings={})
     assert "<h2>Training</h2>" not in page
