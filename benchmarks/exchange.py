@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center, CenterShape
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange

@@ -18,9 +18,10 @@ import numpy as np
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, append_event, make_event, parse_event
-from deepspark_ops.exchange import center as columns
+from deepspark_ops.exchange import slots as columns
 from deepspark_ops.exchange.books import Journal, RunBooks
-from deepspark_ops.exchange.center import Center, Chunks
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import Chunks
 from deepspark_ops.exchange.link import Welcome
 from deepspark_ops.exchange.push_watch import PushWatch
 from deepspark_ops.exchange.round_closing import RoundContents, RoundNote

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
-from deepspark_ops.exchange.center import Center, remove_stale_centers
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_memory import remove_stale_centers
 from deepspark_ops.exchange.coordinator import JOURNAL_FILE, forget_run
 from deepspark_ops.exchange.link import ExchangeStatus
 from deepspark_ops.exchange.server_connection import ExchangeAddress, ServerConnection

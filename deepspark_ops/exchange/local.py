@@ -18,7 +18,8 @@ import numpy.typing as npt
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
-from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.coordinator import JOURNAL_FILE, Coordinator, forget_run
 from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
 from deepspark_ops.exchange.leases import Lease

@@ -14,18 +14,11 @@ import numpy as np
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange import wire
-from deepspark_ops.exchange.center import (
-    BEGUN,
-    DUPLICATES,
-    ENDED,
-    MARK,
-    PLACE,
-    UNCERTAIN,
-    Ticket,
-    apply_push,
-)
+from deepspark_ops.exchange.center import Ticket
+from deepspark_ops.exchange.chunks import apply_push
 from deepspark_ops.exchange.coordinator import Coordinator
 from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.exchange.slots import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
 from deepspark_ops.exchange.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies import Terms
 from deepspark_ops.exchange.wire import Connection, Frame

@@ -16,17 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.exchange.center import (
-    BEGUN,
-    COLUMNS,
-    ENDED,
-    WATCH_BEGUN,
-    WATCH_ENDED,
-    WATCH_SIZE,
-    WATCH_SUM,
-    Center,
-    Chunks,
-)
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import Chunks
+from deepspark_ops.exchange.slots import BEGUN, COLUMNS, ENDED, WATCH_BEGUN, WATCH_ENDED, WATCH_SIZE, WATCH_SUM
 
 ROUNDING_SIGMAS = 16.0
 """Each addition to a float32 is off by an evenly spread half of its last digit; so many times the spread of their sum

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from deepspark_ops.errors import ExchangeUnavailable
 from deepspark_ops.events import Event, append_event
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center, Chunks, meet_in_memory
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, Welcome

@@ -27,7 +27,8 @@ from types import FrameType
 from deepspark_ops.errors import DeepSparkError, ProtocolError
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center, Chunks
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import Chunks
 from deepspark_ops.exchange.coordinator import Coordinator
 from deepspark_ops.exchange.peers import BookPeer, VectorPeer
 from deepspark_ops.exchange.settings import ExchangeSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deepspark_ops.errors import ConfigError, ProtocolError
-from deepspark_ops.exchange.center import CenterShape
+from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.center_solver import CenterSolver
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.leases import DatasetOrder

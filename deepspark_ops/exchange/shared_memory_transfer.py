@@ -8,7 +8,8 @@ import time
 import numpy as np
 
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center, meet_in_memory
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.chunks import meet_in_memory
 from deepspark_ops.exchange.link import ExchangeReport
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.run_record import TurnLocks, WorkerRecord

@@ -12,7 +12,7 @@ import numpy as np
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import VectorPool
-from deepspark_ops.exchange.center import Chunks
+from deepspark_ops.exchange.chunks import Chunks
 from deepspark_ops.exchange.link import ExchangeReport
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.server_connection import (

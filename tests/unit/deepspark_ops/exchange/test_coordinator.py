@@ -10,7 +10,8 @@ import pytest
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange import books
-from deepspark_ops.exchange.center import Center, CenterShape
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.coordinator import Coordinator
 from deepspark_ops.exchange.grants import Grant, Schedule, answer_from_json
 from deepspark_ops.exchange.leases import DatasetOrder

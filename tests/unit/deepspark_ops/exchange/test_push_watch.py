@@ -3,8 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.exchange.center import BEGUN, WATCH_BEGUN, Center, CenterShape, Chunks, meet_in_memory
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_memory import CenterShape
+from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.push_watch import PushWatch
+from deepspark_ops.exchange.slots import BEGUN, WATCH_BEGUN
 from deepspark_ops.exchange.strategies import Terms, find_strategy
 from deepspark_ops.param_vector import StatisticBlobs, StatisticLayer
 

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center_memory import CenterShape
+from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
+from deepspark_ops.exchange.strategies import Terms, find_strategy
+from deepspark_ops.param_vector import StatisticBlobs
+
+
+def test_workers_begin_at_chunks_of_their_own() -> None:
+    chunks = Chunks(10, 1, find_strategy("easgd"), StatisticBlobs())
+    orders = [list(chunks.order(worker, 3)) for worker in range(3)]
+    assert [order[0] for order in orders] == [0, 3, 6]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+
+
+def test_statistics_are_no_part_of_a_push() -> None:
+    statistics = StatisticBlobs.from_json([[2, 4, 4, 6, 6]])
+    rng = np.random.default_rng(3)
+    local, initial = rng.standard_normal((2, 9)).astype(np.float32)
+    center = Center.in_memory(initial, CenterShape(9, 2, 3))
+    chunks = Chunks(9, 4, find_strategy("easgd"), statistics)
+    new_local, push = np.empty_like(local), np.empty(4, np.float32)
+    distance = meet_in_memory(
+        center, chunks, 0, (0, 1, 2), Terms(2, 0.5), local, new_local, local, push, measure_distance=True
+    )
+    np.testing.assert_array_equal(center.vector[2:7], initial[2:7])
+    assert not np.array_equal(center.vector[:2], initial[:2])
+    assert not np.array_equal(center.vector[7:], initial[7:])
+    assert distance == pytest.approx(float(np.linalg.norm(local - initial)), rel=1e-6)
