@@ -56,6 +56,8 @@ class Event:
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
     return value
 
 

@@ -25,4 +25,7 @@ def define_hdf5_output(request: LayerRequest) -> LayerDefinition:
     if first[:1] != second[:1]:
         finding = f"bottoms hold {first[:1]} and {second[:1]} samples; expected equal numbers"
         raise request.refuse(finding)
+    if max(len(first), len(second)) > 4:
+        finding = f"bottoms have shapes {first} and {second}; allowed: at most 4 axes"
+        raise request.refuse(finding)
     return LayerDefinition(top_shapes=(), options=HDF5OutputOptions(file_name))

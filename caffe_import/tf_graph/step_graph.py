@@ -73,6 +73,8 @@ class Pass(NamedTuple):
         statistics: Position in the layout -> new value, for blobs that the forward pass moved.
         layer_state: For the next pass.
         outputs: The net's outputs and what its HDF5Output layers take, by name.
+        n_rows: Extent of the first axis of each blob that an HDF5Output layer takes, int32 (n_blobs,): how much of an
+            output is not padding.
         debug: The values of ``debug_info.pass_lines``, float32 (n_values,), of a step (iter_size, n_values); empty
             unless asked for.
     """
@@ -82,6 +84,7 @@ class Pass(NamedTuple):
     statistics: dict[int, tf.Tensor]
     layer_state: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
+    n_rows: tf.Tensor
     debug: tf.Tensor
 
 
@@ -103,7 +106,8 @@ class StepGraph:
     def run(self, given: StepArguments) -> Any:
         """Return what is left after as many updates as there are rates.
 
-        These are parameters, slots, layer state, losses, outputs, norms, and the two arrays of ``StepDebug`` if asked.
+        These are parameters, slots, layer state, losses, outputs, norms, rows, and the two arrays of ``StepDebug`` if
+        asked.
         """
         n_steps = tf.size(given.rates)
         entries = self.forward.entries(given.params)
@@ -111,6 +115,7 @@ class StepGraph:
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
             for shape in ((), (), *(self.net.blob_shapes[name] for name in self._reported()), *self._debug_shapes())
         ]
+        reports.append(tf.TensorArray(tf.int32, n_steps, element_shape=(len(hdf5_output_inputs(self.net)),)))
 
         one_pass = self._own_function()
 
@@ -124,6 +129,7 @@ class StepGraph:
             values = [done.loss, norm, *(done.outputs[name] for name in self._reported())]
             if self.with_debug:
                 values += [done.debug, self._debug_of_update(before, steps)]
+            values.append(done.n_rows)
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
             return i + 1, entries, slots, done.layer_state, reports
 
@@ -133,7 +139,7 @@ class StepGraph:
             (tf.constant(0), entries, given.history, given.layer_state, reports),
             parallel_iterations=1,
         )
-        losses, norms, *others = [report.stack() for report in reports]
+        losses, norms, *others, n_rows = [report.stack() for report in reports]
         n_outputs = len(self._reported())
         return (
             self._vector(entries),
@@ -142,6 +148,7 @@ class StepGraph:
             losses,
             dict(zip(self._reported(), others[:n_outputs], strict=True)),
             norms,
+            n_rows,
             others[n_outputs:],
         )
 
@@ -169,7 +176,7 @@ class StepGraph:
         return tf.reshape(tf.stack([*data, *moved]), (2, -1)) if before else tf.zeros((2, 0))
 
     def gradient(self, given: StepArguments) -> Any:
-        """Return (gradient, parameters, layer state, loss, outputs, debug) of one step's passes, without an update.
+        """Return (gradient, parameters, layer state, loss, outputs, rows, debug) of one step's passes; no update.
 
         The gradient is the sum over the passes before clipping and decay, float32 (n_params,), 0 for statistics.
         """
@@ -178,7 +185,8 @@ class StepGraph:
         by_place = dict(zip((k for k, _ in self._updated()), done.gradients, strict=True))
         gradient = self._vector([by_place.get(k, tf.zeros_like(entry)) for k, entry in enumerate(entries)])
         params = self._vector(self._moved(entries, done.statistics)) if done.statistics else given.params
-        return gradient, params, done.layer_state, done.loss, done.outputs, [done.debug] if self.with_debug else []
+        debug = [done.debug] if self.with_debug else []
+        return gradient, params, done.layer_state, done.loss, done.outputs, done.n_rows, debug
 
     def apply(self, given: StepArguments) -> Any:
         """Return (parameters, slots) after the update by a given gradient as ``gradient`` returns it."""
@@ -256,7 +264,9 @@ class StepGraph:
             of_taps = gradients[len(wanted) :]
             debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
         statistics, layer_state = dict(result.param_updates), dict(result.state)
-        return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, debug)
+        taken = [tf.shape(result.blobs[name].caffe)[:1] for name in hdf5_output_inputs(self.net)]
+        n_rows = tf.concat(taken, 0) if taken else tf.zeros((0,), tf.int32)
+        return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, n_rows, debug)
 
     def _debug_of_pass(
         self,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.debug_info import StepDebug
+from caffe_import.hdf5_output import hdf5_output_inputs
 from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import Vector
@@ -25,6 +26,7 @@ from caffe_import.tf_graph.step_graph import StepArguments, StepGraph
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
+IntArray = npt.NDArray[np.int32]
 Part = Literal["run", "gradient", "apply"]
 HistoryBlobs = Sequence[Sequence[tf.Tensor]]
 """Slot, then blob in the layout's order and Caffe's shape: the history as a run leaves it."""
@@ -70,6 +72,8 @@ class StepOutputs:
         lr: float32 (n_steps,): the rates used, ``rate_scale`` included.
         grad_norm: float32 (n_steps,): L2 norm of the summed gradient before clipping; None unless asked for or
             the solver clips.
+        n_rows: Blob that an HDF5Output layer takes -> int32 (n_steps,): how many rows of its output Filter has left;
+            those after them are NaN.
         debug: The numbers of ``debug_info``; None unless the solver asks for them.
     """
 
@@ -77,6 +81,7 @@ class StepOutputs:
     outputs: Mapping[str, Array]
     lr: Vector
     grad_norm: Vector | None
+    n_rows: Mapping[str, IntArray]
     debug: StepDebug | None = None
 
 
@@ -88,13 +93,15 @@ class StepGradient:
         gradient: Sum over the iter_size passes, before clipping, division and decay; float32 (n_params,), read-only,
             0 for statistics.
         loss: Total weighted loss, mean over the passes.
-        outputs: Output blob -> its content in the last pass.
+        outputs: As in ``StepOutputs``, its content in the last pass.
+        n_rows: As in ``StepOutputs``, int32 scalars, of the last pass.
         debug: The numbers of ``debug_info``, without an update's; None unless the solver asks for them.
     """
 
     gradient: Vector
     loss: float
     outputs: Mapping[str, Array]
+    n_rows: Mapping[str, IntArray]
     debug: StepDebug | None = None
 
 
@@ -186,7 +193,7 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
         )
-        params, history, layer_state, losses, outputs, norms, debug = self._call("run", arguments)
+        params, history, layer_state, losses, outputs, norms, n_rows, debug = self._call("run", arguments)
         after = TrainState(params, history, layer_state, state.updates + n_steps)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         return after, StepOutputs(
@@ -194,6 +201,7 @@ class TrainFunction:
             reported,
             rates,
             norms.numpy() if self._graph.with_grad_norm else None,
+            self._rows_by_blob(n_rows),
             StepDebug(*(values.numpy() for values in debug)) if debug else None,
         )
 
@@ -219,11 +227,11 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, self.solver.iter_size),
         )
-        gradient, params, layer_state, loss, outputs, debug = self._call("gradient", arguments)
+        gradient, params, layer_state, loss, outputs, n_rows, debug = self._call("gradient", arguments)
         after = replace(state, params=params, layer_state=layer_state)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
-        return after, StepGradient(as_array(gradient), float(loss), reported, numbers)
+        return after, StepGradient(as_array(gradient), float(loss), reported, self._rows_by_blob(n_rows), numbers)
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
@@ -246,6 +254,9 @@ class TrainFunction:
         )
         params, history = self._call("apply", arguments)
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
+
+    def _rows_by_blob(self, n_rows: tf.Tensor) -> dict[str, IntArray]:
+        return dict(zip(hdf5_output_inputs(self.net), np.moveaxis(n_rows.numpy(), -1, 0), strict=True))
 
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
         return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}

@@ -167,6 +167,10 @@ class AveragingModel(_ModelAround):
         outputs = {name: np.concatenate([r.outputs[name] for r in reports]) for name in reports[0].outputs}
         return StepReport(losses, np.zeros_like(losses), outputs)
 
+    def write_outputs(self, offset: int) -> None:
+        """See ``Model``; of the minibatches of a set the last one's blobs are at hand."""
+        super().write_outputs(-1)
+
     def local(self) -> Vector:
         """Return the mean gradient, (n_params,), with the worker's statistics in their places."""
         mean = self._total / (len(self._losses) * self._model.n_passes)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.hdf5_output import hdf5_output_inputs, write_hdf5_outputs
+from caffe_import.hdf5_output import check_hdf5_rows, hdf5_output_inputs, write_hdf5_outputs
 from caffe_import.net_spec import NetSpec
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths
@@ -43,6 +43,7 @@ class SideOutputs:
 
     def add(self, blobs: Blobs) -> None:
         """Keep one batch of a test."""
+        check_hdf5_rows(self.net, blobs)
         for name in hdf5_output_inputs(self.net):
             self._rows.setdefault(name, []).append(blobs[name])
 

@@ -14,6 +14,7 @@ from caffe_import.debug_info import forward_lines
 from caffe_import.errors import NetError
 from caffe_import.fillers import initial_vector
 from caffe_import.hdf5_output import hdf5_output_inputs
+from caffe_import.layer_registry import Shape
 from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import ParamLayout, Vector
@@ -84,7 +85,7 @@ class TfModel:
             for side in outputs_of_tests(run.test_nets, run.paths)
         ]
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
-        self._passes: Mapping[str, npt.NDArray[np.float32]] = {}
+        self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
         self._state = self._train.initial_state(pull())
         if state is not None:
             self._state = _restored(self._state, state)
@@ -107,7 +108,7 @@ class TfModel:
         )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
-        return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs), lines)
+        return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines)
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
@@ -116,20 +117,23 @@ class TfModel:
         )
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
         outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
+        n_rows = {name: value[np.newaxis] for name, value in found.n_rows.items()}
         losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
         lines = partial(found.debug.lines, self._train.net) if found.debug is not None else None
-        return found.gradient, StepReport(losses, rates, self._reported(outputs), lines)
+        return found.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines)
 
-    def _reported(self, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def _reported(self, blobs: Feeds, n_rows: Feeds) -> dict[str, npt.NDArray[Any]]:
         """Keep what HDF5Output layers may write and return the net's outputs."""
         net = self._train.net
-        self._passes = {name: blobs[name] for name in hdf5_output_inputs(net)}
+        self._passes = {name: (blobs[name], n_rows[name]) for name in hdf5_output_inputs(net)}
         return {name: blobs[name] for name in net.outputs}
 
     def write_outputs(self, offset: int) -> None:
         """See ``Model``."""
         if self._passes:
-            self._side.write({name: values[offset] for name, values in self._passes.items()})
+            # Behind Filter a batch has fewer rows than its place here.
+            kept = {name: values[offset][: n_rows[offset]] for name, (values, n_rows) in self._passes.items()}
+            self._side.write(kept)
 
     def count_update(self) -> int:
         """See ``GradientSource``."""
@@ -205,7 +209,17 @@ class _TestNet:
         if done.debug is not None:
             self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())
         self.side.add(done.blobs)
-        return {name: done.blobs[name] for name in self.side.net.outputs}
+        net = self.side.net
+        return {name: _in_whole_batch(done.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+
+
+def _in_whole_batch(values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:
+    """Return an output in its declared shape, so that batches can be averaged: behind Filter rows of NaN at the end."""
+    if values.shape == shape:
+        return values
+    whole = np.full(shape, np.nan, np.float32)
+    whole[: len(values)] = values
+    return whole
 
 
 def _shared_pieces(net: NetSpec, trained: ParamLayout) -> list[tuple[slice, slice]]:

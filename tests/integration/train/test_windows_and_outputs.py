@@ -58,11 +58,11 @@ def test_windows_train_and_outputs_are_written_per_worker_and_per_test(folder: P
     ran = [outcome.worker for outcome in finished.outcomes if outcome.steps]
     assert names == (["scores.h5"] if n_workers == 1 else [f"scores.worker_{worker}.h5" for worker in ran])
     with h5py.File(outputs / "train" / names[0]) as file:
-        assert file["data"].shape == (4, 3)
-        assert file["label"][:3].tolist() == [0, 0, 0]  # fg_fraction 0.25: one window of four
-        assert file["label"][3] in (1, 2)
+        assert file["data"].shape == (4, 3, 1, 1)
+        assert file["label"][:3].ravel().tolist() == [0, 0, 0]  # fg_fraction 0.25: one window of four
+        assert file["label"][3].item() in (1, 2)
     with h5py.File(outputs / "test_0" / "scores.h5") as file:
-        assert file["data"].shape == (8, 3)  # both batches of the test
+        assert file["data"].shape == (8, 3, 1, 1)  # both batches of the test
         assert np.isfinite(file["data"][()]).all()
     assert len(finished.events("evaluation")) == 2
 
@@ -103,3 +103,66 @@ def test_a_missing_image_is_found_before_the_run_begins(folder: Path) -> None:
     with pytest.raises(DataSourceError, match=r'layer "windows": image .*a\.png of the window file: No such file'):
         prepare_run(config_of(folder))
     assert not (folder / "run").exists()
+
+
+FILTERED = """
+layer { name: "in" type: "HDF5Data" top: "data" top: "label" top: "keep"
+  hdf5_data_param { source: "list.txt" batch_size: 4 } }
+layer { name: "pick" type: "Filter" bottom: "data" bottom: "label" bottom: "label" bottom: "keep"
+  top: "kept" top: "kept_label" top: "unread" }
+layer { name: "write" type: "HDF5Output" bottom: "kept" bottom: "%s" hdf5_output_param { file_name: "kept.h5" } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+KEEP = np.float32([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]])
+
+
+@pytest.fixture
+def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """16 samples in four batches, of which Filter leaves 3, 0, 1 and 4."""
+    monkeypatch.chdir(tmp_path)
+    with h5py.File(tmp_path / "samples.h5", "w") as file:
+        file["data"] = np.arange(32, dtype=np.float32).reshape(16, 2)
+        file["label"] = np.arange(16, dtype=np.float32) % 3
+        file["keep"] = KEEP.reshape(-1)
+    (tmp_path / "list.txt").write_text("samples.h5")
+    (tmp_path / "net.prototxt").write_text(FILTERED % "kept_label")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("strategy", "max_iter", "batch"), [("easgd", 1, 0), ("easgd", 2, 1), ("easgd", 3, 2), ("lbfgs", 4, 3)]
+)
+def test_behind_filter_a_file_has_the_rows_that_are_left(
+    filtered: Path, strategy: str, max_iter: int, batch: int
+) -> None:
+    (filtered / "solver.prototxt").write_text(
+        f'net: "net.prototxt" base_lr: 0.001 lr_policy: "fixed" max_iter: {max_iter} display: 1 random_seed: 3 '
+        'test_iter: 4 test_interval: 9 snapshot_prefix: "w"'
+    )
+    finished = run_in_process(config_of(filtered, strategy=strategy, order="file", n_workers=1))
+    assert {outcome.ending for outcome in finished.outcomes} == {"finished"}, finished.outcomes
+    with h5py.File(filtered / "samples.h5") as file:
+        data, label = file["data"][()].reshape(16, 2, 1, 1), file["label"][()].reshape(16, 1, 1, 1)
+    outputs = filtered / "run" / "outputs"
+    of_last_pass = np.flatnonzero(KEEP.reshape(-1) * (np.arange(16) // 4 == batch))
+    for path, rows in (
+        (outputs / "train" / "kept.h5", of_last_pass),
+        (outputs / "test_0" / "kept.h5", np.flatnonzero(KEEP.reshape(-1))),
+    ):
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(file["data"][()], data[rows])
+            np.testing.assert_array_equal(file["label"][()], label[rows])
+    evaluation = finished.events("evaluation")[0].data["unread"]
+    assert evaluation == ["nan"] * 4  # one batch has no row at all
+
+
+def test_bottoms_with_different_numbers_of_rows_end_the_run(filtered: Path) -> None:
+    (filtered / "net.prototxt").write_text(FILTERED % "label")
+    (filtered / "solver.prototxt").write_text(
+        'net: "net.prototxt" base_lr: 0.001 lr_policy: "fixed" max_iter: 2 display: 1 snapshot_prefix: "w"'
+    )
+    outcome = run_in_process(config_of(filtered, order="file", n_workers=1)).outcomes[0]
+    assert outcome.ending == "refused"
+    assert 'layer "write" (HDF5Output): bottom "kept" holds 3 samples and "label_in_1_split' in outcome.message

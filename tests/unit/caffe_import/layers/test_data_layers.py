@@ -171,3 +171,9 @@ def test_hdf5_output_has_no_tops() -> None:
     run = run_layer('type: "HDF5Output" hdf5_output_param { file_name: "out.h5" }', [np.ones((2, 3)), np.ones((2,))])
     assert run.tops == ()
     assert run.net.layers[-1].definition.options.file_name == "out.h5"
+
+
+def test_hdf5_output_takes_four_axes_at_most() -> None:
+    text = 'type: "HDF5Output" hdf5_output_param { file_name: "out.h5" }'
+    with pytest.raises(NetError, match="allowed: at most 4 axes"):
+        run_layer(text, [np.ones((2, 1, 1, 1, 3)), np.ones(2)])
