@@ -85,6 +85,8 @@ class SnapshotWriter:
         origin: As in ``RunState``.
         random_seed: As in ``RunState``.
         start_digest: ``vector_digest`` of the parameters that this life of the run began with.
+        unchanged: What to tell the user where they have not changed.
+        moves_late: Whether they may be those of the start at any snapshot but the last.
     """
 
     paths: RunPaths
@@ -94,6 +96,8 @@ class SnapshotWriter:
     origin: int
     random_seed: int
     start_digest: str = ""
+    unchanged: str = UNCHANGED
+    moves_late: bool = False
 
     def is_pending(self, iteration: int) -> bool:
         """Return whether the exchange has gathered every part of snapshot ``iteration``."""
@@ -111,8 +115,9 @@ class SnapshotWriter:
         folder = pending_folder(self.paths.work, iteration)
         found = json.loads((folder / COMPLETE_FILE).read_text(encoding="utf-8"))
         center = np.fromfile(folder / CENTER_FILE, np.float32)
-        if vector_digest(center) == self.start_digest:
-            raise TrainingFailed(UNCHANGED)
+        may_be_start = self.moves_late and iteration < self.solver.max_iter
+        if not may_be_start and vector_digest(center) == self.start_digest:
+            raise TrainingFailed(self.unchanged)
         history = _load_history(folder, center.size)
         workers = {
             int(worker): WorkerState.from_parts(meta, _load_arrays(folder / f"worker_{worker}.npz"))

@@ -42,6 +42,7 @@ from deepspark_ops.train.start import (
     restore_center_history,
     with_restored_step,
 )
+from deepspark_ops.train.strategy_plan import plan_strategy
 from deepspark_ops.train.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.worker_task import WorkerOutcome, rate_scale
 
@@ -139,6 +140,8 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
         origin=start.origin,
         random_seed=run.random_seed,
         start_digest=vector_digest(start.center),
+        unchanged=unchanged_text(run.config, max_iter=run.solver.max_iter),
+        moves_late=plan_strategy(run.config).running.repeats_data,
     )
     board = TensorBoardFile(run.paths.tensorboard)
     return RunWatch(run.paths.events, board, writer, images_per_step=run.images_per_step(), first=start.clock)
@@ -201,7 +204,18 @@ def _conclude(
         msg = "nobody ever exchanged with the center: the weights are what they were at the start"
         raise TrainingFailed(msg)
     if np.array_equal(exchange.center.vector, start.center):
-        raise TrainingFailed(UNCHANGED)
+        raise TrainingFailed(unchanged_text(run.config, max_iter=run.solver.max_iter))
+
+
+def unchanged_text(config: TrainConfig, *, max_iter: int) -> str:
+    """Return what to tell the user of a run whose parameters are those of the start."""
+    if not plan_strategy(config).running.repeats_data:
+        return UNCHANGED
+    return (
+        f"training changed no weight: the first line search of {config.strategy} did not end within"
+        f" max_iter={max_iter}. It measures several times over the whole training set, or over n_workers x comm_period"
+        " minibatches: raise max_iter or lower comm_period"
+    )
 
 
 def _tell_stage(run: Run, state: str, clock: int, **data: Any) -> None:

@@ -131,6 +131,17 @@ def test_unchanged_parameters_are_no_snapshot(tmp_path: Path) -> None:
     assert last_state(paths) is None
 
 
+def test_a_search_may_still_stand_at_its_start_before_the_last_snapshot(tmp_path: Path) -> None:
+    center = np.ones(N_PARAMS, np.float32)
+    told = {"start_digest": vector_digest(center), "moves_late": True, "unchanged": "raise max_iter"}
+    for iteration in (4, 8):
+        gather(RunPaths(tmp_path), iteration, center, {0: worker_state(0)})
+    writer = writer_of(RunPaths(tmp_path), solver=replace(SOLVER, max_iter=8), **told)
+    assert writer.assemble(4).state.is_file()
+    with pytest.raises(TrainingFailed, match="raise max_iter"):
+        writer.assemble(8)
+
+
 def test_state_of_another_net_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     with pytest.raises(ConfigError) as raised:

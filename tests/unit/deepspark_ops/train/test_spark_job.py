@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.spark_job import _first_line, _sole_owner, master_for
+from deepspark_ops.train.snapshot import UNCHANGED
+from deepspark_ops.train.spark_job import _first_line, _sole_owner, master_for, unchanged_text
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,14 @@ def test_first_line_of_a_spark_error_is_the_python_error() -> None:
     )
     assert _first_line(error) == "ModuleNotFoundError: No module named 'tensorflow'"
     assert _first_line(ValueError("")) == "ValueError"
+
+
+def test_weights_that_a_search_did_not_change_have_a_remedy_of_its_own(tmp_path: Path) -> None:
+    config = TrainConfig(solver=tmp_path / "s", run_dir=tmp_path / "r")
+    assert unchanged_text(config, max_iter=40) == UNCHANGED
+    told = unchanged_text(config.model_copy(update={"strategy": "lbfgs"}), max_iter=40)
+    assert "the first line search of lbfgs did not end within max_iter=40" in told
+    assert "raise max_iter" in told
 
 
 def test_one_driver_per_folder(tmp_path: Path) -> None:
