@@ -5,9 +5,7 @@ The same object stands behind the server's sockets and in one process.
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,39 +21,25 @@ from deepspark_ops.exchange.books import Journal, RunBooks
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import Chunks
 from deepspark_ops.exchange.link import Welcome
+from deepspark_ops.exchange.pending_snapshot import PendingSnapshot, consumed_samples, forget_pending
 from deepspark_ops.exchange.push_watch import PushWatch
 from deepspark_ops.exchange.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds import Rounds
-from deepspark_ops.exchange.scratch_file import write_scratch
+from deepspark_ops.exchange.server_report import ServerReport
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
-REPORT_EVERY_S = 5.0
 WATCH_REST_STEPS = 20
 """Of the 25 steps between two reports: pushes are added up in a fifth of the time."""
-REPORTED_COLUMNS = (columns.ENDED, columns.OVERLAPS, columns.STALENESS)
 GRANT_CALLS = ("request_grant", "request_next")
 TIMED_CALLS = (*GRANT_CALLS, "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
-CENTER_FILE = "center.f32"
-HISTORY_FILE = "history.f32"
-COMPLETE_FILE = "complete.json"
 ROUND_WAIT_S = 2.0
 """How long a worker waits for the others, at most, before it gives a sign of life by asking again."""
-
-
-def pending_folder(work: Path, iteration: int) -> Path:
-    """Return the folder where the parts of snapshot ``iteration`` are gathered.
-
-    ``center.f32`` comes first (raw little-endian float32), with ``history.f32`` where the server makes the solver's
-    updates (its slots one after another), then ``worker_<i>.npz`` and ``worker_<i>.json`` of every
-    live worker, last ``complete.json``: ``{"iteration", "workers": {id: meta}, "leases": {dataset: state}}``.
-    """
-    return work / "pending" / f"iter_{iteration}"
 
 
 def forget_run(work: Path) -> None:
@@ -65,7 +49,7 @@ def forget_run(work: Path) -> None:
     again goes on from the books.
     """
     (work / JOURNAL_FILE).unlink(missing_ok=True)
-    shutil.rmtree(work / "pending", ignore_errors=True)
+    forget_pending(work)
 
 
 class Coordinator:
@@ -96,10 +80,7 @@ class Coordinator:
         self._books = RunBooks(settings)
         self._journal = Journal(settings.work / JOURNAL_FILE)
         self._next_expiry = 0.0
-        self._watch = PushWatch(center, self._chunks, rest_steps=WATCH_REST_STEPS)
-        self._watch_lock = threading.Lock()
-        self._reported_at = self._clock()
-        self._reported = self._totals()
+        self._report = ServerReport(center, PushWatch(center, self._chunks, rest_steps=WATCH_REST_STEPS), clock)
         self._failure: str | None = None
         for note in self._books.lease_notes:
             self._emit(make_event("note", text=note))
@@ -188,7 +169,7 @@ class Coordinator:
         self._close_round()
         self._finish_snapshots()
         if is_last:
-            self._report()
+            self._send_report()
 
     def lose(self, worker: int, session: str, reason: str) -> None:
         """A worker's process is known to be gone; nothing happens if a newer one has taken its place."""
@@ -220,49 +201,18 @@ class Coordinator:
         if lost:
             self._close_round()
             self._finish_snapshots()
-        if now - self._reported_at >= REPORT_EVERY_S:
-            self._report()
-        elif self._watch_lock.acquire(blocking=False):
-            try:
-                self._watch.step()
-            finally:
-                self._watch_lock.release()
+        if self._report.is_due:
+            self._send_report()
+        else:
+            self._report.watch()
 
-    def _report(self) -> None:
-        """Say what the exchange as a whole did since the last time, if it did anything."""
-        with self._watch_lock:
-            now, totals = self._clock(), self._totals()
-            seconds, before = now - self._reported_at, self._reported
-            exchanges, moved_bytes, overlaps, staleness = (after - b for after, b in zip(totals, before, strict=True))
-            self._reported_at, self._reported = now, totals
-            if exchanges <= 0 or seconds <= 0.0:
-                return
-            finding = self._watch.finding()
-            self._watch.step()
-        data: dict[str, Any] = {
-            "exchanges": exchanges,
-            "seconds": round(seconds, 3),
-            "exchanges_per_s": round(exchanges / seconds, 2),
-            "bytes_per_s": round(moved_bytes / seconds),
-            "overlaps": overlaps,
-            "staleness": round(staleness / exchanges, 3),
-        }
-        if finding is not None:
-            data |= {
-                "lost_updates": round(finding.lost_updates, 6),
-                "deviation": finding.deviation,
-                "rounding": finding.rounding,
-                "watched_chunk": finding.position,
-                "watched_pushes": finding.pushes,
-            }
+    def _send_report(self) -> None:
+        data = self._report.next()
+        if data is None:
+            return
         with self._lock:
             clock = self._books.grants.clock
         self._emit(make_event("server", clock=clock, **data))
-
-    def _totals(self) -> tuple[int, ...]:
-        slots = self._center.slots
-        ended, overlaps, staleness = (int(slots[:, column].sum()) for column in REPORTED_COLUMNS)
-        return ended, int(self._center.all_slots[..., columns.MOVED_BYTES].sum()), overlaps, staleness
 
     def await_round(self, worker: int, sequence: int, note: RoundNote | None = None) -> bool:
         """A worker has pushed everything of an exchange and waits for the others.
@@ -318,14 +268,13 @@ class Coordinator:
         with self._lock:
             awaited = self._books.grants.awaits(worker, iteration)
             self._books.grants.seen(worker, self._clock())
-        return pending_folder(self.settings.work, iteration) / f"worker_{worker}.npz" if awaited else None
+        return self._pending(iteration).arrays(worker) if awaited else None
 
     def state_received(self, worker: int, iteration: int, meta: Mapping[str, Any]) -> None:
         """The arrays of a worker's state are in place."""
-        path = self.state_path(worker, iteration)
-        if path is None:
+        if self.state_path(worker, iteration) is None:
             return
-        _write_json(path.with_suffix(".json"), meta)
+        self._pending(iteration).write_meta(worker, meta)
         with self._lock:
             self._record("state_received", worker, iteration)
         self._finish_snapshots()
@@ -398,33 +347,28 @@ class Coordinator:
         with self._lock:
             return bool(self._books.grants.due or self._books.grants.complete)
 
-    def _written(self, iteration: int, write: Callable[[int], None]) -> bool:
+    def _pending(self, iteration: int) -> PendingSnapshot:
+        return PendingSnapshot(self.settings.work, iteration)
+
+    def _written(self, iteration: int, write: Callable[[PendingSnapshot], None]) -> bool:
+        pending = self._pending(iteration)
         try:
-            write(iteration)
+            write(pending)
         except OSError as error:
-            folder = pending_folder(self.settings.work, iteration)
-            self.fail(f"{folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again")
+            self.fail(
+                f"{pending.folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again"
+            )
             return False
         return True
 
-    def _write_center(self, iteration: int) -> None:
-        folder = pending_folder(self.settings.work, iteration)
-        self._center.write_snapshot(folder / CENTER_FILE)
-        strategy = self._chunks.strategy
-        if strategy.history_at_center:
-            with write_scratch(folder / HISTORY_FILE) as temporary:
-                np.stack(self._center.extras[strategy.server_vectors :]).tofile(temporary)
+    def _write_center(self, pending: PendingSnapshot) -> None:
+        pending.write_center(self._center, self._chunks.strategy)
 
-    def _write_complete(self, iteration: int) -> None:
-        folder = pending_folder(self.settings.work, iteration)
-        workers = {
-            int(path.stem.removeprefix("worker_")): json.loads(path.read_text(encoding="utf-8"))
-            for path in folder.glob("worker_*.json")
-        }
+    def _write_complete(self, pending: PendingSnapshot) -> None:
+        metas = pending.metas()
         with self._lock:
-            leases = {name: book.to_state(_consumed(workers, name)) for name, book in self._books.leases.items()}
-        found = {"iteration": iteration, "workers": workers, "leases": leases}
-        _write_json(folder / COMPLETE_FILE, found)
+            leases = {name: book.to_state(consumed_samples(metas, name)) for name, book in self._books.leases.items()}
+        pending.write_complete(metas, leases)
 
     def _resume(self) -> None:
         """After a restart: nobody was silent while there was no server; finish what was begun."""
@@ -433,16 +377,3 @@ class Coordinator:
             for worker in self._books.grants.live_workers:
                 self._books.grants.seen(worker, now)
         self._finish_snapshots()
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with write_scratch(path) as temporary:
-        temporary.write_text(json.dumps(value), encoding="utf-8")
-
-
-def _consumed(workers: Mapping[int, Mapping[str, Any]], dataset: str) -> dict[int, int]:
-    """Gather ``{"leases": {dataset: {lease id: samples}}}`` of all workers' metas."""
-    consumed: dict[int, int] = {}
-    for meta in workers.values():
-        consumed.update({int(i): int(n) for i, n in meta.get("leases", {}).get(dataset, {}).items()})
-    return consumed

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from caffe_import.param_layout import ParamLayout, Vector
 from caffe_import.solver_spec import SolverSpec
 from caffe_import.solverstate import SolverState, history_blobs, history_slots, read_solverstate, write_solverstate
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
-from deepspark_ops.exchange.coordinator import CENTER_FILE, COMPLETE_FILE, HISTORY_FILE, pending_folder
+from deepspark_ops.exchange.pending_snapshot import PendingSnapshot
 from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.train.worker_state import WorkerState
 
@@ -101,7 +100,7 @@ class SnapshotWriter:
 
     def is_pending(self, iteration: int) -> bool:
         """Return whether the exchange has gathered every part of snapshot ``iteration``."""
-        return (pending_folder(self.paths.work, iteration) / COMPLETE_FILE).is_file()
+        return PendingSnapshot(self.paths.work, iteration).complete.is_file()
 
     def assemble(self, iteration: int) -> Snapshot:
         """Write the snapshot's files, whole or not at all, and remove its parts.
@@ -112,15 +111,15 @@ class SnapshotWriter:
         Raises:
             TrainingFailed: The parameters are those of the start, bit for bit: a retry must not find a result here.
         """
-        folder = pending_folder(self.paths.work, iteration)
-        found = json.loads((folder / COMPLETE_FILE).read_text(encoding="utf-8"))
-        center = np.fromfile(folder / CENTER_FILE, np.float32)
+        pending = PendingSnapshot(self.paths.work, iteration)
+        found = json.loads(pending.complete.read_text(encoding="utf-8"))
+        center = np.fromfile(pending.center, np.float32)
         may_be_start = self.moves_late and iteration < self.solver.max_iter
         if not may_be_start and vector_digest(center) == self.start_digest:
             raise TrainingFailed(self.unchanged)
-        history = _load_history(folder, center.size)
+        history = _load_history(pending.history, center.size)
         workers = {
-            int(worker): WorkerState.from_parts(meta, _load_arrays(folder / f"worker_{worker}.npz"))
+            int(worker): WorkerState.from_parts(meta, _load_arrays(pending.arrays(int(worker))))
             for worker, meta in sorted(found["workers"].items(), key=lambda item: int(item[0]))
         }
         if history is not None:
@@ -139,7 +138,7 @@ class SnapshotWriter:
             current_step=step_counter(self.solver, iteration),
         )
         write_run_state(snapshot.state, state, workers)
-        shutil.rmtree(folder)
+        pending.remove()
         return snapshot
 
     def _files(self, iteration: int) -> Snapshot:
@@ -163,9 +162,8 @@ class SnapshotWriter:
         )
 
 
-def _load_history(folder: Path, n_params: int) -> Vector | None:
+def _load_history(path: Path, n_params: int) -> Vector | None:
     """Return the history that lies beside the center, (n_slots, n_params); None where every worker has its own."""
-    path = folder / HISTORY_FILE
     return np.fromfile(path, np.float32).reshape(-1, n_params) if path.is_file() else None
 
 
