@@ -18,6 +18,7 @@ from caffe_import.layer_registry import Shape, find_layer_type
 from caffe_import.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.determinism import layer_scope
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
 
@@ -106,12 +107,13 @@ class Forward:
                 tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
             else:
                 params = self._params_of(layer, entries, param_tap)
-                request = self._request(layer, blobs, params, _seed_of_layer(seed, position), state)
-                emission = _emit(request)
-                tops = emission.tops
-                if layer.name in overwritten:
-                    over = overwritten[layer.name]
-                    tops = (with_memory_gradient(layer, request.bottoms, tops[0], blobs, over),)
+                with layer_scope(position, layer):
+                    request = self._request(layer, blobs, params, _seed_of_layer(seed, position), state)
+                    emission = _emit(request)
+                    tops = emission.tops
+                    if layer.name in overwritten:
+                        over = overwritten[layer.name]
+                        tops = (with_memory_gradient(layer, request.bottoms, tops[0], blobs, over),)
                 state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
                 for index, tensor in emission.param_updates.items():
                     # A later layer that shares the blob sees the moved value, as in Caffe's one memory.

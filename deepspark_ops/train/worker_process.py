@@ -1,13 +1,15 @@
-"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model`` only."""
+"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model`` and a switch."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.tf_graph.determinism import deterministic_ops
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.client import connect
@@ -16,7 +18,7 @@ from deepspark_ops.train.batches import LeasedBatches
 from deepspark_ops.train.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.model import BatchSource
 from deepspark_ops.train.repeated_data import RepeatedBatches
-from deepspark_ops.train.run_setup import load_run
+from deepspark_ops.train.run_setup import Run, load_run
 from deepspark_ops.train.snapshot import read_worker_state
 from deepspark_ops.train.start import with_restored_step
 from deepspark_ops.train.strategy_plan import plan_strategy
@@ -60,6 +62,12 @@ def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutc
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
     run = with_restored_step(load_run(task.run_dir), task.start_state)
+    is_repeatable = run.config.record or run.config.replay is not None
+    with deterministic_ops() if is_repeatable else nullcontext():
+        return _train_run(run, task, link, welcome)
+
+
+def _train_run(run: Run, task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
     try:
         is_first = task.attempt == 0
         state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None

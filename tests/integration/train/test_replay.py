@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from deepspark_ops.config import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
@@ -19,6 +20,7 @@ from deepspark_ops.train.record_summary import summarize, write_summary
 from deepspark_ops.train.replay import replay_run
 from deepspark_ops.train.run_setup import prepare_run
 from deepspark_ops.train.start import exchange_settings, plan_start
+from deepspark_ops.train.tf_model import TfModel
 from deepspark_ops.train.worker_process import run_worker
 from deepspark_ops.train.worker_task import WorkerTask
 from tests.integration.train.in_process import CAFFE
@@ -84,6 +86,27 @@ def test_a_repeated_run_has_the_same_center(
     last = tmp_path / "again" / "snapshots" / "snap_iter_80.caffemodel"
     assert last.exists()
     assert np.isfinite(center).all()
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_workers_of_a_recorded_run_compute_deterministically(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    seen = []
+
+    class Watched(TfModel):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            seen.append(is_op_determinism_enabled())
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("deepspark_ops.train.worker_process.TfModel", Watched)
+    changes = {"overrides": "display: 10 max_iter: 4 snapshot: 4", "n_workers": 1}
+    record(config_in(tmp_path / "first", record=is_recorded, **changes))
+    if is_recorded:
+        replayed(tmp_path / "first", **changes)
+    assert seen == ([True, True] if is_recorded else [False])
+    assert not is_op_determinism_enabled()
 
 
 def test_another_center_is_told(recorded: Path) -> None:
