@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 @contextmanager
-def write_whole(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success sync it and rename it into place, else remove it.
 
     The folder is made if needed. While it is written the file is readable by its owner alone; ``mode`` is what it
-    has in the end.
+    has in the end. Without ``sync`` a power cut may leave an empty file or the old one.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -30,9 +30,11 @@ def write_whole(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(mode)
-        sync_file(temporary)
+        if sync:
+            sync_file(temporary)
         temporary.replace(path)
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ clipping, division and decay as in BVLC Caffe @9b89154, src/caffe/solvers/sgd_so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,22 +91,13 @@ class CenterSolver:
     @classmethod
     def from_spec(cls, solver: SolverSpec, layout: ParamLayout) -> CenterSolver:
         """Take what bears on updates from a solver and a training net's parameters."""
-        return cls(
-            solver.type,
-            solver.momentum,
-            solver.momentum2,
-            solver.rms_decay,
-            solver.delta,
-            solver.weight_decay,
-            solver.regularization_type,
-            solver.clip_gradients,
-            solver.iter_size,
-            tuple(
-                SolvedBlob(entry.offset, entry.stop, entry.lr_mult, entry.decay_mult)
-                for entry in layout.entries
-                if entry.kind == "weight"
-            ),
+        constants = {field.name: getattr(solver, field.name) for field in fields(cls) if field.name != "blobs"}
+        blobs = tuple(
+            SolvedBlob(entry.offset, entry.stop, entry.lr_mult, entry.decay_mult)
+            for entry in layout.entries
+            if entry.kind == "weight"
         )
+        return cls(**constants, blobs=blobs)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

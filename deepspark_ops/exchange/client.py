@@ -18,9 +18,8 @@ import numpy.typing as npt
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.exchange import wire
+from deepspark_ops.exchange.book_calls import AsksBooks
 from deepspark_ops.exchange.center import Center
-from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
-from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, Welcome, WorkerLink
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.run_record import WorkerRecord
@@ -42,7 +41,7 @@ def connect(address: ExchangeAddress) -> WorkerLink:
     return SocketLink(address)
 
 
-class SocketLink:
+class SocketLink(AsksBooks):
     """A ``WorkerLink`` to a server: control by socket, vectors by shared memory or by the same socket.
 
     Shared memory is used where the file that the server names can be opened and holds the token that it names; a
@@ -92,16 +91,6 @@ class SocketLink:
             transport,
         )
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
-        """See ``WorkerLink``."""
-        if held is None:
-            return answer_from_json(self._ask("request_grant", want))
-        return answer_from_json(self._ask("request_next", want, held.id))
-
-    def acknowledge(self, grant: Grant) -> bool:
-        """See ``WorkerLink``."""
-        return bool(self._ask("acknowledge", grant.id))
-
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
         transfer = self._joined()
@@ -131,15 +120,6 @@ class SocketLink:
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
         self._joined().use_moving_rate(moving_rate)
-
-    def lease(self, dataset: str = "train") -> Lease | None:
-        """See ``WorkerLink``."""
-        plain = self._ask("lease", dataset)
-        return None if plain is None else Lease(**plain)
-
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        """See ``WorkerLink``."""
-        self._ask("return_lease", lease.dataset, lease.id, consumed)
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
@@ -214,14 +194,14 @@ class SocketLink:
     def _attach(self, connection: Connection) -> None:
         call_once(connection, {"call": "attach", "worker": self._worker, "session": self._session}, self._worker, 0)
 
-    def _ask(self, ask: str, *args: Any) -> Any:
+    def _ask(self, call: str, *args: Any) -> Any:
         self._joined()
         with self._lock:
             self._requests += 1
-            request = {"call": "ask", "request": self._requests, "ask": ask, "args": args}
+            request = {"call": "ask", "request": self._requests, "ask": call, "args": args}
             answer = self._server.call(request, worker=self._worker)
             if self._record is not None:
-                self._record.answer(ask, answer)
+                self._record.answer(call, answer)
             return answer
 
     def _call(self, request: Mapping[str, Any]) -> Any:

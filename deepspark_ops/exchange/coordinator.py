@@ -17,6 +17,7 @@ import numpy as np
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, append_event, make_event, parse_event
 from deepspark_ops.exchange import slots as columns
+from deepspark_ops.exchange.book_calls import GRANT_CALLS, TIMED_CALLS
 from deepspark_ops.exchange.books import Journal, RunBooks
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import Chunks
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 EXPIRE_EVERY_S = 0.2
 WATCH_REST_STEPS = 20
 """Of the 25 steps between two reports: pushes are added up in a fifth of the time."""
-GRANT_CALLS = ("request_grant", "request_next")
-TIMED_CALLS = (*GRANT_CALLS, "acknowledge")
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 ROUND_WAIT_S = 2.0

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
+from deepspark_ops.exchange.book_calls import AsksBooks
 from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.coordinator import JOURNAL_FILE, Coordinator, forget_run
-from deepspark_ops.exchange.grants import Grant, GrantAnswer, answer_from_json
-from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -56,7 +55,7 @@ class LocalExchange:
         self.center.close()
 
 
-class LocalLink:
+class LocalLink(AsksBooks):
     """A ``WorkerLink`` by function calls."""
 
     def __init__(self, exchange: LocalExchange) -> None:
@@ -80,16 +79,6 @@ class LocalLink:
         welcome = self._coordinator.join(worker, self._session, "local")
         self._worker = worker
         return welcome
-
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
-        """See ``WorkerLink``."""
-        if held is None:
-            return answer_from_json(self._ask("request_grant", want))
-        return answer_from_json(self._ask("request_next", want, held.id))
-
-    def acknowledge(self, grant: Grant) -> bool:
-        """See ``WorkerLink``."""
-        return bool(self._ask("acknowledge", grant.id))
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
@@ -149,15 +138,6 @@ class LocalLink:
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
         self._moving_rate = moving_rate
-
-    def lease(self, dataset: str = "train") -> Lease | None:
-        """See ``WorkerLink``."""
-        plain = self._ask("lease", dataset)
-        return None if plain is None else Lease(**plain)
-
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        """See ``WorkerLink``."""
-        self._ask("return_lease", lease.dataset, lease.id, consumed)
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""

@@ -14,6 +14,7 @@ import numpy as np
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange import wire
+from deepspark_ops.exchange.book_calls import ASKABLE
 from deepspark_ops.exchange.center import Ticket
 from deepspark_ops.exchange.chunks import apply_push
 from deepspark_ops.exchange.coordinator import Coordinator
@@ -26,15 +27,6 @@ from deepspark_ops.param_vector import Vector
 
 if TYPE_CHECKING:
     from deepspark_ops.exchange.server import ExchangeServer
-
-ASKABLE = {
-    "request_grant": (int,),
-    "request_next": (int, int),
-    "acknowledge": (int,),
-    "lease": (str,),
-    "return_lease": (str, int, int | None),
-}
-"""Control calls that are answered once per request number, and their arguments."""
 
 _Kind = TypeVar("_Kind")
 

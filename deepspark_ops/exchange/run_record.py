@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.book_calls import GRANT_CALLS
 from deepspark_ops.exchange.grants import Grant
 from deepspark_ops.exchange.leases import Lease
 from deepspark_ops.exchange.locks import ChunkLocks
@@ -69,7 +70,7 @@ class WorkerRecord:
 
     def answer(self, ask: str, answer: Any) -> None:
         """A control call was answered; grants and leases are kept."""
-        if ask in ("request_grant", "request_next") and "grant" in answer:
+        if ask in GRANT_CALLS and "grant" in answer:
             self._write({"grant": answer["grant"]})
         elif ask == "lease" and answer is not None:
             self._write({"lease": answer})

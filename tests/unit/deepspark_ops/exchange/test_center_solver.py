@@ -8,6 +8,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from caffe_import.param_layout import ParamEntry, ParamLayout
+from caffe_import.prototxt import parse_solver
+from caffe_import.solver_spec import solver_spec
 from deepspark_ops.exchange.center_solver import CenterSolver, SolvedBlob
 from tests.reference.slow_training import SlowSolver, one_step
 
@@ -80,3 +83,19 @@ def test_six_updates_equal_the_slow_loop(slow: SlowSolver) -> None:
 def test_it_survives_json() -> None:
     solver = center_solver(SlowSolver("Adam", momentum=0.9))
     assert CenterSolver.from_json(json.loads(json.dumps(solver.to_json()))) == solver
+
+
+def test_of_a_solver_it_takes_the_constants_and_of_the_net_the_weights() -> None:
+    text = (
+        'base_lr: 0.5 max_iter: 10 lr_policy: "fixed" type: "Adam" momentum: 0.75 momentum2: 0.875 delta: 0.125'
+        ' weight_decay: 0.25 regularization_type: "L1" clip_gradients: 8 iter_size: 3'
+    )
+    entries = (
+        ParamEntry("conv", 0, 0, (3,)),
+        ParamEntry("bn", 0, 3, (1,), kind="statistic"),
+        ParamEntry("ip", 0, 4, (3,), lr_mult=2.0, decay_mult=0.5),
+    )
+    layout = ParamLayout(entries, {(entry.layer, 0): i for i, entry in enumerate(entries)})
+    found = CenterSolver.from_spec(solver_spec(parse_solver(text), path="s.prototxt"), layout)
+    rms_decay = float(np.float32(0.99))  # Caffe's default
+    assert found == CenterSolver("Adam", 0.75, 0.875, rms_decay, 0.125, 0.25, "L1", 8.0, 3, BLOBS)
