@@ -40,7 +40,15 @@ from deepspark_ops.config import (
 )
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.spark_submit import FAILED, USER_MISTAKE, LineHandler, StageFailed, require_java, run_job
+from deepspark_ops.spark_submit import (
+    FAILED,
+    USER_MISTAKE,
+    LineHandler,
+    StageFailed,
+    file_trouble,
+    require_java,
+    run_job,
+)
 
 if TYPE_CHECKING:
     from deepspark_ops.train.live_view import LiveView
@@ -225,6 +233,11 @@ def told_to_user() -> Iterator[None]:
         _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
         raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
+    except OSError as error:
+        if (told := file_trouble(error)) is None:
+            raise
+        _stderr().print(f"[red]error:[/red] {escape(told[1])}", highlight=False, soft_wrap=True)
+        raise typer.Exit(told[0]) from None
     except KeyboardInterrupt:
         _stderr().print("interrupted", highlight=False)
         raise typer.Exit(INTERRUPTED) from None

@@ -9,6 +9,7 @@ of that agreement, ``run_job`` and ``JobLog`` the parent's.
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import re
@@ -30,6 +31,8 @@ from deepspark_ops.run_paths import write_text_whole
 USER_MISTAKE = 2
 """Exit code of a stage whose input must be corrected; repeating it unchanged cannot help."""
 FAILED = 1
+_NOT_THERE_FOR_US = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 LineHandler = Callable[[int, str], None]
@@ -188,10 +191,28 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
         log.error("%s", error)  # noqa: TRY400
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and (told := file_trouble(error)):
+            log.error("%s", told[1])  # noqa: TRY400
+            return told[0]
         log.info("%s", "where it happened:", exc_info=error)
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback stands above
         return FAILED
     return 0
+
+
+def file_trouble(error: OSError) -> tuple[int, str] | None:
+    """Return exit code and message where the file system refuses a path of the user's; None for other errors.
+
+    Example:
+        >>> file_trouble(PermissionError(errno.EACCES, "Permission denied", "/data/run"))
+        (2, '/data/run: Permission denied; give a path that can be read and written, or make this one so')
+    """
+    where = error.filename or "a file"
+    if error.errno in _NOT_THERE_FOR_US:
+        return USER_MISTAKE, f"{where}: {error.strerror}; give a path that can be read and written, or make this one so"
+    if error.errno in _NO_ROOM:
+        return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
+    return None
 
 
 def read_config_file(path: Path) -> str:

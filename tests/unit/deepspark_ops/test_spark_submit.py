@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -13,7 +14,16 @@ import pytest
 from deepspark_ops import spark_submit
 from deepspark_ops.config import ExportConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
-from deepspark_ops.spark_submit import JobLog, StageFailed, java_version, require_java, run_command, run_job, stage_main
+from deepspark_ops.spark_submit import (
+    JobLog,
+    StageFailed,
+    file_trouble,
+    java_version,
+    require_java,
+    run_command,
+    run_job,
+    stage_main,
+)
 
 Lines = list[tuple[int, str]]
 
@@ -108,6 +118,24 @@ def test_unexpected_exception_shows_its_traceback_and_ends_with_its_message() ->
     assert caught.value.exit_code == 1
     assert any("Traceback" in text for _, text in lines)
     assert lines[-1] == (logging.ERROR, "IndexError: list index out of range")
+
+
+def test_path_that_cannot_be_written_is_told_without_a_traceback() -> None:
+    code = STAGE + "def run(path):\n    open('/dev/null/metrics.json', 'w')\nsys.exit(stage_main(run, ['config.json']))"
+    lines: Lines = []
+    with pytest.raises(StageFailed, match=r"/dev/null/metrics\.json: Not a directory; give a path that can") as caught:
+        run_command([sys.executable, "-c", code], stage="evaluate", on_line=lambda *line: lines.append(line))
+    assert caught.value.exit_code == 2
+    assert len(lines) == 1
+
+
+def test_full_disk_may_be_tried_again() -> None:
+    found = file_trouble(OSError(errno.ENOSPC, "No space left on device"))
+    assert found == (
+        1,
+        "a file: No space left on device; make room there, or give a folder on another disk, and run it again",
+    )
+    assert file_trouble(OSError(errno.ECONNRESET, "Connection reset by peer")) is None
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError("x"), 2), (TrainingFailed("x"), 1), (StageFailed("x", 2), 2)])
