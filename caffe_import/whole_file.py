@@ -35,6 +35,10 @@ def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator
         temporary.replace(path)
         if sync:
             sync_folder(path.parent)
+    except OSError as error:
+        if error.filename is None:  # of a write, the system does not say to which file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -28,6 +28,14 @@ def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_error_of_a_write_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as caught, write_whole(tmp_path / "a.txt") as temporary:
+        temporary.write_text("")
+        Path("/dev/full").write_text("more")
+    assert caught.value.filename == str(tmp_path / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_mode_is_private_while_written_and_as_asked_in_the_end(tmp_path: Path) -> None:
     with write_whole(tmp_path / "a") as temporary:
         assert temporary.stat().st_mode & 0o777 == 0o600
