@@ -29,8 +29,7 @@ def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_error_of_a_write_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No space left") as caught, write_whole(tmp_path / "a.txt") as temporary:
-        temporary.write_text("")
+    with pytest.raises(OSError, match="No space left") as caught, write_whole(tmp_path / "a.txt"):
         Path("/dev/full").write_text("more")
     assert caught.value.filename == str(tmp_path / "a.txt")
     assert list(tmp_path.iterdir()) == []
