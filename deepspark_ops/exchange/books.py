@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import ProtocolError
-from deepspark_ops.exchange.grants import GrantLedger, answer_to_json
+from deepspark_ops.exchange.grant_ledger import GrantLedger
+from deepspark_ops.exchange.grants import answer_to_json
 from deepspark_ops.exchange.leases import LeaseBook
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.settings import ExchangeSettings

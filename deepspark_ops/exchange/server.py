@@ -26,12 +26,13 @@ from types import FrameType
 
 from deepspark_ops.errors import DeepSparkError, ProtocolError
 from deepspark_ops.exchange import wire
+from deepspark_ops.exchange.book_peer import BookPeer
 from deepspark_ops.exchange.buffers import aligned_vector
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import Chunks
 from deepspark_ops.exchange.coordinator import Coordinator
-from deepspark_ops.exchange.peers import BookPeer, VectorPeer
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.vector_peer import VectorPeer
 from deepspark_ops.exchange.wire import Connection
 from deepspark_ops.exchange.wire_numbers import CODES, PushCoder
 from deepspark_ops.param_vector import Vector

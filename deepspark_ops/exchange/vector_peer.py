@@ -1,26 +1,20 @@
-"""One connection of the exchange server, from its first frame to its last; a thread of its own serves it."""
+"""One connection to a server of a key range, from its first frame to its last; a thread of its own serves it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange import wire
-from deepspark_ops.exchange.book_calls import ASKABLE
 from deepspark_ops.exchange.center import Ticket
 from deepspark_ops.exchange.chunks import apply_push
-from deepspark_ops.exchange.coordinator import Coordinator
-from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.slots import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
-from deepspark_ops.exchange.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies import Terms
 from deepspark_ops.exchange.wire import Connection, Frame
 from deepspark_ops.param_vector import Vector
@@ -86,7 +80,7 @@ class VectorPeer:
         self.connection.send_json(wire.ANSWER, answer, sequence=frame.sequence)
 
     def _attach(self, request: Mapping[str, Any]) -> None:
-        worker, session = _field(request, "worker", int), _field(request, "session", str)
+        worker, session = field_of(request, "worker", int), field_of(request, "session", str)
         self._server.check_session(worker, session)
         self._become(worker, session)
         # A newer process may have joined while this one waited for its old connection to end.
@@ -227,161 +221,14 @@ class VectorPeer:
         return self.worker
 
 
-class BookPeer(VectorPeer):
-    """One authenticated connection to the server that keeps the books: a worker's or the driver's."""
+def field_of(request: Mapping[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    """Return a field of a call.
 
-    def __init__(self, server: ExchangeServer, connection: Connection, coordinator: Coordinator) -> None:
-        """Serve nothing before ``run``."""
-        super().__init__(server, connection)
-        self._coordinator = coordinator
-        self._calls |= {
-            "describe": self._describe,
-            "join": self._join,
-            "ask": self._ask,
-            "heartbeat": self._heartbeat,
-            "event": self._event,
-            "round": self._round,
-            "state": self._state,
-            "leave": self._leave,
-            "status": lambda _: coordinator.status(),
-        }
-        self._operations[wire.STATISTICS] = self._statistics
-
-    def _lives(self, worker: int) -> None:
-        self._coordinator.heartbeat(worker)
-
-    def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        settings = self._server.settings
-        return {
-            "n_params": settings.n_params,
-            "n_workers": settings.n_workers,
-            "strategy": self._server.strategy.name,
-            "options": dict(settings.options) if self._server.strategy.name != "alone" else {},
-            "moving_rate": self._server.moving_rate,
-            "chunk": settings.chunk,
-            "statistics": settings.statistics.to_json(),
-            "transport": settings.transport,
-            "lock": settings.running_lock(),
-            "wire_dtype": settings.running_wire_dtype(),
-            "record": settings.record,
-            "exchange_timeout_s": settings.exchange_timeout_s,
-            "center_path": str(self._center.path),
-            "center_token": self._center.token.hex(),
-        }
-
-    def _join(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        worker, session = _field(request, "worker", int), _field(request, "session", str)
-        self._become(worker, "")
-        welcome = self._coordinator.join(worker, session, _field(request, "transport", str))
-        self.session = session
-        return {"clock": welcome.clock, "sequence": int(self._center.slots[worker, ENDED])}
-
-    def _ask(self, request: Mapping[str, Any]) -> Any:
-        worker = self._member()
-        call, args = _field(request, "ask", str), _field(request, "args", list)
-        kinds = ASKABLE.get(call)
-        if kinds is None or len(args) != len(kinds) or not all(map(_is_kind, args, kinds)):
-            msg = f"{self.connection.peer}: {call}{tuple(args)} is not one of {', '.join(ASKABLE)} with its arguments"
-            raise ProtocolError(msg)
-        return self._coordinator.answer(worker, _field(request, "request", int), call, *args)
-
-    def _heartbeat(self, request: Mapping[str, Any]) -> None:
-        self._coordinator.heartbeat(self._member())
-
-    def _event(self, request: Mapping[str, Any]) -> None:
-        self._coordinator.event(self._member(), _field(request, "line", str))
-
-    def _round(self, request: Mapping[str, Any]) -> bool:
-        # The others push meanwhile: a whole exchange is not locked while it waits for them.
-        self._whole.close()
-        note = RoundNote.from_json(request.get("note"))
-        return self._coordinator.await_round(self._member(), _field(request, "sequence", int), note)
-
-    def _leave(self, request: Mapping[str, Any]) -> None:
-        worker, self.session = self._member(), ""
-        self._coordinator.leave(worker)
-
-    def _state(self, request: Mapping[str, Any]) -> bool:
-        """Take a worker's arrays: the request lists them, frames with their bytes follow."""
-        worker, iteration = self._member(), _field(request, "iteration", int)
-        meta, arrays = _field(request, "meta", dict), _field(request, "arrays", list)
-        path = self._coordinator.state_path(worker, iteration)
-        taken = path is not None and self._receive_state(path, arrays)
-        if path is None:
-            self._skip_state(_field(request, "bytes", int))
-        if taken:
-            self._coordinator.state_received(worker, iteration, meta)
-        return taken
-
-    def _receive_state(self, path: Path, arrays: list[Any]) -> bool:
-        try:
-            with StateFileWriter(path) as writer, self._server.buffers.borrow_bytes() as buffer:
-                for entry in arrays:
-                    if not _is_array_entry(entry):
-                        msg = f"{self.connection.peer}: not (name, dtype, shape): {str(entry)[:80]}"
-                        raise ProtocolError(msg)
-                    name, dtype, shape = entry
-                    missing = writer.begin(name, dtype, tuple(shape))
-                    while missing:
-                        piece = self._receive_piece(buffer)
-                        writer.write(piece)
-                        missing -= piece.nbytes
-                writer.finish()
-        except OSError as error:
-            self._coordinator.fail(
-                f"{path}: cannot write a worker's state ({error.strerror}); free space and try again"
-            )
-            msg = f"{path}: {error.strerror}"
-            raise ExchangeUnavailable(msg) from error
-        return True
-
-    def _skip_state(self, missing: int) -> None:
-        with self._server.buffers.borrow_bytes() as buffer:
-            while missing > 0:
-                missing -= self._receive_piece(buffer).nbytes
-
-    def _receive_piece(self, buffer: memoryview) -> memoryview:
-        frame = self.connection.receive_frame()
-        if frame is None or frame.operation != wire.STATE or not 0 < frame.payload_bytes <= buffer.nbytes:
-            msg = f"{self.connection.peer}: expected a piece of state of 1 to {buffer.nbytes:,} bytes, got {frame}"
-            raise ProtocolError(msg)
-        piece = buffer[: frame.payload_bytes]
-        self.connection.receive_into(piece, "a worker's state")
-        return piece
-
-    def _statistics(self, frame: Frame) -> None:
-        """Average BatchNorm's statistics; a repeated frame gets the first one's answer."""
-        worker, n_values = self._member(), self._server.settings.statistics.n_values
-        if frame.dtype != wire.FLOAT32 or frame.count != n_values:
-            msg = f"{self.connection.peer}: {frame.count} statistics of dtype {frame.dtype}; the net has {n_values}"
-            raise ProtocolError(msg)
-        local = np.empty(n_values, np.float32)
-        self.connection.receive_into(wire.number_bytes(local), "statistics")
-        sequence, answer = self._server.last_statistics.get(worker, (0, local))
-        if sequence != frame.sequence:
-            answer = self._coordinator.meet_statistics(local)
-            self._server.last_statistics[worker] = (frame.sequence, answer)
-        self.connection.send(
-            Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.number_bytes(answer)
-        )
-
-
-def _field(request: Mapping[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    Raises:
+        ProtocolError: It is missing or of another kind.
+    """
     value = request.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         msg = f'call "{request.get("call")}": {name}={str(value)[:40]!r}: expected {kind.__name__}'
         raise ProtocolError(msg)
     return value
-
-
-def _is_kind(value: Any, kind: type[Any] | UnionType) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _is_array_entry(entry: Any) -> bool:
-    """Whether a JSON value is (name, dtype, shape)."""
-    if not isinstance(entry, list) or len(entry) != 3:
-        return False
-    name, dtype, shape = entry
-    names = isinstance(name, str) and isinstance(dtype, str)
-    return names and isinstance(shape, list) and all(_is_kind(n, int) and 0 <= n < 2**40 for n in shape)
