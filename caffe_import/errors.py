@@ -43,12 +43,14 @@ class NetError(CaffeImportError):
 
     Attributes:
         layer: Name of the layer to blame, empty if none.
+        field_name: The layer's own field to blame, empty if it is the layer as a whole.
     """
 
-    def __init__(self, message: str, *, layer: str = "") -> None:
-        """Keep the layer's name; ``message`` is the whole text for the user."""
+    def __init__(self, message: str, *, layer: str = "", field_name: str = "") -> None:
+        """Keep the names; ``message`` is the whole text for the user."""
         super().__init__(message)
         self.layer = layer
+        self.field_name = field_name
 
 
 class WeightsError(CaffeImportError):

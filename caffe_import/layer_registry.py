@@ -165,5 +165,5 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
     if name not in _TYPES:
         known = ", ".join(sorted(_TYPES))
         msg = f'layer "{layer}": no importer for layer type "{name}"; known: {known}{did_you_mean(name, _TYPES)}'
-        raise NetError(msg, layer=layer)
+        raise NetError(msg, layer=layer, field_name="type")
     return _TYPES[name]

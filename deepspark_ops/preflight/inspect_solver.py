@@ -7,7 +7,6 @@ import os
 import pkgutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
 from pathlib import Path
@@ -22,13 +21,14 @@ from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.phases import filter_layers
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver_nets import SolverNet, solver_nets
 from caffe_import.solver_notes import solver_notes
 from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
 from caffe_import.wiring import insert_splits
 from deepspark_ops.config import CheckConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
-from deepspark_ops.preflight.net_files import NetFile, layer_to_blame, net_files, net_formats, occurrence_of
+from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
     LayerReport,
@@ -61,31 +61,20 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
             the report.
     """
     solver = load_solver(config.solver, config.overrides)
-    train_file, test_files = net_files(solver, config.solver)
+    nets = solver_nets(solver, config.solver)
     with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
         inspection = _Inspection(config, solver, Path(scratch))
-        inspection.run(train_file, test_files)
+        inspection.run(nets)
     problems = sorted(inspection.problems, key=lambda problem: problem.severity != "error")
     return PreflightReport(
         format_version=REPORT_VERSION,
         solver=str(config.solver),
         nets=tuple(inspection.nets),
-        formats=net_formats(solver, config.solver, [train_file, *test_files]),
+        formats=net_formats(solver, config.solver, [net.file for net in nets]),
         work=inspection.work,
         problems=tuple(dict.fromkeys(problems)),
         layer_types=tuple(sorted(inspection.layer_types)),
     )
-
-
-@dataclass(frozen=True)
-class _NetSource:
-    """One net of the solver before it is built; ``file`` is None if it stands in the solver."""
-
-    title: str
-    phase: Phase
-    message: caffe_pb2.NetParameter
-    state: caffe_pb2.NetState
-    file: NetFile | None
 
 
 class _Inspection:
@@ -101,45 +90,37 @@ class _Inspection:
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
 
-    def run(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
+    def run(self, nets: Sequence[SolverNet]) -> None:
         try:
-            self._inspect_nets(train_file, test_files)
+            self._inspect_nets(*nets)
         finally:
             self._binding.close()
 
-    def _inspect_nets(self, train_file: NetFile | None, test_files: Sequence[NetFile | None]) -> None:
+    def _inspect_nets(self, of_training: SolverNet, *of_tests: SolverNet) -> None:
         solver = self._solver
         for note in solver_notes(solver.spec, net_asks_for_debug=solver.train_net.debug_info):
             self._note("warning", f"solver: {note}")
-        train = self._inspect_net(_NetSource("train", "TRAIN", solver.train_net, solver.train_state, train_file))
+        train = self._inspect_net(of_training)
         if train is not None:
             report = self.nets[-1]
             self._check_training(train)
             self.work = _work(solver.spec, report, train, self._config.n_workers)
             self._check_memory(self.work)
-        tests = zip(solver.test_nets, solver.test_states, test_files, strict=True)
-        for index, (net, state, file) in enumerate(tests):
-            title = "test" if len(solver.test_nets) == 1 else f"test {index}"
-            if self._inspect_net(_NetSource(title, "TEST", net, state, file)) is not None:
+        for index, of_test in enumerate(of_tests):
+            if self._inspect_net(of_test) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
 
     def _note(self, severity: Literal["error", "warning"], finding: str) -> None:
         self.problems.append(Problem(severity=severity, finding=finding))
 
-    def _blame(self, source: _NetSource, layer: str, finding: str, *, field_name: str = "") -> None:
-        """Note an error with the place of the layer, as an editor understands it: file:line:column."""
-        place = None
-        if source.file is not None and layer:
-            occurrence = occurrence_of(layer, source.message, source.state)
-            place = source.file.place(layer, occurrence=occurrence, field_name=field_name)
-        if source.file is None or place is None:
-            self._note("error", f"{source.title} net: {finding}")
-            return
-        path, (line, column) = str(source.file.path), place
-        finding = f"{source.title} net: {path}:{line}:{column}: {finding}"
+    def _blame(self, source: SolverNet, error: Exception) -> None:
+        """Note an error with the place of the layer."""
+        finding, place = source.finding(error)
+        finding += self._remedy(error)
+        path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
         self.problems.append(Problem(severity="error", finding=finding, path=path, line=line, column=column))
 
-    def _inspect_net(self, source: _NetSource) -> NetSpec | None:
+    def _inspect_net(self, source: SolverNet) -> NetSpec | None:
         """Report one net and return it; None, with the problem noted, if it cannot be built."""
         title = source.title
         try:
@@ -155,7 +136,7 @@ class _Inspection:
                 return None
             net, fed, drawn = self._build(layers, source.phase)
         except (CaffeImportError, DeepSparkError) as error:
-            self._blame(source, layer_to_blame(error), f"{error}{self._remedy(error)}")
+            self._blame(source, error)
             return None
         self.nets.append(_net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}))
         for note in net.notes:
@@ -163,7 +144,7 @@ class _Inspection:
         self._check_labels(net, fed)
         return net
 
-    def _blame_types(self, source: _NetSource, layers: caffe_pb2.NetParameter) -> bool:
+    def _blame_types(self, source: SolverNet, layers: caffe_pb2.NetParameter) -> bool:
         """Note every layer of a type that is unknown or not computed; return whether there is one."""
         found = False
         for message in layers.layer:
@@ -171,7 +152,7 @@ class _Inspection:
                 require_emitter(message)
             except NetError as error:
                 found = True
-                self._blame(source, message.name, str(error), field_name="type")
+                self._blame(source, error)
         return found
 
     def _remedy(self, error: Exception) -> str:
@@ -393,4 +374,4 @@ def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
             f'layer "{layer.name}": type {layer.type} can be read but not computed; its TensorFlow side is missing '
             f"(caffe_import/tf_graph/{module}.py)"
         )
-        raise NetError(msg, layer=layer.name)
+        raise NetError(msg, layer=layer.name, field_name="type")

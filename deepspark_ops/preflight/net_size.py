@@ -12,6 +12,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.layer_registry import Shape
 from caffe_import.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver_nets import solver_nets
 from caffe_import.solver_spec import load_solver
 from deepspark_ops.config import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -102,13 +103,14 @@ def measure_net(config: PlanConfig) -> NetSize:
         binding = DataBinding(config.dataset, Path.cwd())
         with closing(binding):
             samples = _Samples(config, binding)
-            net = build_net_spec(
-                resolved,
-                phase="TRAIN",
-                level=loaded.train_state.level,
-                stages=tuple(loaded.train_state.stage),
-                sample_shapes=samples.shapes,
-            )
+            with solver_nets(loaded, config.solver)[0].errors_placed():
+                net = build_net_spec(
+                    resolved,
+                    phase="TRAIN",
+                    level=loaded.train_state.level,
+                    stages=tuple(loaded.train_state.stage),
+                    sample_shapes=samples.shapes,
+                )
             epoch_images = samples.epoch_images
             fed = binding.fed_layers(net) if epoch_images is None and samples.were_read else ()
             if fed:  # windows that a layer draws at random have no epochs

@@ -18,6 +18,7 @@ from typing import Final
 from caffe_import.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt import format_message
+from caffe_import.solver_nets import SolverNet, solver_nets
 from caffe_import.solver_notes import solver_notes
 from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver, solver_spec
 from deepspark_ops.config import TrainConfig, parse_config
@@ -144,16 +145,15 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)
     paths = RunPaths(config.run_dir)
     sources = SourceResolver(config.dataset, config.solver, paths.root / "sources")
-    nets = [sources.resolve(net) for net in (loaded.train_net, *loaded.test_nets)]
+    written = solver_nets(loaded, config.solver)
+    nets = [sources.resolve(net.message) for net in written]
     files = _net_files(paths, nets)
     solver = _resolved_solver(loaded, paths, list(files))
     with nothing_left_on_error(paths.root):
         sources.write_lists()
         if config.dataset is None:
             verify_layer_sources(nets)
-        run = _build(
-            config, paths, replace(loaded, spec=solver_spec(solver), train_net=nets[0], test_nets=tuple(nets[1:]))
-        )
+        run = _build(config, paths, replace(loaded, spec=solver_spec(solver)), written, nets)
         if config.dataset is not None:
             _check_dataset(config.dataset, run, digests=_DIGESTS[config.verify])
         orders = _check_data(run)
@@ -177,29 +177,33 @@ def load_run(run_dir: Path) -> Run:
         ConfigError, DataError, CaffeImportError: The folder or the data are not what they were.
     """
     paths = RunPaths(run_dir)
-    return _build(read_config(paths.config), paths, load_solver(paths.solver))
+    loaded = load_solver(paths.solver)
+    nets = solver_nets(loaded, paths.solver)
+    return _build(read_config(paths.config), paths, loaded, nets, [net.message for net in nets])
 
 
-def _build(config: TrainConfig, paths: RunPaths, loaded: LoadedSolver) -> Run:
+def _build(
+    config: TrainConfig,
+    paths: RunPaths,
+    loaded: LoadedSolver,
+    written: Sequence[SolverNet],
+    resolved: Sequence[caffe_pb2.NetParameter],
+) -> Run:
+    """Build the nets: ``resolved`` with absolute paths, ``written`` as the file has them, training net first."""
     binding = DataBinding(config.dataset, paths.root)
-    train_net = build_net_spec(
-        loaded.train_net,
-        phase="TRAIN",
-        level=loaded.train_state.level,
-        stages=tuple(loaded.train_state.stage),
-        sample_shapes=partial(binding.sample_shapes, "TRAIN"),
-    )
-    test_nets = tuple(
-        build_net_spec(
-            net,
-            phase="TEST",
-            level=state.level,
-            stages=tuple(state.stage),
-            sample_shapes=partial(binding.sample_shapes, "TEST"),
+    train_net, *test_nets = (_built(net, message, binding) for net, message in zip(written, resolved, strict=True))
+    return Run(config, paths, loaded.spec, train_net, tuple(test_nets), binding, loaded.weights)
+
+
+def _built(written: SolverNet, resolved: caffe_pb2.NetParameter, binding: DataBinding) -> NetSpec:
+    with written.errors_placed():
+        return build_net_spec(
+            resolved,
+            phase=written.phase,
+            level=written.state.level,
+            stages=tuple(written.state.stage),
+            sample_shapes=partial(binding.sample_shapes, written.phase),
         )
-        for net, state in zip(loaded.test_nets, loaded.test_states, strict=True)
-    )
-    return Run(config, paths, loaded.spec, train_net, test_nets, binding, loaded.weights)
 
 
 def _with_absolute_paths(config: TrainConfig) -> TrainConfig:

@@ -13,10 +13,11 @@ from caffe_import.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.errors import CaffeImportError
 from caffe_import.fillers import initial_vector
 from caffe_import.prototxt import read_net
-from deepspark_ops.config import CheckConfig, TrainConfig
+from deepspark_ops.config import CheckConfig, PlanConfig, TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies import configure
 from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.preflight.net_size import measure_net
 from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
 from deepspark_ops.train.spark_job import train
 from deepspark_ops.train.start import exchange_settings, plan_start
@@ -160,6 +161,30 @@ def test_mistakes_leave_no_folder(dataset: Path, tmp_path: Path) -> None:
     refusal(tmp_path, dataset, net=NET.replace('"InnerProduct" bottom: "pool"', '"InnerProduct" bottom: "nothing"'))
     refusal(tmp_path, tmp_path / "absent")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "finding"),
+    [
+        ('"InnerProduct" bottom: "pool"', '"InnerProduct" bottom: "pol"', 'no layer before it makes bottom "pol"'),
+        ('type: "Pooling"', 'type: "Poling"', 'no importer for layer type "Poling"'),
+        ('WithLoss" bottom: "ip" bottom: "label"', 'WithLoss" bottom: "ip" bottom: "data"', "expected 32"),
+    ],
+)
+def test_a_broken_net_is_told_with_file_and_line_as_check_tells_it(
+    dataset: Path, tmp_path: Path, good: str, bad: str, finding: str
+) -> None:
+    net = NET.replace(good, bad)
+    assert net != NET
+    told = refusal(tmp_path, dataset, net=net)
+    checked = inspect_solver(CheckConfig(solver=tmp_path / "solver.prototxt", dataset=dataset)).errors
+    line = next(number for number, text in enumerate(net.splitlines(), start=1) if bad in text)
+    assert told == checked[0]
+    assert told.startswith(f"train net: {tmp_path}/net.prototxt:{line}:")
+    assert finding in told
+    with pytest.raises(CaffeImportError) as raised:
+        measure_net(PlanConfig(solver=tmp_path / "solver.prototxt", dataset=dataset))
+    assert str(raised.value) == told
 
 
 def test_missing_dataset(tmp_path: Path) -> None:

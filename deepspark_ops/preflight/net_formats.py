@@ -1,0 +1,29 @@
+"""In which form the files of a solver and its nets are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from caffe_import.prototxt import read_net_form, read_solver_upgrades
+from caffe_import.solver_nets import NetFile
+from caffe_import.solver_spec import LoadedSolver
+from caffe_import.upgrade import net_form
+from deepspark_ops.preflight.report import FormatReport
+
+
+def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None]) -> tuple[FormatReport, ...]:
+    """Return the form of every file in ``files``, of every net in the solver itself, and of an upgraded solver.
+
+    Raises:
+        CaffeImportError: A file changed since it was read and cannot be read now.
+    """
+    message = solver.spec.message
+    forms = {str(file.path): read_net_form(file.path) for file in files if file is not None}
+    inside = [getattr(message, name) for name in ("net_param", "train_net_param") if message.HasField(name)]
+    for number, net in enumerate([*inside, *message.test_net_param], start=1):
+        forms[f"{path}, net {number} inside"] = net_form(net)
+    of_solver = read_solver_upgrades(path)
+    own = (FormatReport(file=str(path), version="old", upgrades=of_solver),) if of_solver else ()
+    nets = (FormatReport(file=file, version=f.version, upgrades=f.upgrades) for file, f in forms.items())
+    return (*own, *nets)
