@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +48,11 @@ class _WorkerRow:
 class LiveView:
     """Takes events in their order and draws where the run stands. Not thread-safe."""
 
-    def __init__(self, *, max_iter: int) -> None:
-        """Begin with nobody there; ``max_iter`` is the clock at the end of the run."""
+    def __init__(self, *, max_iter: int, seconds: Callable[[], float] = time.monotonic) -> None:
+        """Begin with nobody there; ``max_iter`` is the clock at the end of the run, ``seconds`` what time it is."""
         self._max_iter = max_iter
+        self._seconds = seconds
+        self._created = seconds()
         self._title = ""
         self._workers: dict[int, _WorkerRow] = {}
         self._server: Mapping[str, Any] = {}
@@ -134,9 +137,16 @@ class LiveView:
         line = Table.grid(padding=(0, 1))
         total = max(1, self._max_iter)
         done = min(self._clock, total)
-        words = f"{done:,} of {self._max_iter:,} minibatches"
-        line.add_row(ProgressBar(total=total, completed=done, width=_BAR_WIDTH), f"{words}{self._time_left()}")
+        words = f"{done:,} of {self._max_iter:,} minibatches{self._time_left()}{self._preparing()}"
+        line.add_row(ProgressBar(total=total, completed=done, width=_BAR_WIDTH), words)
         return line
+
+    def _preparing(self) -> str:
+        """Say why nothing moves yet, and that time does: Spark, TensorFlow and the graph take their time."""
+        if self._now is not None:
+            return ""
+        what = "workers are building the net" if self._workers else "Spark and its workers are starting"
+        return f", {what}, {self._seconds() - self._created:.0f} s"
 
     def _time_left(self) -> str:
         if self._began is None or self._now is None:

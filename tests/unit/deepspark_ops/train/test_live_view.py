@@ -50,6 +50,17 @@ def test_a_row_per_worker_with_its_numbers():
     assert "LeNet: easgd, 3 workers" in text
 
 
+def test_until_the_first_loss_it_says_what_is_waited_for():
+    hours = iter([10.0, 17.2])
+    view = LiveView(max_iter=100, seconds=lambda: next(hours))
+    console = Console(width=130)
+    with console.capture() as capture:
+        console.print(view)
+    assert "0 of 100 minibatches, Spark and its workers are starting, 7 s" in capture.get()
+    assert "workers are building the net" in drawn(RUN[:5])
+    assert "workers are building" not in drawn(RUN[:6])
+
+
 def test_narrow_terminal_loses_seconds_and_no_column():
     text = drawn(RUN, width=80)
     assert row(text, 0) == "0 1,000 0.5000 0.003 300 75% 5% 20% 4 1.2 0.0421".split()
@@ -98,4 +109,4 @@ def test_done_run_has_no_time_left():
 
 
 def test_before_anything_happened():
-    assert drawn([]).split() == ["0", "of", "100", "minibatches"]
+    assert drawn([]).strip() == "0 of 100 minibatches, Spark and its workers are starting, 0 s"
