@@ -30,7 +30,8 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.server_connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS
-from deepspark_ops.preflight.plan import make_plan, run_step_time
+from deepspark_ops.preflight.plan import make_plan
+from deepspark_ops.preflight.step_time import run_step_time
 from deepspark_ops.train.run_setup import Run, prepare_run
 from deepspark_ops.train.start import exchange_settings, plan_start
 

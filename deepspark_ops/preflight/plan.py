@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
-from typing import Final, Literal, NamedTuple
-
-from pydantic import BaseModel, ConfigDict
+from typing import Final, NamedTuple
 
 from deepspark_ops.config import PlanConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.simulator import (
     Crew,
     ExchangeCost,
@@ -28,13 +23,11 @@ from deepspark_ops.exchange.strategies import Strategy, find_strategy
 from deepspark_ops.exchange.wire_numbers import WireDtype
 from deepspark_ops.param_vector import chunk_ranges
 from deepspark_ops.preflight.net_size import NetSize, measure_net
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.preflight.plan_report import Advice, PlanReport, Row
+from deepspark_ops.preflight.step_time import step_time
 from deepspark_ops.train.pacing import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
 
 PLAN_VERSION: Final = 1
-CORE_FLOPS: Final = 75e9
-"""Operations per second of one thread in training, where nothing better is known. Measured on two cores with AVX-512:
-LeNet 52e9, cifar10_quick 100e9."""
 DATA_CORES: Final = 0.02
 """Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
@@ -43,91 +36,6 @@ BEARABLE_SHARE: Final = 0.05
 at for an idle center, since queueing is counted here."""
 BEARABLE_LOAD: Final = 0.85
 """And leaves the center this idle: real arrivals come in worse order than simulated ones."""
-
-StepSource = Literal["given", "run", "estimate"]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Row(_Frozen):
-    """The prediction for one number of workers.
-
-    Attributes:
-        workers: p.
-        comm_period: tau.
-        n_servers: Key ranges.
-        wire_dtype: Of pushed numbers.
-        images_per_s: Over all workers.
-        efficiency: The same as a share of p times what one worker computes without exchanges.
-        staleness: Exchanges of others between two of one worker, mean.
-        staleness_p95: The same, exceeded by one exchange of twenty.
-        server_load: Share of the time in which the center is busy, 0 to 1.
-        exchange_ms: From the last minibatch of a period to the first of the next, mean.
-        exchange_share: The same as a share of the workers' time.
-        epoch_s: Seconds per epoch; None if the number of samples is not known.
-    """
-
-    workers: int
-    comm_period: int
-    n_servers: int
-    wire_dtype: WireDtype
-    images_per_s: float
-    efficiency: float
-    staleness: float
-    staleness_p95: float
-    server_load: float
-    exchange_ms: float
-    exchange_share: float
-    epoch_s: float | None
-
-
-class Advice(_Frozen):
-    """What to choose for one number of workers.
-
-    Attributes:
-        row: The prediction with it.
-        reason: Why this and nothing less.
-    """
-
-    row: Row
-    reason: str
-
-
-class PlanReport(_Frozen):
-    """The answer of stage plan.
-
-    Attributes:
-        format_version: Of this report as JSON.
-        solver: The file.
-        net: The net's name.
-        n_params: Length of the parameter vector.
-        images_per_step: Samples of a minibatch.
-        epoch_images: Samples of an epoch.
-        strategy: What runs, with several workers.
-        step_ms: Of one minibatch on a core of its own.
-        step_source: ``given``, of a ``run``, or an ``estimate`` by operations.
-        saturation_workers: Workers at which the center is busy all the time, with the row's own tau and the options
-            as given; more of them only queue.
-        rows: One per number of workers, options as given.
-        advice: One per number of workers, tau, key ranges and wire dtype chosen.
-        notes: What was assumed.
-    """
-
-    format_version: int
-    solver: str
-    net: str
-    n_params: int
-    images_per_step: int
-    epoch_images: int | None
-    strategy: str
-    step_ms: float
-    step_source: StepSource
-    saturation_workers: int
-    rows: tuple[Row, ...]
-    advice: tuple[Advice, ...]
-    notes: tuple[str, ...]
 
 
 class Choice(NamedTuple):
@@ -150,7 +58,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
         msg = f"comm_period={config.comm_period}: strategy {strategy.name} exchanges after every minibatch; allowed: 1"
         raise ConfigError(msg)
     size = measure_net(config)
-    step_s, source, note = _step_time(config, size)
+    step_s, source, note = step_time(config, size)
     planner = _Planner(config, size, strategy, step_s)
     rows = tuple(planner.row(count, planner.given(count)) for count in config.worker_counts)
     return PlanReport(
@@ -364,55 +272,3 @@ class _Planner:
 
 def _count(value: float) -> str:
     return f"{math.floor(value):,}"
-
-
-def _step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str]:
-    """Return seconds of a minibatch, where they come from, and what to say about it."""
-    if config.step_ms is not None:
-        return config.step_ms / 1e3, "given", ""
-    if config.from_run is not None:
-        return run_step_time(config.from_run, size.images_per_step), "run", ""
-    if not size.step_flops:
-        msg = f"{config.solver}: the net's operations are not known; say how long a minibatch takes (step_ms, from_run)"
-        raise ConfigError(msg)
-    step_s = size.step_flops / (CORE_FLOPS * config.threads_per_worker)
-    note = (
-        f"a minibatch is estimated to take {1e3 * step_s:.1f} ms: {size.step_flops / 1e9:.1f} GFLOP, three times the"
-        f" forward pass, at {CORE_FLOPS / 1e9:.0f} GFLOP/s per thread; it may be off by a factor of two (step_ms or"
-        " from_run say better)"
-    )
-    return step_s, "estimate", note
-
-
-def run_step_time(run_dir: Path, images_per_step: int) -> float:
-    """Return the seconds of a minibatch in a run, waiting for data included, exchanges left out; the median.
-
-    A loss event tells seconds and images/s of its interval; the first of each worker compiles the graph and is left
-    out.
-
-    Raises:
-        ConfigError: The run has no loss events to learn from.
-    """
-    path = RunPaths(run_dir).events
-    seen: set[int] = set()
-    found = []
-    for event in read_events(path):
-        if event.kind != "loss":
-            continue
-        if event.worker in seen and (step_s := _interval_step_time(event, images_per_step)):
-            found.append(step_s)
-        seen.add(event.worker)
-    if not found:
-        msg = f"from_run={run_dir}: {path.name} holds no worker's second loss line; give a run that trained for longer"
-        raise ConfigError(msg)
-    return median(found)
-
-
-def _interval_step_time(event: Event, images_per_step: int) -> float:
-    data = event.data
-    try:
-        busy_s = float(data["compute_s"]) + float(data["data_s"])
-        n_steps = float(data["images_per_s"]) * (busy_s + float(data["exchange_s"])) / images_per_step
-    except (KeyError, ValueError):
-        return 0.0  # an event of a run before these numbers were told
-    return busy_s / n_steps if n_steps else 0.0

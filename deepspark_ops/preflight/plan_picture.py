@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.charts import Line, line_chart
-from deepspark_ops.preflight.plan import PlanReport, Row
+from deepspark_ops.preflight.plan_report import PlanReport, Row
 from deepspark_ops.preflight.plan_view import duration
 from deepspark_ops.run_paths import write_text_whole
 

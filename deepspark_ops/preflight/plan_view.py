@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from deepspark_ops.preflight.plan import PlanReport, Row
+from deepspark_ops.preflight.plan_report import PlanReport, Row
 
 _SOURCES = {"given": "as given", "run": "as the run measured", "estimate": "an estimate by operations"}
 
