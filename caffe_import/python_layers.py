@@ -6,6 +6,7 @@ once into the graph, and the gradient is TensorFlow's.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -56,7 +57,17 @@ class PythonLayer(Protocol):
         """
 
 
+class UnfitPythonLayer(TypeError):
+    """A class that was registered cannot be called as a ``PythonLayer`` is."""
+
+
 LayerClass = TypeVar("LayerClass", bound=type[PythonLayer])
+_METHODS = {
+    "setup": ("(self, param_str, bottom_shapes)", 2, ()),
+    "reshape": ("(self, bottom_shapes)", 1, ()),
+    "forward": ("(self, bottoms, *, is_training)", 1, ("is_training",)),
+}
+"""Method -> how it is written, and the arguments that it is called with after ``self``: how many, and keywords."""
 _CLASSES: dict[tuple[str, str], Callable[[], PythonLayer]] = {}
 
 
@@ -69,7 +80,7 @@ def python_layer(*, module: str, name: str) -> Callable[[LayerClass], LayerClass
 
     Raises:
         ValueError: Another class is registered under both.
-        TypeError: The class lacks a method of ``PythonLayer``.
+        UnfitPythonLayer: The class lacks a method of ``PythonLayer``, or one takes other arguments, as pycaffe's do.
 
     Example:
         >>> @python_layer(module="example", name="Twice")
@@ -85,10 +96,9 @@ def python_layer(*, module: str, name: str) -> Callable[[LayerClass], LayerClass
     """
 
     def register(layer_class: LayerClass) -> LayerClass:
-        missing = [part for part in ("setup", "reshape", "forward") if not callable(getattr(layer_class, part, None))]
-        if missing:
-            msg = f'Python layer "{name}" of module "{module}": the class has no method {", ".join(missing)}'
-            raise TypeError(msg)
+        if finding := _unfit(layer_class):
+            msg = f'Python layer "{name}" of module "{module}": {finding}'
+            raise UnfitPythonLayer(msg)
         known = _CLASSES.setdefault((module, name), layer_class)
         if known is not layer_class:
             msg = f'Python layer "{name}" of module "{module}" is registered twice'
@@ -96,6 +106,27 @@ def python_layer(*, module: str, name: str) -> Callable[[LayerClass], LayerClass
         return layer_class
 
     return register
+
+
+def _unfit(layer_class: type) -> str:
+    """Return what keeps a class from being called as a ``PythonLayer`` is; empty if nothing."""
+    missing = [name for name in _METHODS if not callable(getattr(layer_class, name, None))]
+    if missing:
+        return f"the class has no method {', '.join(missing)}"
+    for name, (expected, n_arguments, keywords) in _METHODS.items():
+        method = getattr(layer_class, name)
+        if not inspect.isfunction(method):
+            continue  # bound to the class, or callable in a way of its own
+        if name == "forward" and hasattr(layer_class, "blobs"):
+            keywords = (*keywords, "blobs")
+        try:
+            inspect.signature(method).bind(*[None] * (1 + n_arguments), **dict.fromkeys(keywords))
+        except TypeError:
+            return (
+                f"{name}{inspect.signature(method)} is not what is called here: def {name}{expected}, which returns"
+                " what it makes where pycaffe's writes into top; see caffe_import.python_layers"
+            )
+    return ""
 
 
 def find_python_layer(request: LayerRequest) -> Callable[[], PythonLayer]:
@@ -130,3 +161,5 @@ def _import(request: LayerRequest, module: str) -> None:
             return  # it was registered without a file of this name
         finding = f'module "{module}" cannot be imported ({error}); put its folder on PYTHONPATH, for every worker'
         raise request.refuse(finding) from error
+    except UnfitPythonLayer as error:
+        raise request.refuse(str(error)) from error

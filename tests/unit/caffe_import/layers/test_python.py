@@ -166,6 +166,23 @@ def test_a_class_without_forward_is_refused() -> None:
         python_layer(module="tests_of_python", name="Half")(Half)  # type: ignore[type-var]
 
 
+def test_a_class_in_pycaffes_form_is_told_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pycaffe_form.py").write_text(
+        "from caffe_import.python_layers import python_layer\n"
+        "@python_layer(module='pycaffe_form', name='Half')\n"
+        "class Half:\n"
+        "    def setup(self, bottom, top): ...\n"
+        "    def reshape(self, bottom, top): ...\n"
+        "    def forward(self, bottom, top): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal(text("Half", module="pycaffe_form"), (2, 3)) == (
+        f'{PREFIX}Python layer "Half" of module "pycaffe_form": reshape(self, bottom, top) is not what is called here:'
+        " def reshape(self, bottom_shapes), which returns what it makes where pycaffe's writes into top;"
+        " see caffe_import.python_layers"
+    )
+
+
 @python_layer(module="tests_of_python", name="Affine")
 class Affine:
     """y = a x + b, one number each per channel, as a pycaffe layer with two blobs."""
