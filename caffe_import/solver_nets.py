@@ -10,11 +10,13 @@ from pathlib import Path
 
 from caffe_import.errors import NetError
 from caffe_import.layer_registry import Phase
+from caffe_import.net_spec import NetSpec
 from caffe_import.phases import filter_layers
 from caffe_import.proto import caffe_pb2
 from caffe_import.prototxt import read_text
 from caffe_import.prototxt_scan import Block, Scan, layer_of, line_and_column, scan_prototxt
 from caffe_import.relative_paths import find_relative
+from caffe_import.shared_memory import overwritten_blobs
 from caffe_import.solver_spec import LoadedSolver
 
 
@@ -96,7 +98,15 @@ class SolverNet:
     def finding(self, error: Exception) -> tuple[str, Place | None]:
         """Return what is wrong with the net, the net's title and the place of the layer to blame before it."""
         place = self.place(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
-        return f"{self.title} net: {f'{place}: ' if place else ''}{error}", place
+        return self._worded(str(error), place), place
+
+    def shared_memory(self, net: NetSpec) -> list[tuple[str, Place | None]]:
+        """Return where memory that Caffe shares makes its numbers others than ours, each with its layer's place."""
+        found = [(str(one), self.place(one.layer)) for one in overwritten_blobs(net)]
+        return [(self._worded(text, place), place) for text, place in found]
+
+    def _worded(self, text: str, place: Place | None) -> str:
+        return f"{self.title} net: {f'{place}: ' if place else ''}{text}"
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:

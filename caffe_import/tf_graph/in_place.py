@@ -23,6 +23,7 @@ from caffe_import.layers.mvn import MVNOptions
 from caffe_import.layers.softmax import SoftmaxOptions
 from caffe_import.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
+from caffe_import.shared_memory import memory_of_blobs
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
 from caffe_import.tf_graph.lrn import across_channels_gradient
 
@@ -178,10 +179,6 @@ class _Rule:
     always: bool = False
 
 
-# Their tops are their bottoms in another shape.
-_SHARING = frozenset({"Flatten", "Reshape", "Split"})
-_SHARING_ONE = frozenset({"Concat", "Slice"})
-
 _RULES: Mapping[str, _Rule] = {
     # A dropped value takes no gradient and a kept one keeps its sign: the usual ReLU + Dropout loses nothing.
     "ReLU": _Rule(_relu, own_value_is_enough=True, harmless=frozenset({"ReLU", "Dropout"})),
@@ -208,7 +205,7 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
     Returns:
         Name of the layer -> name of the blob whose last content lies in the memory of its top.
     """
-    memory = _memory_of_blobs(net)
+    memory = memory_of_blobs(net)
     found = {}
     for position, layer in enumerate(net.layers):
         rule = _rule_of(layer)
@@ -233,19 +230,6 @@ def _rule_of(layer: LayerSpec) -> _Rule | None:
     if isinstance(layer.definition.options, EltwiseOptions) and not layer.definition.options.divides_top:
         return None
     return _RULES.get(layer.type)
-
-
-def _memory_of_blobs(net: NetSpec) -> dict[str, str]:
-    """Return blob -> the first blob in the same memory: Reshape, Flatten, Split and what joins or cuts one blob share.
-
-    Source: their Reshape or Forward_cpu, Blob::ShareData.
-    """
-    memory: dict[str, str] = {}
-    for layer in net.layers:
-        shares = layer.type in _SHARING or (layer.type in _SHARING_ONE and len(layer.bottoms) == len(layer.tops) == 1)
-        for blob in layer.tops:
-            memory.setdefault(blob, memory[layer.bottoms[0]] if shares else blob)
-    return memory
 
 
 def with_memory_gradient(

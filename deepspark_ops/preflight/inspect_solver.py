@@ -21,7 +21,7 @@ from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver_nets import SolverNet, solver_nets
+from caffe_import.solver_nets import Place, SolverNet, solver_nets
 from caffe_import.solver_notes import solver_notes
 from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
 from caffe_import.wiring import insert_splits
@@ -110,15 +110,14 @@ class _Inspection:
             if self._inspect_net(of_test) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
 
-    def _note(self, severity: Literal["error", "warning"], finding: str) -> None:
-        self.problems.append(Problem(severity=severity, finding=finding))
+    def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
+        path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
+        self.problems.append(Problem(severity=severity, finding=finding, path=path, line=line, column=column))
 
     def _blame(self, source: SolverNet, error: Exception) -> None:
         """Note an error with the place of the layer."""
         finding, place = source.finding(error)
-        finding += self._remedy(error)
-        path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
-        self.problems.append(Problem(severity="error", finding=finding, path=path, line=line, column=column))
+        self._note("error", f"{finding}{self._remedy(error)}", place)
 
     def _inspect_net(self, source: SolverNet) -> NetSpec | None:
         """Report one net and return it; None, with the problem noted, if it cannot be built."""
@@ -141,6 +140,8 @@ class _Inspection:
         self.nets.append(_net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
+        for text, place in source.shared_memory(net):
+            self._note("warning", text, place)
         self._check_labels(net, fed)
         return net
 

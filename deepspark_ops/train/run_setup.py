@@ -163,6 +163,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             run.binding.close()
         tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
         notes += check_side_outputs({"train": run.train_net, **tests})
+        for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
+            notes += [text for text, _ in source.shared_memory(built)]
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))

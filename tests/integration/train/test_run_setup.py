@@ -187,6 +187,19 @@ def test_a_broken_net_is_told_with_file_and_line_as_check_tells_it(
     assert str(raised.value) == told
 
 
+def test_overwritten_memory_is_noted(dataset: Path, tmp_path: Path) -> None:
+    aside = (
+        'layer { name: "flat" type: "Flatten" bottom: "conv" top: "flat" }\n'
+        'layer { name: "over" type: "Sigmoid" bottom: "flat" top: "flat" }\n'
+        'layer { name: "unread" type: "Silence" bottom: "flat" }\n'
+    )
+    notes = prepared(tmp_path, dataset, net=NET.replace('layer { name: "pool"', f'{aside}layer {{ name: "pool"')).notes
+    line = NET.splitlines().index(next(text for text in NET.splitlines() if 'name: "pool"' in text)) + 4
+    for title in ("train", "test"):
+        said = f'{title} net: {tmp_path}/net.prototxt:{line}:1: layer "pool" reads blob "conv", but in Caffe it finds'
+        assert any(note.startswith(said) for note in notes), notes
+
+
 def test_missing_dataset(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
     assert refusal(tmp_path, absent) == (

@@ -265,3 +265,19 @@ def test_old_solver_type_is_named(folder):
     (folder / "solver.prototxt").write_text(SOLVER + "solver_type: ADAM momentum: 0.9")
     lines = report_lines(inspect(folder))
     assert f'{folder}/solver.prototxt: old format, upgraded: solver_type: ADAM -> type: "Adam"' in lines
+
+
+def test_a_blob_that_caffe_overwrites_through_shared_memory_is_placed(folder):
+    aside = (
+        'layer { name: "flat" type: "Flatten" bottom: "conv" top: "flat" }\n'
+        'layer { name: "drop" type: "Dropout" bottom: "flat" top: "flat" }\n'
+        'layer { name: "unread" type: "Silence" bottom: "flat" }\n'
+    )
+    ip = 'layer { name: "ip"'
+    (folder / "net.prototxt").write_text(NET.replace(ip, aside + ip))
+    (problem,) = inspect(folder).problems
+    assert (problem.severity, problem.line, problem.column) == ("warning", 12, 1)
+    assert problem.finding.startswith(
+        f'train net: {folder}/net.prototxt:12:1: layer "ip" reads blob "conv", but in Caffe it finds what layer '
+        '"drop" wrote in place over blob "flat": '
+    )
