@@ -429,5 +429,16 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
             findings.setdefault(start, []).append(finding + known)
-        lines = [start + " or ".join(dict.fromkeys(found)) for start, found in findings.items()]
+        lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def _alternatives(findings: list[str]) -> str:
+    """Join what the members of a union say of a value, without what pydantic repeats.
+
+    Example:
+        >>> _alternatives(["Input should be 'auto'", "Input should be a valid integer"])
+        "Input should be 'auto' or a valid integer"
+    """
+    short = [re.sub(r", unable to parse string as an? (integer|number)$", "", finding) for finding in findings]
+    return " or ".join([*short[:1], *(finding.removeprefix("Input should be ") for finding in short[1:])])

@@ -70,12 +70,12 @@ BAD_INPUT = [
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "two"],
-        "n_workers='two': Input should be a valid integer, unable to parse string as an integer",
+        "n_workers='two': Input should be a valid integer",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--comm-period", "often"],
-        "comm_period='often': Input should be 'auto' or Input should be a valid integer, unable to parse string as an "
-        "integer or a schedule is VALUE@CLOCK, one after another from @0 on, e.g. '1@0 10@2000'",
+        "comm_period='often': Input should be 'auto' or a valid integer or a schedule is VALUE@CLOCK, one after another"
+        " from @0 on, e.g. '1@0 10@2000'",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--moving-rate", "1.5"],
