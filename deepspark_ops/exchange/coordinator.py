@@ -33,8 +33,6 @@ from deepspark_ops.param_vector import Vector
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
-WATCH_REST_STEPS = 20
-"""Of the 25 steps between two reports: pushes are added up in a fifth of the time."""
 MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 ROUND_WAIT_S = 2.0
@@ -79,7 +77,8 @@ class Coordinator:
         self._books = RunBooks(settings)
         self._journal = Journal(settings.work / JOURNAL_FILE)
         self._next_expiry = 0.0
-        self._report = ServerReport(center, PushWatch(center, self._chunks, rest_steps=WATCH_REST_STEPS), clock)
+        watch = PushWatch(center, self._chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
+        self._report = ServerReport(center, watch, clock)
         self._failure: str | None = None
         for note in self._books.lease_notes:
             self._emit(make_event("note", text=note))
