@@ -313,7 +313,7 @@ class PromoteConfig(StageConfig):
     model: str = Field(
         "model",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="Name of the model in production",
+        description="Name of the model in production: at most 64 letters, digits, dots, dashes and underscores",
         json_schema_extra=FORM,
     )
     metric: Literal["top1", "top5", "loss"] = Field("top1", description="What must be better", json_schema_extra=FORM)
@@ -427,6 +427,8 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
                 continue  # the field takes text, too, but this was none
             finding = problem["msg"].removeprefix("Value error, ")
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            if problem["type"] == "string_pattern_mismatch":  # which few read
+                finding = f"is not what the field takes: {model.model_fields[name].description}"
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
             findings.setdefault(start, []).append(finding + known)
         lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]

@@ -43,9 +43,12 @@ def run_step_time(run_dir: Path, images_per_step: int) -> float:
     out.
 
     Raises:
-        ConfigError: The run has no loss events to learn from.
+        ConfigError: No run's folder, or it has no loss events to learn from.
     """
     path = RunPaths(run_dir).events
+    if not run_dir.is_dir():
+        msg = f'from_run={run_dir}: no such folder; give one that "deepspark train" wrote'
+        raise ConfigError(msg)
     seen: set[int] = set()
     found = []
     for event in read_events(path):

@@ -9,6 +9,8 @@ from deepspark_ops.preflight.step_time import run_step_time
 
 def test_step_time_of_a_run(tmp_path):
     run = tmp_path / "run"
+    with pytest.raises(ConfigError, match=": no such folder"):
+        run_step_time(run, 100)
     run.mkdir()
     with pytest.raises(ConfigError, match="holds no worker's second loss line"):
         run_step_time(run, 100)
