@@ -203,11 +203,13 @@ class TrainConfig(StageConfig):
         "auto",
         description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time;"
         " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
+        examples=["10", "1@0 10@2000"],
         json_schema_extra=FORM,
     )
     moving_rate: RateSchedule | Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
         description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers); '0.4@0 0.2@2000': by the clock",
+        examples=["0.4", "0.4@0 0.2@2000"],
         json_schema_extra=FORM,
     )
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(

@@ -86,6 +86,20 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
     return config.source_format
 
 
+def usual_test_source(source: Path, source_format: str) -> Path | None:
+    """Return the test set that comes with a well-known training set under its usual name, if it lies there."""
+    usual: dict[str, tuple[tuple[str, str], ...]] = {
+        "cifar_binary": (("data_batch_1.bin", "test_batch.bin"), ("train.bin", "test.bin")),
+        "idx": (("train-images", "t10k-images"),),
+    }
+    if source.is_dir():
+        found = [source / test for train, test in usual.get(source_format, ()) if (source / train).is_file()]
+    else:
+        names = [(source.name, test, train) for train, test in usual.get(source_format, ())]
+        found = [source.with_name(name.replace(train, test)) for name, test, train in names if name.startswith(train)]
+    return next((path for path in found if path.is_file()), None)
+
+
 def digest_source(config: IngestConfig, source: Path, source_format: SourceFormat) -> str:
     """Return a digest that changes when the source's content does.
 

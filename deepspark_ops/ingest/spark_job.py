@@ -28,6 +28,7 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_rejections, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
+from deepspark_ops.ingest.source_formats import usual_test_source
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
 from deepspark_ops.spark_submit import job_variables, read_config_file, require_java, spark_conf, stage_main
 
@@ -87,6 +88,9 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     if manifests is not None:
         _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
         return manifests
+    beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
+    if beside is not None:
+        _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
     with _work_folder(config.output) as work:
         plan = plan_ingest(config, recipe, work)
         check_rejections(config, [item for items in plan.rejected.values() for item in items], plan.n_records)

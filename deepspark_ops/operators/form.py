@@ -88,7 +88,10 @@ def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
     is_mixed = (words or texts) and {"integer", "number"} & set(types)
     if is_mixed:
         flat["pattern"] = f"^({'|'.join([*words, *texts, _NUMBER])})$"
-        flat["examples"] = words  # the form takes a field of several types without examples for free JSON
+        flat["examples"] = [
+            *words,
+            *schema.get("examples", []),
+        ]  # the form takes a field of several types without examples for free JSON
     elif words:
         flat["enum"] = [*words, *([None] if "null" in types else [])]
     if schema.get("default") == "" and "null" not in types:

@@ -7,7 +7,7 @@ import pytest
 
 from deepspark_ops.config import IngestConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.source_formats import detect_format, resolve_format
+from deepspark_ops.ingest.source_formats import detect_format, resolve_format, usual_test_source
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
 DATA = Path(__file__).parents[3] / "fixtures" / "caffe" / "data"
@@ -66,3 +66,23 @@ def test_named_format_must_fit_the_source(tmp_path):
         resolve(DATA / "list_png.txt", "caffe_lmdb")
     with pytest.raises(ConfigError, match="no such file or folder"):
         resolve(tmp_path / "gone", "image_list")
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "source_format", "expected"),
+    [
+        (("data_batch_1.bin", "test_batch.bin"), ".", "cifar_binary", "test_batch.bin"),
+        (("data_batch_1.bin", "test_batch.bin"), "data_batch_1.bin", "cifar_binary", "test_batch.bin"),
+        (("train.bin", "test.bin"), ".", "cifar_binary", "test.bin"),
+        (("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz"), "train-images-idx3-ubyte.gz", "idx", "t10k-i"),
+        (("train-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"), "train-images-idx3-ubyte", "idx", None),
+        (("data_batch_1.bin",), ".", "cifar_binary", None),
+        (("train.bin", "test.bin"), ".", "caffe_lmdb", None),
+    ],
+)
+def test_a_test_set_under_its_usual_name_is_found(tmp_path, files, source, source_format, expected):
+    for name in files:
+        (tmp_path / name).write_bytes(b"")
+    found = usual_test_source(tmp_path / source, source_format)
+    assert (found is None) == (expected is None)
+    assert found is None or found.name.startswith(expected)
