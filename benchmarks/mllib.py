@@ -5,7 +5,8 @@
 
 The net is the one that MLlib's ``MultilayerPerceptronClassifier`` builds. MLlib is fitted first, with its own L-BFGS
 and its data cached; then ``sync``, ``local_sgd`` and ``lbfgs`` train the same net with the same number of threads, and
-the time counts until a test shows the accuracy that MLlib ended with.
+the time counts until a test shows the accuracy that MLlib ended with. To ``lbfgs`` a minibatch is no more than the
+portion in which it goes through the training set, so it gets larger ones.
 
 MLlib's time is that of ``fit`` alone. Ours is that from the start of the stage's own work (Spark is starting by then)
 to the test: start of workers, TensorFlow and compilation are in it; the time of training alone stands beside it.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -41,39 +43,47 @@ Part = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 """Samples (n, inputs) and their labels (n,)."""
 
 
+class Lengths(NamedTuple):
+    """Samples of a minibatch, minibatches of a run, of which the time is a part, and of the clock between two tests."""
+
+    batch: int
+    minibatches: int
+    test_every: int
+
+
 @dataclass(frozen=True)
 class Task:
     """What is learned, and how long ours may take.
 
     Attributes:
         layers: Sizes: inputs, hidden units, classes.
-        batch: Samples of a minibatch.
-        minibatches: Of our runs, of which the time is a part.
-        test_every: Minibatches of the clock between our tests.
+        lengths: Of stochastic runs.
+        lbfgs_lengths: Of runs of lbfgs, a test after every pass.
         data_layer: Prototxt of a data layer without its phase, %(source)s and %(batch)d to be put in.
     """
 
     layers: tuple[int, int, int]
-    batch: int
-    minibatches: int
-    test_every: int
+    lengths: Lengths
+    lbfgs_lengths: Lengths
     data_layer: str
+
+    def lengths_for(self, strategy: str) -> Lengths:
+        """Return those of a strategy's run."""
+        return self.lbfgs_lengths if strategy == "lbfgs" else self.lengths
 
 
 TASKS = {
     "digits": Task(
         layers=(784, 1_000, 10),
-        batch=64,
-        minibatches=2_500,
-        test_every=50,
+        lengths=Lengths(64, 2_500, 50),
+        lbfgs_lengths=Lengths(360, 400, 4),
         data_layer='type: "Data" transform_param { scale: 0.00390625 }'
         ' data_param { source: "%(source)s" batch_size: %(batch)d backend: LMDB }',
     ),
     "table": Task(
         layers=(COLUMNS, 100, 2),
-        batch=500,
-        minibatches=20_000,
-        test_every=250,
+        lengths=Lengths(500, 10_000, 250),
+        lbfgs_lengths=Lengths(10_000, 10_000, 100),
         data_layer='type: "HDF5Data" hdf5_data_param { source: "%(source)s" batch_size: %(batch)d }',
     ),
 }
@@ -213,23 +223,23 @@ def fit_mllib(task: Task, data: Data, n_threads: int, max_iter: int) -> Row:
     return Row("mllib", accuracy, seconds, seconds, 0)
 
 
-def write_solver(folder: Path, task: Task, data: Data, minibatches: int) -> Path:
+def write_solver(folder: Path, task: Task, data: Data, lengths: Lengths) -> Path:
     """Write net and solver; returns the solver's path."""
-    sizes = {"train": task.batch, "test": sum(len(labels) for _, labels in data.parts("test"))}
+    sizes = {"train": lengths.batch, "test": sum(len(labels) for _, labels in data.parts("test"))}
     layers = {split: task.data_layer % {"source": data.source(split), "batch": size} for split, size in sizes.items()}
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     net.write_text(NET % (layers | {"hidden": task.layers[1], "classes": task.layers[2]}), encoding="utf-8")
-    solver.write_text(SOLVER % (net, minibatches, task.test_every), encoding="utf-8")
+    solver.write_text(SOLVER % (net, lengths.minibatches, lengths.test_every), encoding="utf-8")
     return solver
 
 
 def train_ours(
-    task: Task, data: Data, folder: Path, strategy: str, *, n_workers: int, minibatches: int, target: float
+    task: Task, data: Data, folder: Path, strategy: str, *, n_workers: int, lengths: Lengths, target: float
 ) -> Row:
     """Train with one strategy; see when a test first shows the target."""
     folder.mkdir(parents=True)
     config = TrainConfig(
-        solver=write_solver(folder, task, data, minibatches),
+        solver=write_solver(folder, task, data, lengths),
         dataset=data.dataset,
         run_dir=folder / "run",
         n_workers=n_workers,
@@ -258,7 +268,6 @@ def main() -> int:
     parser.add_argument("--data", choices=sorted(TASKS), default="digits", help="what is learned")
     parser.add_argument("--workers", type=int, default=2, help="our workers, of one thread each, and MLlib's threads")
     parser.add_argument("--max-iter", type=int, default=100, help="MLlib's iterations")
-    parser.add_argument("--minibatches", type=int, help="length of our runs, of which the time is a part")
     parser.add_argument("--strategies", default="sync,local_sgd,lbfgs", help="with commas")
     given = parser.parse_args()
     task = TASKS[given.data]
@@ -274,7 +283,7 @@ def main() -> int:
                     folder / strategy,
                     strategy,
                     n_workers=given.workers,
-                    minibatches=given.minibatches or task.minibatches,
+                    lengths=task.lengths_for(strategy),
                     target=rows[0].accuracy,
                 )
             )
