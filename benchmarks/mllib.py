@@ -77,7 +77,7 @@ TASKS = {
         layers=(784, 1_000, 10),
         lengths=Lengths(64, 2_500, 50),
         lbfgs_lengths=Lengths(360, 400, 4),
-        data_layer='type: "Data" transform_param { scale: 0.00390625 }'
+        data_layer=f'type: "Data" transform_param {{ scale: {SCALE!r} }}'
         ' data_param { source: "%(source)s" batch_size: %(batch)d backend: LMDB }',
     ),
     "table": Task(

@@ -73,8 +73,8 @@ class Pass(NamedTuple):
         statistics: Position in the layout -> new value, for blobs that the forward pass moved.
         layer_state: For the next pass.
         outputs: The net's outputs and what its HDF5Output layers take, by name.
-        n_rows: Extent of the first axis of each blob that an HDF5Output layer takes, int32 (n_blobs,): how much of an
-            output is not padding.
+        n_rows: Blob that an HDF5Output layer takes -> extent of its first axis, int32 scalar: how much of an output is
+            not padding.
         debug: The values of ``debug_info.pass_lines``, float32 (n_values,), of a step (iter_size, n_values); empty
             unless asked for.
     """
@@ -84,7 +84,7 @@ class Pass(NamedTuple):
     statistics: dict[int, tf.Tensor]
     layer_state: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
-    n_rows: tf.Tensor
+    n_rows: dict[str, tf.Tensor]
     debug: tf.Tensor
 
 
@@ -115,8 +115,8 @@ class StepGraph:
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
             for shape in ((), (), *(self.net.blob_shapes[name] for name in self._reported()), *self._debug_shapes())
         ]
-        reports.append(tf.TensorArray(tf.int32, n_steps, element_shape=(len(hdf5_output_inputs(self.net)),)))
-
+        taken = hdf5_output_inputs(self.net)
+        reports += [tf.TensorArray(tf.int32, n_steps, element_shape=()) for _ in taken]
         one_pass = self._own_function()
 
         def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, reports: Any) -> Any:
@@ -129,7 +129,7 @@ class StepGraph:
             values = [done.loss, norm, *(done.outputs[name] for name in self._reported())]
             if self.with_debug:
                 values += [done.debug, self._debug_of_update(before, steps)]
-            values.append(done.n_rows)
+            values += [done.n_rows[name] for name in taken]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
             return i + 1, entries, slots, done.layer_state, reports
 
@@ -139,8 +139,8 @@ class StepGraph:
             (tf.constant(0), entries, given.history, given.layer_state, reports),
             parallel_iterations=1,
         )
-        losses, norms, *others, n_rows = [report.stack() for report in reports]
-        n_outputs = len(self._reported())
+        losses, norms, *others = [report.stack() for report in reports]
+        n_outputs, first_rows = len(self._reported()), len(others) - len(taken)
         return (
             self._vector(entries),
             slots,
@@ -148,8 +148,8 @@ class StepGraph:
             losses,
             dict(zip(self._reported(), others[:n_outputs], strict=True)),
             norms,
-            n_rows,
-            others[n_outputs:],
+            dict(zip(taken, others[first_rows:], strict=True)),
+            others[n_outputs:first_rows],
         )
 
     def _whole(self, name: str, value: tf.Tensor) -> tf.Tensor:
@@ -264,8 +264,7 @@ class StepGraph:
             of_taps = gradients[len(wanted) :]
             debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
         statistics, layer_state = dict(result.param_updates), dict(result.state)
-        taken = [tf.shape(result.blobs[name].caffe)[:1] for name in hdf5_output_inputs(self.net)]
-        n_rows = tf.concat(taken, 0) if taken else tf.zeros((0,), tf.int32)
+        n_rows = {name: tf.shape(result.blobs[name].caffe)[0] for name in hdf5_output_inputs(self.net)}
         return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, n_rows, debug)
 
     def _debug_of_pass(

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.debug_info import StepDebug
-from caffe_import.hdf5_output import hdf5_output_inputs
 from caffe_import.lr_policies import learning_rate
 from caffe_import.net_spec import NetSpec
 from caffe_import.param_layout import Vector
@@ -202,7 +201,7 @@ class TrainFunction:
             reported,
             rates,
             norms.numpy() if self._graph.with_grad_norm else None,
-            self._rows_by_blob(n_rows),
+            {name: tensor.numpy() for name, tensor in n_rows.items()},
             StepDebug(*(values.numpy() for values in debug)) if debug else None,
         )
 
@@ -232,7 +231,8 @@ class TrainFunction:
         after = replace(state, params=params, layer_state=layer_state)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
-        return after, StepGradient(as_array(gradient), float(loss), reported, self._rows_by_blob(n_rows), numbers)
+        rows = {name: tensor.numpy() for name, tensor in n_rows.items()}
+        return after, StepGradient(as_array(gradient), float(loss), reported, rows, numbers)
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
@@ -255,9 +255,6 @@ class TrainFunction:
         )
         params, history = self._call("apply", arguments)
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
-
-    def _rows_by_blob(self, n_rows: tf.Tensor) -> dict[str, IntArray]:
-        return dict(zip(hdf5_output_inputs(self.net), np.moveaxis(n_rows.numpy(), -1, 0), strict=True))
 
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
         return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}

@@ -95,8 +95,9 @@ def usual_test_source(source: Path, source_format: str) -> Path | None:
     if source.is_dir():
         found = [source / test for train, test in usual.get(source_format, ()) if (source / train).is_file()]
     else:
-        names = [(source.name, test, train) for train, test in usual.get(source_format, ())]
-        found = [source.with_name(name.replace(train, test)) for name, test, train in names if name.startswith(train)]
+        name = source.name
+        pairs = [pair for pair in usual.get(source_format, ()) if name.startswith(pair[0])]
+        found = [source.with_name(name.replace(train, test)) for train, test in pairs]
     return next((path for path in found if path.is_file()), None)
 
 
