@@ -1,9 +1,11 @@
 """What an exchange costs, as shares of what the machine can do. ``python benchmarks/exchange.py [--json] [--quick]``.
 
-Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on one
-mapped vector like the center. ``private_ratio`` is against the same update on arrays of each process alone: it has no
-other process to fetch cache lines from, and numpy gets huge pages there, which Linux gives to shared memory only where
-``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` allows it.
+Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on the
+very memory of the run's center. On a second file like it the same update is up to a tenth faster or slower: the file
+that is made first gets the scattered pages that others left, and at 61 million floats the processor's translation of
+addresses is what counts. ``private_ratio`` is against the same update on arrays of each process alone: it has no other
+process to fetch cache lines from, and numpy gets huge pages there, which Linux gives to ``/dev/shm`` only where it is
+mounted with ``huge``.
 Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection.
 Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
 control call.
@@ -31,7 +33,6 @@ import numpy as np
 
 from deepspark_ops.exchange.buffers import aligned_vector
 from deepspark_ops.exchange.center import Center
-from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.grants import Schedule
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
@@ -75,7 +76,7 @@ def elastic_update(local: Vector, center: Vector, new_local: Vector, push: Vecto
 
 
 def worker_process(
-    pipe: Connection, address: ExchangeAddress, worker: int, core: int, chunk: int, shared_path: Path
+    pipe: Connection, address: ExchangeAddress, worker: int, core: int, chunk: int, center_path: Path
 ) -> None:
     """Join, then time what the parent asks for until it says stop; one answer per request."""
     os.sched_setaffinity(0, {core})
@@ -86,7 +87,7 @@ def worker_process(
     spare, push = aligned_vector(n_params), aligned_vector(chunk)
     own_local[:], own_center[:], spare[:] = local, local[::-1], 0.0
     buffers = [own_local, spare]
-    shared = Center.open(shared_path)
+    center = Center.open(center_path)
     # As the exchange does: workers begin at different places of the vector.
     first = worker * n_params // 2 // chunk * chunk
 
@@ -103,8 +104,8 @@ def worker_process(
 
     def yardstick() -> None:
         old, new = buffers
-        elastic_update(old[first:], shared.vector[first:], new[first:], push, chunk)
-        elastic_update(old[:first], shared.vector[:first], new[:first], push, chunk)
+        elastic_update(old[first:], center.vector[first:], new[first:], push, chunk)
+        elastic_update(old[:first], center.vector[:first], new[:first], push, chunk)
         buffers.reverse()
 
     actions: dict[str, Callable[[], object]] = {
@@ -256,18 +257,15 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
     ):
         # Three processes on two cores: the server goes where there is room.
         pin(running.pid, {CORES[0]} if n_workers == 1 else set(CORES))
-        shared = Center.create(initial, CenterShape(n_params, 1, 1), run_id=2, work=Path(folder))
-        assert shared.path is not None
+        center = running.center.path
         cores = [CORES[-1 - i % len(CORES)] for i in range(n_workers)]
-        crew = Crew([(worker_process, (running.address, i, core, chunk, shared.path)) for i, core in enumerate(cores)])
+        crew = Crew([(worker_process, (running.address, i, core, chunk, center)) for i, core in enumerate(cores)])
         crew.wait_ready()
-        shared.unlink()
         rounds = [measure_round(crew, raw, n_params, seconds) for _ in range(ROUNDS)]
         control_us = 1e6 / crew.ask(("control", 0.1))[0]
         latencies_ms = 1e3 * np.concatenate(crew.ask(("latencies", 0.0)))
         seen = server_figures(running, n_params) | {"control_call_us": round(control_us, 1)}
         crew.stop()
-        shared.close()
     if raw is not None:
         raw.stop()
     ratios = [found["exchange"] / found["yardstick"] for found in rounds]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,8 @@ from deepspark_ops.exchange.slots import (
     BEGUN,
     COLUMNS,
     ENDED,
-    MARK,
     MOVED_BYTES,
     OVERLAPS,
-    PLACE,
     SESSION,
     STALENESS,
     WATCH_BEGUN,
@@ -93,6 +92,7 @@ class Center:
         self._float_cells = self.slots.data.cast("B").cast("d")
         self._watched = memory.watched.data
         self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
+        self._total: Callable[[memoryview], int] = sum if len(self.slots) <= FEW_WORKERS else _total_of_many
 
     @classmethod
     def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
@@ -152,7 +152,6 @@ class Center:
         begun = self._total(self._begun_column) - cells[row + BEGUN]
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
-        cells[row + PLACE] = cells[row + MARK] = 0
         cells[row + BEGUN] = own_ended + 1
         if staleness:
             cells[row + STALENESS] += staleness
@@ -212,11 +211,6 @@ class Center:
         begun = self._cells[worker * COLUMNS + BEGUN]
         return Ticket(begun, 0, self._total(self._begun_column) - begun, 0, self._total(self._ended_column))
 
-    def _total(self, column: memoryview) -> int:
-        if len(column) <= FEW_WORKERS:
-            return sum(column)
-        return int(np.asarray(column).sum())
-
     def unlink(self) -> None:
         """Remove the file; whoever maps it keeps its memory until it closes."""
         if self.path is not None:
@@ -229,6 +223,10 @@ class Center:
         if self._memory.handle >= 0:
             os.close(self._memory.handle)
         self._hold(CenterMemory.private(np.empty(0, np.float32), CenterShape(0, 0, 0)))
+
+
+def _total_of_many(column: memoryview) -> int:
+    return int(np.asarray(column).sum())
 
 
 def _session_number(session: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -101,10 +101,10 @@ def meet_in_memory(
     held, is_direct = chunks.held is not None, not center.extras
     parts, spans = chunks.views(center.vector), chunks.spans
     squares = []
-
-    def meet_chunk(position: int) -> None:
+    for position in order if center.locks is None else _locked(order, center.locks):
         span, part = spans[position], parts[position]
-        own, new, pushed = local[span], new_local[span], push[: len(part)]
+        own, new = local[span], new_local[span]
+        pushed = push if len(part) == len(push) else push[: len(part)]
         if measure:
             np.subtract(own, part, out=pushed)
             squares.append(float(np.dot(pushed, pushed)))
@@ -121,17 +121,12 @@ def meet_in_memory(
             center.end_watched_push(worker, pushed[: chunks.watch_floats])
         if pulls_after:
             np.copyto(new, part)
-
-    _visit(order, center.locks, meet_chunk)
     return sum(squares) ** 0.5 if measure else None
 
 
-def _visit(order: Sequence[int], locks: ChunkLocks | None, meet_chunk: Callable[[int], None]) -> None:
-    if locks is None:
-        for position in order:
-            meet_chunk(position)
-        return
+def _locked(order: Sequence[int], locks: ChunkLocks) -> Iterator[int]:
+    """Hand out the positions; a chunk is locked until the next one is asked for, or the iterator is dropped."""
     with locks.whole():
         for position in order:
             with locks.chunk(position):
-                meet_chunk(position)
+                yield position

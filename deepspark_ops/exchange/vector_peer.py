@@ -125,6 +125,7 @@ class VectorPeer:
             if int(slot[BEGUN]) == frame.sequence:
                 self._reopen(slot)
             else:
+                slot[PLACE] = slot[MARK] = 0
                 self._ticket = self._center.begin(worker)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"

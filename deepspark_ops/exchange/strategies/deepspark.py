@@ -8,7 +8,7 @@ import numpy as np
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import Terms
-from deepspark_ops.exchange.strategies.shared_rules import Elastic
+from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -90,11 +90,11 @@ class DeepSpark(Elastic):
     ) -> None:
         """Write ``new_local = local - e`` and ``push = factor * e``."""
         np.subtract(local, center, out=push)
-        np.multiply(push, np.float32(self.alpha(terms)), out=push)
+        scale(push, self.alpha(terms))
         np.subtract(local, push, out=new_local)
         factor = self.factor(terms)
         if factor != 1.0:
-            np.multiply(push, np.float32(factor), out=push)
+            scale(push, factor)
 
 
 def _decays(count: int, step: int, limit: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import Terms
-from deepspark_ops.exchange.strategies.shared_rules import Additive
+from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -51,7 +51,7 @@ class Downpour(Additive):
             msg = f"push_scale={self.push_scale:g}: must be in [0, 1]; 0 means 1/n_workers"
             raise ConfigError(msg)
 
-    def scale(self, terms: Terms) -> float:
+    def push_factor(self, terms: Terms) -> float:
         """Return the factor on a delta."""
         return self.push_scale or 1.0 / terms.n_workers
 
@@ -60,12 +60,12 @@ class Downpour(Additive):
     ) -> None:
         """Write ``push = scale (local - start)`` and ``new_local = center + push``."""
         np.subtract(local, start, out=push)
-        np.multiply(push, np.float32(self.scale(terms)), out=push)
+        scale(push, self.push_factor(terms))
         np.add(center, push, out=new_local)
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale: what a step of a worker moves the center."""
-        return self.scale(Terms(n_workers))
+        return self.push_factor(Terms(n_workers))
 
 
 STRATEGY = Downpour()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.exchange.strategies import Terms
-from deepspark_ops.exchange.strategies.shared_rules import Elastic
+from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -35,7 +35,7 @@ class Easgd(Elastic):
     ) -> None:
         """Write ``push = alpha (local - center)`` and ``new_local = local - push``."""
         np.subtract(local, center, out=push)
-        np.multiply(push, np.float32(terms.moving_rate), out=push)
+        scale(push, terms.moving_rate)
         np.subtract(local, push, out=new_local)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements
+from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -64,13 +64,13 @@ class LocalSgd(GatheredMovements):
 
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
         """Move the center by the mean, filtered if block momentum is on."""
-        np.multiply(extras[0], np.float32(self.block_rate), out=extras[0])
+        scale(extras[0], self.block_rate)
         if not self.block_momentum:
             self.move_by_share(center, extras[0], n_held)
             return
         mean, block = extras
-        np.multiply(mean, np.float32(1.0 / n_held), out=mean)
-        np.multiply(block, np.float32(self.block_momentum), out=block)
+        scale(mean, 1.0 / n_held)
+        scale(block, self.block_momentum)
         np.add(block, mean, out=block)
         np.add(center, block, out=center)
         mean.fill(0.0)

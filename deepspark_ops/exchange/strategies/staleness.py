@@ -31,14 +31,14 @@ class Staleness(Downpour):
 
     count_own: bool = True
 
-    def scale(self, terms: Terms) -> float:
+    def push_factor(self, terms: Terms) -> float:
         """Return the factor on a delta."""
         divisor = 1 + terms.staleness if self.count_own else max(1, terms.staleness)
         return (self.push_scale or 1.0) / divisor
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale at the staleness of p equally fast workers, p - 1."""
-        return self.scale(Terms(n_workers, staleness=n_workers - 1))
+        return self.push_factor(Terms(n_workers, staleness=n_workers - 1))
 
 
 STRATEGY = Staleness()
