@@ -36,7 +36,10 @@ from deepspark_ops.spark_submit import run_job
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
-SCALE = 0.00390625
+MEAN, SCALE = 77.0, 0.0117
+"""Of the digits' pixels: they end near mean 0 and deviation 1, for ours and for MLlib."""
+ROUNDING = 1e-6
+"""Ours count an accuracy in float32."""
 PART_ROWS, TRAIN_PARTS, TEST_PARTS, COLUMNS = 50_000, 20, 1, 30
 
 Part = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
@@ -59,12 +62,14 @@ class Task:
         layers: Sizes: inputs, hidden units, classes.
         lengths: Of stochastic runs.
         lbfgs_lengths: Of runs of lbfgs, a test after every pass.
+        solver: What the solver file says of updates; lbfgs makes its own.
         data_layer: Prototxt of a data layer without its phase, %(source)s and %(batch)d to be put in.
     """
 
     layers: tuple[int, int, int]
     lengths: Lengths
     lbfgs_lengths: Lengths
+    solver: str
     data_layer: str
 
     def lengths_for(self, strategy: str) -> Lengths:
@@ -77,13 +82,15 @@ TASKS = {
         layers=(784, 1_000, 10),
         lengths=Lengths(64, 2_500, 50),
         lbfgs_lengths=Lengths(360, 400, 4),
-        data_layer=f'type: "Data" transform_param {{ scale: {SCALE!r} }}'
+        solver='type: "Adam" base_lr: 0.003 momentum: 0.9 momentum2: 0.999',
+        data_layer=f'type: "Data" transform_param {{ mean_value: {MEAN} scale: {SCALE} }}'
         ' data_param { source: "%(source)s" batch_size: %(batch)d backend: LMDB }',
     ),
     "table": Task(
         layers=(COLUMNS, 100, 2),
         lengths=Lengths(500, 10_000, 250),
         lbfgs_lengths=Lengths(10_000, 10_000, 100),
+        solver="base_lr: 0.1 momentum: 0.9",
         data_layer='type: "HDF5Data" hdf5_data_param { source: "%(source)s" batch_size: %(batch)d }',
     ),
 }
@@ -101,7 +108,7 @@ layer { name: "accuracy" type: "Accuracy" bottom: "scores" bottom: "label" top: 
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "scores" bottom: "label" top: "loss" }
 """
 SOLVER = """
-net: "%s" test_iter: 1 base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: %d test_interval: %d display: 100
+net: "%s" test_iter: 1 %s lr_policy: "fixed" max_iter: %d test_interval: %d display: 100
 snapshot_prefix: "mlp" random_seed: 1
 """
 
@@ -152,7 +159,8 @@ class Digits:
         found = open_dataset(DatasetPaths(self.dataset).split(split))
         parts = [found.read(index, 0, shard.n_samples) for index, shard in enumerate(found.shards)]
         return [
-            (images.reshape(len(images), -1) * np.float32(SCALE), labels.astype(np.int64)) for images, labels in parts
+            ((images.reshape(len(images), -1) - np.float32(MEAN)) * np.float32(SCALE), labels.astype(np.int64))
+            for images, labels in parts
         ]
 
     def source(self, split: str) -> str:
@@ -229,7 +237,7 @@ def write_solver(folder: Path, task: Task, data: Data, lengths: Lengths) -> Path
     layers = {split: task.data_layer % {"source": data.source(split), "batch": size} for split, size in sizes.items()}
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     net.write_text(NET % (layers | {"hidden": task.layers[1], "classes": task.layers[2]}), encoding="utf-8")
-    solver.write_text(SOLVER % (net, lengths.minibatches, lengths.test_every), encoding="utf-8")
+    solver.write_text(SOLVER % (net, task.solver, lengths.minibatches, lengths.test_every), encoding="utf-8")
     return solver
 
 
@@ -255,7 +263,7 @@ def row_of(strategy: str, events: Sequence[Event], target: float) -> Row:
     tests = [event for event in events if event.kind == "evaluation"]
     began, trained = events[0].time, tests[0].time
     for test in tests:
-        if test.data["accuracy"] >= target:
+        if test.data["accuracy"] >= target - ROUNDING:
             return Row(strategy, test.data["accuracy"], test.time - began, test.time - trained, test.clock)
     best = max(tests, key=lambda test: float(test.data["accuracy"]))
     return Row(strategy, best.data["accuracy"], None, None, best.clock)
