@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deepspark_ops.config import ExportConfig, parse_config
 from deepspark_ops.export.bundle import write_bundle
-from deepspark_ops.spark_submit import read_config_file, stage_main
+from deepspark_ops.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 

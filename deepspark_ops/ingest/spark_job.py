@@ -30,7 +30,8 @@ from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.source_formats import usual_test_source
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
-from deepspark_ops.spark_submit import job_variables, read_config_file, require_java, spark_conf, stage_main
+from deepspark_ops.spark_submit import job_variables, require_java, spark_conf
+from deepspark_ops.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2

@@ -29,7 +29,8 @@ from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.link import ExchangeStatus
-from deepspark_ops.spark_submit import job_variables, spark_conf, stage_main
+from deepspark_ops.spark_submit import job_variables, spark_conf
+from deepspark_ops.stage_process import stage_main
 from deepspark_ops.train.record_summary import summarize, write_summary
 from deepspark_ops.train.run_setup import PreparedRun, Run, nothing_left_on_error, prepare_run, read_config
 from deepspark_ops.train.run_watch import RunWatch

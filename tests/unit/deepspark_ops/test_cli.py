@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from deepspark_ops import cli
+from deepspark_ops import cli, stage_display
 from deepspark_ops.config import EvaluateConfig, ExportConfig, IngestConfig, TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.metrics import build_metrics
 from deepspark_ops.events import append_event, make_event
-from deepspark_ops.spark_submit import StageFailed
+from deepspark_ops.job_log import StageFailed
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
 NET = """
@@ -209,7 +209,7 @@ def test_lines_of_the_job_go_to_stderr(folder, jobs):
 def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=130, color_system=None)
-    monkeypatch.setattr(cli, "_stderr", lambda: console)
+    monkeypatch.setattr(stage_display, "Console", lambda **_: console)
     monkeypatch.setattr(cli, "require_java", lambda: None)
 
     def run_job(module, config, *, on_line):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import signal
 import subprocess
@@ -13,142 +11,10 @@ import pytest
 
 from deepspark_ops import spark_submit
 from deepspark_ops.config import ExportConfig
-from deepspark_ops.errors import ConfigError, TrainingFailed
-from deepspark_ops.spark_submit import (
-    JobLog,
-    StageFailed,
-    file_trouble,
-    java_version,
-    require_java,
-    run_command,
-    run_job,
-    stage_main,
-)
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.spark_submit import java_version, require_java, run_command, run_job
 
 Lines = list[tuple[int, str]]
-
-
-def read(text: str) -> tuple[Lines, JobLog]:
-    lines: Lines = []
-    log = JobLog(lambda level, line: lines.append((level, line)))
-    for line in text.splitlines():
-        log.feed(line + "\n")
-    return lines, log
-
-
-def test_each_line_gets_the_level_its_stage_gave_it() -> None:
-    lines, _ = read("INFO: worker 1 loss=0.5\nWARNING: rate_scale is capped\nDEBUG| more\nplain print\n")
-    assert lines == [
-        (logging.INFO, "worker 1 loss=0.5"),
-        (logging.WARNING, "rate_scale is capped"),
-        (logging.DEBUG, "more"),
-        (logging.INFO, "plain print"),
-    ]
-
-
-def test_spark_and_traceback_lines_get_levels_and_known_noise_is_dropped() -> None:
-    lines, _ = read(
-        "WARNING: Using incubator modules: jdk.incubator.vector\n"
-        "26/11/21 15:48:47 WARN Utils: Your hostname, a, resolves to a loopback address: 127.0.0.1; using b instead\n"
-        "26/01/02 03:04:05 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform\n"
-        "26/01/02 03:04:05 WARN TaskSetManager: Lost task 0.0\n"
-        "Traceback (most recent call last):\n"
-        '  File "x.py", line 1, in f\n'
-        "ValueError: no\n"
-        "INFO: on we go\n"
-    )
-    assert [level for level, _ in lines] == [logging.WARNING, *[logging.ERROR] * 3, logging.INFO]
-    assert lines[0][1] == "26/01/02 03:04:05 WARN TaskSetManager: Lost task 0.0"
-
-
-def test_last_error_message_is_kept_whole() -> None:
-    _, log = read(
-        'ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\nERROR| no\n'
-    )
-    error = log.failure("train", 2)
-    # The last line continues nothing: what came before it was no error.
-    assert str(error) == "no"
-    _, log = read('ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\n')
-    error = log.failure("train", 2)
-    assert str(error) == 'net.prototxt:3:5: unknown field "x"\n   3 | x: 1'
-    assert error.is_user_mistake
-    assert not log.failure("train", 1).is_user_mistake
-
-
-def test_failure_without_a_message_says_how_it_ended() -> None:
-    _, log = read("INFO: half way\n")
-    assert (
-        str(log.failure("train", 3))
-        == "stage train ended with exit code 3 and left no message; its last line: half way"
-    )
-    assert "signal 9 (killed; was the machine out of memory?)" in str(log.failure("train", -9))
-    assert "signal 15" in str(log.failure("train", 143))
-
-
-def run_python(code: str) -> Lines:
-    lines: Lines = []
-    run_command([sys.executable, "-c", code], stage="train", on_line=lambda level, line: lines.append((level, line)))
-    return lines
-
-
-STAGE = "import sys; from deepspark_ops.spark_submit import stage_main; from deepspark_ops.errors import *\n"
-
-
-def test_stage_process_and_parent_agree_on_levels_messages_and_exit_codes() -> None:
-    code = STAGE + (
-        "import logging\n"
-        "def run(path):\n"
-        "    logging.getLogger('deepspark_ops.train').warning('two\\nlines')\n"
-        "    raise ConfigError('n_workers=0: at least 1\\nallowed: more')\n"
-        "sys.exit(stage_main(run, ['config.json']))"
-    )
-    lines: Lines = []
-    with pytest.raises(StageFailed) as caught:
-        run_command([sys.executable, "-c", code], stage="train", on_line=lambda *line: lines.append(line))
-    assert str(caught.value) == "n_workers=0: at least 1\nallowed: more"
-    assert caught.value.exit_code == 2
-    assert lines[:2] == [(logging.WARNING, "two"), (logging.WARNING, "lines")]
-
-
-def test_unexpected_exception_shows_its_traceback_and_ends_with_its_message() -> None:
-    code = STAGE + "def run(path):\n    [][0]\nsys.exit(stage_main(run, ['config.json']))"
-    lines: Lines = []
-    with pytest.raises(StageFailed, match="IndexError: list index out of range") as caught:
-        run_command([sys.executable, "-c", code], stage="train", on_line=lambda *line: lines.append(line))
-    assert caught.value.exit_code == 1
-    assert any("Traceback" in text for _, text in lines)
-    assert lines[-1] == (logging.ERROR, "IndexError: list index out of range")
-
-
-def test_path_that_cannot_be_written_is_told_without_a_traceback() -> None:
-    code = STAGE + "def run(path):\n    open('/dev/null/metrics.json', 'w')\nsys.exit(stage_main(run, ['config.json']))"
-    lines: Lines = []
-    with pytest.raises(StageFailed, match=r"/dev/null/metrics\.json: Not a directory; give a path that can") as caught:
-        run_command([sys.executable, "-c", code], stage="evaluate", on_line=lambda *line: lines.append(line))
-    assert caught.value.exit_code == 2
-    assert len(lines) == 1
-
-
-def test_full_disk_may_be_tried_again() -> None:
-    found = file_trouble(OSError(errno.ENOSPC, "No space left on device"))
-    assert found == (
-        1,
-        "a file: No space left on device; make room there, or give a folder on another disk, and run it again",
-    )
-    assert file_trouble(OSError(errno.ECONNRESET, "Connection reset by peer")) is None
-
-
-@pytest.mark.parametrize(("error", "code"), [(ConfigError("x"), 2), (TrainingFailed("x"), 1), (StageFailed("x", 2), 2)])
-def test_exit_code_tells_whether_the_user_must_act(
-    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # leaves pytest's handlers alone
-
-    def run(path: Path) -> None:
-        raise error
-
-    assert stage_main(run, ["config.json"]) == code
-    assert stage_main(run, []) == 2
 
 
 def test_job_gets_its_config_and_this_interpreter(tmp_path: Path) -> None:

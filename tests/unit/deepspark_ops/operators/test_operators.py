@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from deepspark_ops.config import CheckConfig, IngestConfig, PromoteConfig, StageConfig, TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.job_log import StageFailed
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators.check import CheckOperator
@@ -23,7 +24,6 @@ from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
 from deepspark_ops.operators.train import TrainOperator
-from deepspark_ops.spark_submit import StageFailed
 
 pytestmark = pytest.mark.airflow
 

@@ -1,0 +1,124 @@
+"""What the log of a stage's process says: levels, noise, and the message that it ended with.
+
+A stage writes log lines to stderr as ``LEVEL: text``, further lines of the same message as ``LEVEL| text``, and ends
+with exit code 0, with ``USER_MISTAKE`` where only the user can help, or with ``FAILED`` where another try may.
+``stage_process`` is the side that writes, ``JobLog`` the one that reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from collections.abc import Callable
+
+from deepspark_ops.errors import DeepSparkError
+
+USER_MISTAKE = 2
+"""Exit code of a stage whose input must be corrected; repeating it unchanged cannot help."""
+FAILED = 1
+LineHandler = Callable[[int, str], None]
+"""Takes the level of ``logging`` and the text of one line of a job's output."""
+
+_STAGE_LINE = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL)([:|]) ?(.*)", re.DOTALL)
+_SPARK_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (.*)", re.DOTALL)
+_SPARK_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+# Said by every JVM and every TensorFlow process, whatever it does; a reader of the task log can do nothing with it.
+_NOISE = re.compile(
+    r"WARNING: Using incubator modules: jdk\.incubator\.vector"
+    r"|.*WARN NativeCodeLoader: Unable to load native-hadoop library"
+    r"|Using Spark's default log4j profile"
+    r"|Setting (?:default|Spark) log level to "
+    r"|.*INFO SparkContext: "  # its banner, before it reads spark.log.level
+    r"|.*WARN Utils: (?:Your hostname, .* resolves to a loopback address|Set SPARK_LOCAL_IP)"
+    r"|.*WARN SparkConf: Note that spark\.local\.dir will be overridden"
+    r"|To adjust logging level use "
+    r"|.*oneDNN custom operations are on"
+    r"|.*This TensorFlow binary is optimized to use available CPU instructions"
+    r"|To enable the following instructions:"
+    r"|WARNING: All log messages before absl::InitializeLog"
+    r"|.*failed call to cuInit|.*Could not find cuda drivers|.*cuda_executor\.cc"
+)
+
+
+class StageFailed(DeepSparkError):
+    """A stage's process ended with an error.
+
+    Attributes:
+        exit_code: The process' exit code; negative for a signal.
+        is_user_mistake: Whether the user must correct something; else another try may succeed.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """Keep the stage's own last error message and its exit code."""
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.is_user_mistake = exit_code == USER_MISTAKE
+
+
+class JobLog:
+    """Reads a job's output line by line: finds each line's level, drops known noise, keeps the last error message.
+
+    Not thread-safe: one reader.
+    """
+
+    def __init__(self, on_line: LineHandler) -> None:
+        """Hand every line that is worth reading to ``on_line``."""
+        self._on_line = on_line
+        self._level = logging.INFO
+        self._error: list[str] = []
+        self._error_is_open = False
+        self._last_line = ""
+
+    def feed(self, raw: str) -> None:
+        """Take one line, with or without its newline."""
+        line = raw.rstrip()
+        if not line or _NOISE.match(line):
+            return
+        if match := _STAGE_LINE.fullmatch(line):
+            text = match[3]
+            self._level = logging.getLevelNamesMapping()[match[1]]
+            self._keep_error(text, goes_on=match[2] == "|")
+        else:
+            text = line
+            self._level = self._level_of_foreign(line)
+            self._error_is_open = False
+        self._last_line = text
+        self._on_line(self._level, text)
+
+    def _keep_error(self, text: str, *, goes_on: bool) -> None:
+        if self._level < logging.ERROR:
+            self._error_is_open = False
+        elif goes_on and self._error_is_open:
+            self._error.append(text)
+        else:
+            self._error, self._error_is_open = [text], True
+
+    def _level_of_foreign(self, line: str) -> int:
+        """Level of a line that no stage wrote: Spark's own mark, a traceback, else plain output."""
+        if match := _SPARK_LINE.fullmatch(line):
+            return _SPARK_LEVELS[match[1]]
+        if line.startswith(("Traceback (most recent call last)", 'Exception in thread "')):
+            return logging.ERROR
+        is_continuation = line.startswith((" ", "\t")) or self._level >= logging.ERROR
+        return self._level if is_continuation else logging.INFO
+
+    def failure(self, stage: str, exit_code: int) -> StageFailed:
+        """Return the error of a job that ended with ``exit_code``: the stage's last message, else how it ended."""
+        if self._error:
+            return StageFailed("\n".join(self._error), exit_code)
+        how = f"exit code {exit_code}"
+        if exit_code < 0 or exit_code > 128:
+            number = -exit_code if exit_code < 0 else exit_code - 128
+            how = f"signal {number}"
+            if number == signal.SIGKILL:
+                how += " (killed; was the machine out of memory?)"
+        last = f"; its last line: {self._last_line}" if self._last_line else ""
+        return StageFailed(f"stage {stage} ended with {how} and left no message{last}", exit_code)
