@@ -75,9 +75,22 @@ def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
         raise DataSourceError(msg)
     if not (is_leveldb if asked == "LEVELDB" else is_lmdb):
         other = "LMDB" if is_lmdb else "LEVELDB" if is_leveldb else ""
-        remedy = f"it is an {other}; set backend: {other}" if other else "found neither data.mdb nor CURRENT"
+        article = "an" if other == "LMDB" else "a"
+        remedy = f"it is {article} {other}; set backend: {other}" if other else _what_is_there(folder)
         msg = f"{where} is no {asked}: {remedy}"
         raise DataSourceError(msg)
+
+
+def _what_is_there(folder: Path) -> str:
+    """Say what a folder without a database holds: often it is the one above, with a database for each split."""
+    found = "found neither data.mdb nor CURRENT"
+    inner = sorted(
+        path.parent.relative_to(folder) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/data.mdb")
+    )
+    if not inner:
+        return found
+    more = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
+    return f"{found}, but databases in folders below it: {inner[0]}{more}"
 
 
 def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:

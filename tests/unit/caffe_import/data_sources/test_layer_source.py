@@ -1,5 +1,6 @@
 """From a layer's message to its source, and messages for a layer that names the wrong thing."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_sample_shapes_are_those_before_the_crop(text, shapes):
         (
             'type: "Data" top: "x" data_param { source: "data/leveldb_raw" backend: LMDB }',
             DataSourceError,
-            'layer "d" (Data): source "data/leveldb_raw" is no LMDB: it is an LEVELDB; set backend: LEVELDB',
+            'layer "d" (Data): source "data/leveldb_raw" is no LMDB: it is a LEVELDB; set backend: LEVELDB',
         ),
         (
             'type: "Data" top: "x" data_param { source: "data/img" backend: LMDB }',
@@ -85,6 +86,13 @@ def test_wrong_layer_says_what_to_change(text, error, message):
         open_source(layer_from(text), CAFFE)
     assert isinstance(caught.value, error)
     assert str(caught.value) == message
+
+
+def test_folder_above_the_databases_names_one(tmp_path):
+    for shard in ("train/0.lmdb", "test/0.lmdb"):
+        shutil.copytree(CAFFE / "data" / "lmdb_raw", tmp_path / "digits" / shard)
+    with pytest.raises(DataSourceError, match=r"but databases in folders below it: test/0\.lmdb and 1 more$"):
+        open_source(layer_from('type: "Data" top: "x" data_param { source: "digits" backend: LMDB }'), tmp_path)
 
 
 def test_memory_source_gives_copies_of_rows():
