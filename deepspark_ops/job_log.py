@@ -30,6 +30,7 @@ _SPARK_LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+_JAVA_FRAME = re.compile(r"\s+at [^\s(]+\(.*\)|\s*\.\.\. \d+ more")
 # Said by every JVM and every TensorFlow process, whatever it does; a reader of the task log can do nothing with it.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules: jdk\.incubator\.vector"
@@ -81,6 +82,9 @@ class JobLog:
         """Take one line, with or without its newline."""
         line = raw.rstrip()
         if not line or _NOISE.match(line):
+            return
+        if _JAVA_FRAME.fullmatch(line):  # thirty of them for every worker that is killed
+            self._on_line(logging.DEBUG, line)
             return
         if match := _STAGE_LINE.fullmatch(line):
             text = match[3]

@@ -62,6 +62,8 @@ class StageDisplay:
 
     def line(self, level: int, text: str) -> None:
         """Show one line of a job. Error lines wait, since the last are the job's message, which comes at the end."""
+        if level < logging.INFO:
+            return
         if level >= logging.ERROR:
             self._held.append(text)
             return

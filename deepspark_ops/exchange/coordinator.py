@@ -90,11 +90,14 @@ class Coordinator:
         self.settings.check_worker(worker)
         settings = self.settings
         with self._lock:
+            is_replaced = worker in self._books.grants.live_workers and self._books.sessions.get(worker) != session
             self._record("join", worker, session, self._clock())
             self._rounds.joined(worker)
             clock = self._books.grants.clock
         self._center.abandon(worker)
         self._center.admit(worker, session)
+        if is_replaced:
+            self._emit(make_event("worker_lost", clock=clock, worker=worker, reason="a new process takes its place"))
         self._emit(make_event("worker_joined", clock=clock, worker=worker, transport=transport))
         self._finish_snapshots()
         name = settings.running_strategy().name

@@ -54,6 +54,12 @@ _CANCEL_S = 10.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
 
+_JOB_ABORTED = re.compile(
+    r"Task (\d+) in stage \S+ failed (\d+) times, most recent failure: "
+    r"Lost task .*?\): (.*?)(?: Consider setting .*)?$",
+    re.MULTILINE,
+)
+
 
 def main(config_path: Path) -> None:
     """Run the stage.
@@ -365,6 +371,8 @@ def _first_line(error: Exception | None) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Of a Python error inside a Java one the line that says what happened stands last in the Python traceback.
     told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+    if not told and (lost := _JOB_ABORTED.search(text)):
+        return f"worker {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}"
     return (told or lines or [type(error).__name__])[0]
 
 

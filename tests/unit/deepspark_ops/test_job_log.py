@@ -40,6 +40,19 @@ def test_spark_and_traceback_lines_get_levels_and_known_noise_is_dropped() -> No
     assert lines[0][1] == "26/01/02 03:04:05 WARN TaskSetManager: Lost task 0.0"
 
 
+def test_java_frames_are_for_debugging_and_change_no_other_lines_level() -> None:
+    lines, _ = read(
+        "26/11/21 22:49:53 ERROR Executor: Exception in task 1.0 in stage 0.0 (TID 1)\n"
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n"
+        "\tat org.apache.spark.api.python.PythonRunner$$anon$3.read(PythonRunner.scala:1068)\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "Caused by: java.io.EOFException\n"
+        "\t... 22 more\n"
+    )
+    error, debug = logging.ERROR, logging.DEBUG
+    assert [level for level, _ in lines] == [error, error, debug, debug, error, debug]
+
+
 def test_last_error_message_is_kept_whole() -> None:
     _, log = read(
         'ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\nERROR| no\n'

@@ -127,6 +127,21 @@ def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
     assert coordinator.status()["reissued_grants"] == 1
 
 
+def test_process_that_is_replaced_was_lost(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    coordinator.join(0, "b", "socket")
+    coordinator.leave(0)
+    coordinator.join(0, "c", "socket")
+    kinds = [event.kind for event in read_events(tmp_path / "events.jsonl")]
+    assert [kind for kind in kinds if kind.startswith("worker")] == [
+        "worker_joined",
+        "worker_lost",
+        "worker_joined",
+        "worker_joined",
+    ]
+
+
 def test_nobody_was_silent_while_there_was_no_server(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
     coordinator.join(0, "a", "socket")

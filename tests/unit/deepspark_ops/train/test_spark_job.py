@@ -39,6 +39,20 @@ def test_first_line_of_a_spark_error_is_the_python_error() -> None:
     assert _first_line(ValueError("")) == "ValueError"
 
 
+def test_first_line_of_a_job_that_spark_aborted_names_the_worker() -> None:
+    error = RuntimeError(
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 5 times, most"
+        " recent failure: Lost task 1.4 in stage 0.0 (TID 8) (localhost executor driver): org.apache.spark.Spark"
+        "Exception: Python worker exited unexpectedly (crashed). Consider setting 'spark.x' to 'true'.\n"
+        "\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:1068)\n"
+    )
+    assert _first_line(error) == (
+        "worker 1 was lost 5 times, most recently by org.apache.spark.SparkException: Python worker exited unexpectedly"
+        " (crashed)."
+    )
+
+
 def test_weights_that_a_search_did_not_change_have_a_remedy_of_its_own(tmp_path: Path) -> None:
     config = TrainConfig(solver=tmp_path / "s", run_dir=tmp_path / "r")
     assert unchanged_text(config, max_iter=40) == UNCHANGED
