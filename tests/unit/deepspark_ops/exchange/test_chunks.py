@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
-from deepspark_ops.exchange.strategies import Terms, find_strategy
+from deepspark_ops.exchange.locks import LockMode
+from deepspark_ops.exchange.strategies import Strategy, Terms, find_strategy
+from deepspark_ops.exchange.strategies.easgd import Easgd
 from deepspark_ops.param_vector import StatisticBlobs
 
 
@@ -31,3 +35,28 @@ def test_statistics_are_no_part_of_a_push() -> None:
     assert not np.array_equal(center.vector[:2], initial[:2])
     assert not np.array_equal(center.vector[7:], initial[7:])
     assert distance == pytest.approx(float(np.linalg.norm(local - initial)), rel=1e-6)
+
+
+@dataclass(frozen=True)
+class Failing(Easgd):
+    def worker_chunk(self, *_: object) -> None:
+        raise FloatingPointError
+
+
+@pytest.mark.parametrize("mode", ["striped", "full"])
+def test_a_failure_in_the_middle_leaves_nothing_locked(mode: LockMode) -> None:
+    vector = np.zeros(8, np.float32)
+    center = Center.in_memory(vector, CenterShape(8, 2, 2))
+    center.use_locks(mode, timeout_s=0.1)
+
+    def meet(strategy: Strategy) -> None:
+        chunks = Chunks(8, 4, strategy, StatisticBlobs())
+        meet_in_memory(
+            center, chunks, 0, (0, 1), Terms(2, 0.5), vector, vector.copy(), vector, vector[:4].copy(),
+            measure_distance=False,
+        )  # fmt: skip
+
+    with pytest.raises(FloatingPointError) as failure:
+        meet(Failing())
+    meet(find_strategy("easgd"))
+    assert failure.value.__traceback__ is not None  # the frame that failed is still alive
