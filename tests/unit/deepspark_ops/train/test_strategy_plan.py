@@ -51,8 +51,8 @@ def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
 
 
 def test_workers_that_wait_for_each_other_have_one_fixed_period():
-    assert plan(strategy="local_sgd").comm_period == 10
-    assert plan(strategy="local_sgd", comm_period=3).comm_period == 3
+    assert plan(strategy="local_sgd").comm_period == 3
+    assert plan(strategy="local_sgd", comm_period=7).comm_period == 7
     assert plan(strategy="local_sgd", n_workers=1).comm_period == "auto"
     assert plan(strategy="lbfgs").comm_period == "auto"  # of a share of the data
 
