@@ -87,7 +87,7 @@ class BookPeer(VectorPeer):
     def _event(self, request: Mapping[str, Any]) -> None:
         self._coordinator.event(self._member(), field_of(request, "line", str))
 
-    def _round(self, request: Mapping[str, Any]) -> bool:
+    def _round(self, request: Mapping[str, Any]) -> int | None:
         # The others push meanwhile: a whole exchange is not locked while it waits for them.
         self._whole.close()
         note = RoundNote.from_json(request.get("note"))

@@ -215,7 +215,7 @@ class Coordinator:
             clock = self._books.grants.clock
         self._emit(make_event("server", clock=clock, **data))
 
-    def await_round(self, worker: int, sequence: int, note: RoundNote | None = None) -> bool:
+    def await_round(self, worker: int, sequence: int, note: RoundNote | None = None) -> int | None:
         """A worker has pushed everything of an exchange and waits for the others.
 
         Args:
@@ -224,7 +224,8 @@ class Coordinator:
             note: What it says of what it pushed.
 
         Returns:
-            Whether the round is over and the center moved; False after a while: ask again.
+            The tau that all take from now on, 0 for each its own, once the round is over and the center moved; None
+            after a while: ask again.
         """
         self.expire()
         with self._lock:
@@ -233,7 +234,8 @@ class Coordinator:
         self._close_round()
         wait_s = min(ROUND_WAIT_S, self.settings.exchange_timeout_s / 4)
         with self._round_over:
-            return self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
+            is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
+            return self._rounds.comm_period if is_over else None
 
     def _close_round(self) -> None:
         """Apply the present round if everybody who is expected has pushed."""

@@ -39,6 +39,21 @@ class Welcome:
     transport: str
 
 
+class RoundEnd(NamedTuple):
+    """How an exchange that waits for all workers ended.
+
+    Attributes:
+        waited_s: Seconds from the push to the end of the round: nothing that a longer tau would save.
+        comm_period: The tau that all take from now on, 0 for each its own.
+    """
+
+    waited_s: float
+    comm_period: int
+
+
+NO_ROUND = RoundEnd(0.0, 0)
+
+
 class ExchangeReport(NamedTuple):
     """One exchange, as the worker saw it.
 
@@ -51,6 +66,7 @@ class ExchangeReport(NamedTuple):
         overlaps: Exchanges of other workers that were open while this one was.
         distance: L2 norm of local - center, as met; None if it was not asked for or the strategy does not pull.
         transport: ``shm``, ``socket`` or ``local``.
+        round_end: Of strategies whose workers wait for each other.
     """
 
     sequence: int
@@ -61,6 +77,7 @@ class ExchangeReport(NamedTuple):
     overlaps: int
     distance: float | None
     transport: str
+    round_end: RoundEnd = NO_ROUND
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,7 @@ class WorkerLink(Protocol):
             local: The worker's parameters, shape (n_params,), float32, contiguous; only read, and only during the
                 call. Where the strategy's unit is the gradient, that, with the parameters' statistics in their places.
             measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so ask when it is logged.
-            note: What a strategy that pushes gradients wants to know of them.
+            note: What a strategy that waits for all workers wants to know.
 
         Returns:
             The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the

@@ -22,7 +22,7 @@ from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.coordinator import JOURNAL_FILE, Coordinator, forget_run
-from deepspark_ops.exchange.link import ExchangeReport, ExchangeStatus, Welcome
+from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport, ExchangeStatus, RoundEnd, Welcome
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state_file import write_state
@@ -118,9 +118,12 @@ class LocalLink(AsksBooks):
             self._push,
             measure_distance=measure_distance,
         )
+        round_end = NO_ROUND
         if self._strategy.pulls == "after_round":
-            while not self._coordinator.await_round(worker, ticket.sequence, note):
+            pushed = time.perf_counter()
+            while (comm_period := self._coordinator.await_round(worker, ticket.sequence, note)) is None:
                 pass
+            round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
             np.copyto(new_local, center.result(self._strategy))
         if self._chunks.held is not None:
             positions = settings.statistics.positions
@@ -132,7 +135,7 @@ class LocalLink(AsksBooks):
         overlaps = center.end(worker, ticket, n_bytes + down)
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
-            ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local"
+            ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local", round_end
         )
 
     def use_moving_rate(self, moving_rate: float) -> None:

@@ -13,19 +13,21 @@ from deepspark_ops.param_vector import Vector
 
 
 class RoundNote(NamedTuple):
-    """What a worker says of the minibatches behind its push.
+    """What a worker says with its push: of its minibatches where it pushes gradients, of tau where all agree on it.
 
     Attributes:
-        loss: Their mean loss.
+        loss: Mean loss of the minibatches behind the push.
         learning_rate: Rate for the update by them, rate scale included.
         update: Number of the update among the worker's own, from 1.
         is_first: Is it this process's first push?
+        comm_period: tau as this worker would choose it; 0: it leaves that to others.
     """
 
-    loss: float
-    learning_rate: float
-    update: int
-    is_first: bool
+    loss: float = 0.0
+    learning_rate: float = 0.0
+    update: int = 0
+    is_first: bool = False
+    comm_period: int = 0
 
     @classmethod
     def from_json(cls, plain: Any) -> RoundNote | None:
@@ -36,11 +38,11 @@ class RoundNote(NamedTuple):
         """
         if plain is None:
             return None
-        kinds = (int | float, int | float, int, bool)
+        kinds = (int | float, int | float, int, bool, int)
         if not isinstance(plain, list) or len(plain) != len(kinds) or not all(map(isinstance, plain, kinds)):
             msg = f"not the note of a round: {str(plain)[:80]}; expected {', '.join(cls._fields)}"
             raise ProtocolError(msg)
-        return cls(float(plain[0]), float(plain[1]), plain[2], plain[3])
+        return cls(float(plain[0]), float(plain[1]), *plain[2:])
 
 
 class RoundContents(NamedTuple):

@@ -12,10 +12,15 @@ class Rounds:
 
     Expected are the live workers that have steps to do. A worker that was told to wait, or only to test, is not, so
     the last steps of a run do not wait for workers that have none; a worker that is lost is not any more.
+
+    Attributes:
+        comm_period: The longest tau that a worker of the last round would choose: if each took its own, those with
+            the shortest would always wait. 0: nobody said.
     """
 
     def __init__(self) -> None:
         """Begin the first round."""
+        self.comm_period = 0
         self._waiting: dict[int, int] = {}
         self._notes: dict[int, RoundNote] = {}
         self._released: dict[int, int] = {}
@@ -56,6 +61,7 @@ class Rounds:
         """The caller begins to apply the round; until ``open`` it is the only one. Returns worker -> its note."""
         self._is_closing = True
         notes, self._notes = self._notes, {}
+        self.comm_period = max((note.comm_period for note in notes.values()), default=0)
         return notes
 
     def open(self) -> None:

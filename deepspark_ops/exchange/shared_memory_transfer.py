@@ -10,7 +10,7 @@ import numpy as np
 from deepspark_ops.exchange.buffers import aligned_vector
 from deepspark_ops.exchange.center import Center
 from deepspark_ops.exchange.chunks import meet_in_memory
-from deepspark_ops.exchange.link import ExchangeReport
+from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.run_record import TurnLocks, WorkerRecord
 from deepspark_ops.exchange.server_connection import (
@@ -91,16 +91,17 @@ class SharedMemoryTransfer:
         )
         if self._record is not None and self._turns is not None:
             self._record.exchanged(ticket.staleness, ticket.total, self._turns.taken())
+        round_end = NO_ROUND
         if plan.strategy.pulls == "after_round":
             with lock:
-                await_round(self._server, plan, ticket.sequence, note)
+                round_end = await_round(self._server, plan, ticket.sequence, note)
             np.copyto(new_local, center.result(plan.strategy))
         if plan.chunks.held is not None:
             with lock:
                 meet_statistics(self._server, plan, local, new_local, ticket.sequence)
         plan.began_with(new_local)
         overlaps = center.end(plan.worker, ticket, plan.bytes_up + plan.bytes_down)
-        return new_local, plan.report(started, ticket.sequence, ticket.staleness, overlaps, distance, "shm")
+        return new_local, plan.report(started, ticket.sequence, ticket.staleness, overlaps, distance, "shm", round_end)
 
     def close(self) -> None:
         """Unmap."""

@@ -15,7 +15,7 @@ import numpy as np
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.link import ExchangeReport
+from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.server_connection import (
     ServerConnection,
@@ -76,8 +76,9 @@ class SocketTransfer:
         measure = measure and plan.strategy.pulls == "before"
         meetings = tuple(_Meeting(plan, share, sequence, local, new_local, measure) for share in self._shares)
         overlaps = self._each(lambda share: share.meet(meetings[share.index]))
+        round_end = NO_ROUND
         if plan.strategy.pulls == "after_round":
-            await_round(self._shares[0].server, plan, sequence, note)
+            round_end = await_round(self._shares[0].server, plan, sequence, note)
             overlaps = self._each(lambda share: share.pull_and_end(meetings[share.index]))
         if plan.chunks.held is not None:
             meet_statistics(self._shares[0].server, plan, local, new_local, sequence)
@@ -88,7 +89,7 @@ class SocketTransfer:
         squares = sum(sum(meeting.squares.values()) for meeting in meetings)
         staleness = max(meeting.terms.staleness for meeting in meetings)
         distance = squares**0.5 if measure else None
-        return new_local, plan.report(started, sequence, staleness, max(overlaps), distance, "socket")
+        return new_local, plan.report(started, sequence, staleness, max(overlaps), distance, "socket", round_end)
 
     def close(self) -> None:
         """Close the connections to all servers but the first, which is the link's."""

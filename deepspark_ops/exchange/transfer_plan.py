@@ -13,7 +13,7 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import VectorPool
 from deepspark_ops.exchange.chunks import Chunks
-from deepspark_ops.exchange.link import ExchangeReport
+from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport, RoundEnd
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.server_connection import (
     ServerConnection,
@@ -91,12 +91,19 @@ class TransferPlan:
             raise ProtocolError(msg)
 
     def report(
-        self, started: float, sequence: int, staleness: int, overlaps: int, distance: float | None, transport: str
+        self,
+        started: float,
+        sequence: int,
+        staleness: int,
+        overlaps: int,
+        distance: float | None,
+        transport: str,
+        round_end: RoundEnd = NO_ROUND,
     ) -> ExchangeReport:
         """Build the report of an exchange that began at ``started``."""
         seconds = time.perf_counter() - started
         return ExchangeReport(
-            sequence, seconds, self.bytes_up, self.bytes_down, staleness, overlaps, distance, transport
+            sequence, seconds, self.bytes_up, self.bytes_down, staleness, overlaps, distance, transport, round_end
         )
 
 
@@ -121,8 +128,10 @@ def meet_statistics(
     new_local[positions] = answer
 
 
-def await_round(server: ServerConnection, plan: TransferPlan, sequence: int, note: RoundNote | None) -> None:
+def await_round(server: ServerConnection, plan: TransferPlan, sequence: int, note: RoundNote | None) -> RoundEnd:
     """Wait until every worker that has steps has pushed; the server asks for a sign of life now and then."""
+    began = time.perf_counter()
     request = {"call": "round", "sequence": sequence, "note": note}
-    while not server.call(request, worker=plan.worker):
+    while (comm_period := server.call(request, worker=plan.worker)) is None:
         logger.debug("worker %d waits for the others in exchange %d", plan.worker, sequence)
+    return RoundEnd(time.perf_counter() - began, comm_period)

@@ -110,9 +110,9 @@ class _Planner:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
         strategy = self._strategy.for_workers(n_workers)
-        if strategy.takes_least_period:
-            return choice._replace(comm_period=strategy.least_auto_period)
         low = max(strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
+        if strategy.agrees_on_period:  # waiting for others is nothing that a longer tau would save
+            return choice._replace(comm_period=low)
         high = MAX_COMM_PERIOD
         while low < high:
             middle = (low + high) // 2

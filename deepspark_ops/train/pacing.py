@@ -143,13 +143,22 @@ class CommPeriod:
         """Begin the next period; return the reason when its length changed."""
         return None
 
+    @property
+    def proposal(self) -> int:
+        """Tau as this worker would choose it, where all take one; 0: it is not asked."""
+        return 0
+
+    def agree(self, comm_period: int) -> str | None:
+        """Take the tau of all workers, 0 for one's own; return the reason when ``value`` changed."""
+        return None
+
     def observe(self, *, n_steps: int, compute_s: float, exchange_s: float) -> str | None:
         """Take the times of one grant; return the reason when ``value`` changed.
 
         Args:
             n_steps: Minibatches of the grant.
             compute_s: Seconds for all of them, without waiting for data.
-            exchange_s: Seconds for the grant, the exchange and the acknowledgement.
+            exchange_s: Seconds for the grant, the exchange and the acknowledgement, without waiting for others.
         """
         if not self._auto or n_steps == 0:
             return None
@@ -166,12 +175,43 @@ class CommPeriod:
         wanted = max(self._least, smallest_comm_period(step_s, exchange_s))
         if 2 * max(wanted, self.value) < 3 * min(wanted, self.value) or wanted == self.value:
             return None
-        self.value = wanted
         share = exchange_s / (wanted * step_s + exchange_s)
-        return (
+        return self._choose(
+            wanted,
             f"comm_period {wanted}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
-            f" exchanging costs {share:.1%} of the time"
+            f" exchanging costs {share:.1%} of the time",
         )
+
+    def _choose(self, wanted: int, reason: str) -> str | None:
+        self.value = wanted
+        return reason
+
+
+class AgreedPeriod(CommPeriod):
+    """``auto`` where all workers wait for each other: each says what it would choose, all take the longest.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, least: int) -> None:
+        """Begin with the least, as all do."""
+        super().__init__("auto", least=least)
+        self._wanted, self._reason = least, f"comm_period {least}: the least"
+
+    @property
+    def proposal(self) -> int:
+        """See ``CommPeriod``."""
+        return self._wanted
+
+    def agree(self, comm_period: int) -> str | None:
+        """See ``CommPeriod``."""
+        if comm_period in (0, self.value):
+            return None
+        self.value = comm_period
+        return self._reason if comm_period == self._wanted else f"comm_period {comm_period}: another worker needs it"
+
+    def _choose(self, wanted: int, reason: str) -> None:
+        self._wanted, self._reason = wanted, reason
 
 
 class ScheduledPeriod(CommPeriod):

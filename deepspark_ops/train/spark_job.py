@@ -173,11 +173,7 @@ def _tell_start(watch: RunWatch, prepared: PreparedRun, start: Start, exchange: 
 def _decisions(run: Run, start: Start) -> list[str]:
     """Return what the run chose by itself before it began, with reasons."""
     plan = plan_strategy(run.config)
-    reasons = [] if plan.running.repeats_data else [rate_scale(run, start.origin).reason]
-    waits = plan.running.takes_least_period and not plan.running.requires.comm_period_one
-    if waits and run.config.comm_period == "auto":
-        reasons.append(f"comm_period {plan.comm_period}: {plan.running.name} waits for all workers at every exchange")
-    return reasons
+    return [] if plan.running.repeats_data else [rate_scale(run, start.origin).reason]
 
 
 def _task_settings(run: Run, start: Start, exchange: RunningExchange) -> dict[str, Any]:

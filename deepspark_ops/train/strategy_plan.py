@@ -96,7 +96,7 @@ def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -
     if running.repeats_data and isinstance(period, tuple):
         msg = f"comm_period={given}: strategy {running.name} keeps its minibatches; give a number or auto"
         raise ConfigError(msg)
-    return running.least_auto_period if period == "auto" and running.takes_least_period else period
+    return period
 
 
 def _check_recordable(config: TrainConfig, running: Strategy) -> None:

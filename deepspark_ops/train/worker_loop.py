@@ -15,6 +15,7 @@ import numpy as np
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.exchange.grants import Finished, Grant, GrantAnswer, Wait
 from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.background_exchange import BackgroundExchange
 from deepspark_ops.train.center_tests import CenterTests
@@ -49,6 +50,7 @@ class WorkerLoop:
         self._pending: Grant | None = None
         self._next: GrantAnswer | None = None
         self._was_idle = False
+        self._waited_s = 0.0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
 
     def run(self) -> WorkerSummary:
@@ -88,13 +90,15 @@ class WorkerLoop:
         self._progress.sums.aside_s += time.monotonic() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
             self._model.replace_local(self._link.pull())  # the others went on without this worker
-        self._was_idle = False
+        self._was_idle, self._waited_s = False, 0.0
         compute_s = self._compute(grant) if grant.count else 0.0
         began = time.monotonic()
         self._give_back(grant)
         exchange_s = request_s + time.monotonic() - began
         self._progress.sums.exchange_s += exchange_s
-        found = self._plan.comm_period.observe(n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s)
+        found = self._plan.comm_period.observe(
+            n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - self._waited_s
+        )
         self._progress.note(grant.stop, found)
 
     def _prepare(self, grant: Grant) -> None:
@@ -155,9 +159,14 @@ class WorkerLoop:
             return
         if is_due:
             model, near = self._model, self._progress.is_line_near(grant.stop)
-            exchanged = self._link.exchange(model.local(), measure_distance=near, note=model.round_note())
+            note = model.round_note() or self._period_note()
+            exchanged = self._link.exchange(model.local(), measure_distance=near, note=note)
             self._take(grant.stop, *exchanged)
         self._link.acknowledge(grant)
+
+    def _period_note(self) -> RoundNote | None:
+        proposal = self._plan.comm_period.proposal
+        return RoundNote(comm_period=proposal) if proposal else None
 
     def _exchange_in_background(self, grant: Grant, background: BackgroundExchange) -> None:
         """Have this grant's parameters exchanged while the next one is computed; the exchange before is over then."""
@@ -178,7 +187,9 @@ class WorkerLoop:
 
     def _take(self, clock: int, local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
+        self._waited_s, agreed = report.round_end
         self._progress.note(clock, self._plan.comm_period.exchanged())
+        self._progress.note(clock, self._plan.comm_period.agree(agreed))
         self._progress.exchanged(report)
 
 

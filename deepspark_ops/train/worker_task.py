@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deepspark_ops.train.loop_plan import LoopPlan
-from deepspark_ops.train.pacing import CommPeriod, FixedSet, LossBudget, RateScale, ScheduledPeriod, plan_rate_scale
+from deepspark_ops.train.pacing import (
+    AgreedPeriod,
+    CommPeriod,
+    FixedSet,
+    LossBudget,
+    RateScale,
+    ScheduledPeriod,
+    plan_rate_scale,
+)
 from deepspark_ops.train.repeated_data import steps_of_a_share
 from deepspark_ops.train.run_setup import Run
 from deepspark_ops.train.strategy_plan import StrategyPlan, plan_strategy
@@ -94,6 +102,8 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
         return FixedSet(steps_of_a_share(run) if period == "auto" else period)
     if plan.running.budgets_loss and period != "auto":
         return LossBudget(period)
+    if plan.running.agrees_on_period and period == "auto":
+        return AgreedPeriod(plan.running.least_auto_period)
     return CommPeriod(period, least=plan.running.least_auto_period)
 
 

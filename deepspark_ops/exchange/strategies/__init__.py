@@ -110,12 +110,8 @@ class Strategy:
     result: ClassVar[int | None] = None
 
     @property
-    def takes_least_period(self) -> bool:
-        """Whether ``comm_period: auto`` is ``least_auto_period`` itself, whatever an exchange costs.
-
-        Where all wait for all, a worker's exchange is mostly waiting: each would answer the others' long periods with a
-        longer one of its own, and of different periods the shortest always waits.
-        """
+    def agrees_on_period(self) -> bool:
+        """Whether ``comm_period: auto`` is one for all: where all wait for all, the shortest would always wait."""
         return self.round == "all" and not self.repeats_data
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.rounds import Rounds
 
 
@@ -59,3 +60,18 @@ def test_new_process_begins_without_its_predecessors_pushes() -> None:
     rounds.joined(0)
     assert not rounds.is_complete((0,))
     assert not rounds.is_released(0, 3)
+
+
+def test_all_take_the_longest_period_that_one_of_the_round_would_choose() -> None:
+    rounds = Rounds()
+    for worker, wanted in enumerate((3, 8, 5)):
+        rounds.pushed(worker, 1, RoundNote(comm_period=wanted))
+    close(rounds)
+    assert rounds.comm_period == 8
+    rounds.pushed(0, 2, RoundNote(comm_period=3))
+    rounds.pushed(1, 2)
+    close(rounds)
+    assert rounds.comm_period == 3, "of the last round only"
+    rounds.pushed(0, 3)
+    close(rounds)
+    assert rounds.comm_period == 0

@@ -93,9 +93,13 @@ def test_tau_is_never_below_what_training_would_choose():
     assert [advice.row.comm_period for advice in report.advice if advice.row.workers > 1] == [10]
 
 
-def test_tau_of_workers_that_wait_for_each_other_does_not_follow_the_cost():
-    rows = plan(workers="8,64", strategy="local_sgd", bandwidth_gbps=0.1).rows
-    assert [row.comm_period for row in rows] == [3, 3]
+def test_tau_of_workers_that_wait_for_each_other_follows_the_cost_and_not_the_waiting():
+    fast, slow = (
+        [row.comm_period for row in plan(workers="8,64", strategy="local_sgd", bandwidth_gbps=gbps).rows]
+        for gbps in (100.0, 0.1)
+    )
+    assert fast == [3, 3]
+    assert slow[0] == slow[1] > 10
 
 
 def test_advice_is_fast_enough_or_says_that_nothing_is():

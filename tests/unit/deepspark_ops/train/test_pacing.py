@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from deepspark_ops.train.pacing import CommPeriod, LossBudget, ScheduledPeriod, plan_rate_scale, smallest_comm_period
+from deepspark_ops.train.pacing import (
+    AgreedPeriod,
+    CommPeriod,
+    LossBudget,
+    ScheduledPeriod,
+    plan_rate_scale,
+    smallest_comm_period,
+)
 
 
 def plan(setting="auto", *, progress=1 / 3, limit=math.inf, n_workers=2, origin=0, max_iter=1000):
@@ -94,6 +101,24 @@ def test_auto_changes_its_mind_only_for_half_as_much_again() -> None:
     reasons = [period.observe(n_steps=20, compute_s=0.200, exchange_s=0.008) for _ in range(128)]
     assert period.value == 40
     assert sum(reason is not None for reason in reasons) == 1
+
+
+def test_agreed_period_is_what_all_take_and_not_what_this_worker_wants() -> None:
+    period = AgreedPeriod(3)
+    assert (period.value, period.proposal) == (3, 3)
+    for _ in range(5):
+        assert period.observe(n_steps=3, compute_s=0.030, exchange_s=0.002) is None
+    assert (period.value, period.proposal) == (3, 10)
+    assert period.agree(0) is None
+    assert period.agree(3) is None
+    assert period.agree(16) == "comm_period 16: another worker needs it"
+    assert period.value == 16
+    reason = period.agree(10)
+    assert (
+        reason == "comm_period 10: an exchange takes 2.00 ms, a minibatch 10.00 ms; exchanging costs 2.0% of the time"
+    )
+    assert CommPeriod("auto").proposal == 0
+    assert CommPeriod("auto").agree(7) is None
 
 
 def test_a_given_period_never_moves() -> None:

@@ -50,11 +50,12 @@ def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
     assert plan(strategy="sync").comm_period == 1
 
 
-def test_workers_that_wait_for_each_other_have_one_fixed_period():
-    assert plan(strategy="local_sgd").comm_period == 3
+def test_workers_that_wait_for_each_other_agree_on_a_period():
+    assert plan(strategy="local_sgd").running.agrees_on_period
     assert plan(strategy="local_sgd", comm_period=7).comm_period == 7
-    assert plan(strategy="local_sgd", n_workers=1).comm_period == "auto"
-    assert plan(strategy="lbfgs").comm_period == "auto"  # of a share of the data
+    for other in ({"strategy": "local_sgd", "n_workers": 1}, {"strategy": "lbfgs"}, {"strategy": "easgd"}):
+        assert plan(**other).comm_period == "auto"
+        assert not plan(**other).running.agrees_on_period
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,13 @@ import pytest
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.grants import Schedule
+from deepspark_ops.exchange.link import RoundEnd, WorkerLink
 from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.model import Feeds, StepReport
-from deepspark_ops.train.pacing import CommPeriod, LossBudget, RateScale, ScheduledPeriod
+from deepspark_ops.train.pacing import AgreedPeriod, CommPeriod, LossBudget, RateScale, ScheduledPeriod
 from deepspark_ops.train.worker_loop import WorkerLoop
 from deepspark_ops.train.worker_state import WorkerState
 from tests.unit.deepspark_ops.train.small_plan import PLAN
@@ -214,6 +218,43 @@ def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
     bench.run()
     (note,) = bench.events("note")
     assert note.data["text"].startswith(f"comm_period {bench.plan.comm_period.value}: an exchange takes ")
+
+
+class InRounds:
+    """A link whose exchanges wait 20 ms for others, after which all take ``comm_period``."""
+
+    def __init__(self, link: WorkerLink, comm_period: int) -> None:
+        self._link, self._comm_period = link, comm_period
+        self.notes: list[RoundNote | None] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._link, name)
+
+    def exchange(self, local: Vector, *, measure_distance: bool, note: RoundNote | None) -> tuple[Vector, object]:
+        self.notes.append(note)
+        time.sleep(0.02)
+        new_local, report = self._link.exchange(local, measure_distance=measure_distance, note=note)
+        return new_local, report._replace(round_end=RoundEnd(0.02, self._comm_period))
+
+
+def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(15), comm_period=AgreedPeriod(3))
+    bench.link = link = InRounds(bench.link, 6)
+    assert bench.run().exchanges == 3
+    assert [sum(n for start, n, _ in bench.model.calls if low <= start < low + 6) for low in (3, 9)] == [6, 6]
+    assert link.notes == [RoundNote(comm_period=3)] * 3
+    assert [event.data["text"] for event in bench.events("note")] == ["comm_period 6: another worker needs it"]
+
+
+def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, float]] = []
+    monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: seen.append(times))
+    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3))
+    bench.link = InRounds(bench.link, 0)
+    bench.run()
+    costs = sorted(times["exchange_s"] for times in seen if times["n_steps"])
+    assert len(costs) == 10
+    assert 0.0 < costs[5] < 0.01
 
 
 def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Strategies whose workers push gradients: the same bits through one process, a socket and shared memory."""
+"""Strategies whose workers wait for each other: through one process, a socket and shared memory they do the same."""
 
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.launch import start_exchange
-from deepspark_ops.exchange.link import WorkerLink
+from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.param_vector import Vector
@@ -37,7 +38,8 @@ def measure(link: WorkerLink, found: dict[int, tuple[Vector, Vector]], worker: i
     found[worker] = (local, link.look())
 
 
-def play(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[tuple[Vector, Vector]]:
+def two_links(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[WorkerLink]:
+    """Return links that have joined, all of them before the first push: a round waits for who is there."""
     if transport == "local":
         exchange = LocalExchange(make_settings(folder, strategy=strategy, **FIELDS), initial_vector(N_PARAMS))
         links: list[WorkerLink] = [exchange.link(), exchange.link()]
@@ -46,7 +48,12 @@ def play(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[
         running = stack.enter_context(start_exchange(settings, initial_vector(N_PARAMS)))
         links = [connect(running.address), connect(running.address)]
     for worker, link in enumerate(links):
-        link.join(worker)  # all of them before the first push: a round waits for who is there
+        link.join(worker)
+    return links
+
+
+def play(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[tuple[Vector, Vector]]:
+    links = two_links(stack, folder, strategy, transport)
     found: dict[int, tuple[Vector, Vector]] = {}
     targets = np.random.default_rng(6).standard_normal((2, N_PARAMS)).astype(np.float32)
     threads = [
@@ -73,3 +80,27 @@ def test_rounds_of_gradients_agree_bit_for_bit(tmp_path: Path, strategy: str, tr
         assert np.array_equal(center, expected_center)
     assert np.array_equal(found[0][0], found[1][0]), "all workers are at one place"
     assert not np.array_equal(found[0][1], initial_vector(N_PARAMS))
+
+
+@pytest.mark.parametrize("transport", ["local", "socket", "shm"])
+def test_workers_agree_on_a_period_and_know_how_long_they_waited(tmp_path: Path, transport: str) -> None:
+    reports: dict[int, ExchangeReport] = {}
+
+    def push(link: WorkerLink, worker: int, wanted: int) -> None:
+        local = link.pull()
+        time.sleep(0.3 * worker)
+        _, reports[worker] = link.exchange(local + 1, note=RoundNote(comm_period=wanted))
+
+    with ExitStack() as stack:
+        links = two_links(stack, tmp_path, "local_sgd", transport)
+        threads = [threading.Thread(target=push, args=(links[k], k, (3, 8)[k])) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for link in links:
+            link.close()
+    ends = [reports[worker].round_end for worker in range(2)]
+    assert [end.comm_period for end in ends] == [8, 8]
+    assert ends[0].waited_s > 0.15, "the first waits for the second"
+    assert all(end.waited_s <= reports[k].seconds for k, end in enumerate(ends))
