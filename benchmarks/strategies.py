@@ -272,7 +272,7 @@ def page(results: Results) -> str:
         "`lbfgs` is no stochastic method: each of its evaluations takes the whole training set, 23 minibatches of the",
         "digits and 500 of CIFAR-10, so at the same clock it makes few steps, and is expected to stay behind.",
         "With four workers those that meet every ten minibatches go that far at four times the solver's rate, which",
-        "costs cifar10_quick 3 to 4 points; `dcasgd` takes a quarter of the rate and has not arrived at the end.",
+        "costs cifar10_quick 4 points; `dcasgd` takes a quarter of the rate and has not arrived at the end.",
         "",
         "![Accuracy and bytes sent by strategy](strategies.png)",
         "",
