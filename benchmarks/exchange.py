@@ -1,9 +1,9 @@
 """What an exchange costs, as shares of what the machine can do. ``python benchmarks/exchange.py [--json] [--quick]``.
 
 Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on the
-very memory of the run's center. On a second file like it the same update is up to a tenth faster or slower: the file
-that is made first gets the scattered pages that others left, and at 61 million floats the processor's translation of
-addresses is what counts. ``private_ratio`` is against the same update on arrays of each process alone: it has no other
+very memory of the run's center and of the worker's vectors. On others like them the same update is up to a tenth faster
+or slower: the file that is made first gets the scattered pages that others left, and how pages lie decides what they
+cost the processor's caches and its translation of addresses. ``private_ratio`` is against the same update on arrays of each process alone: it has no other
 process to fetch cache lines from, and numpy gets huge pages there, which Linux gives to ``/dev/shm`` only where it is
 mounted with ``huge``.
 Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection.
@@ -83,10 +83,11 @@ def worker_process(
     link = connect(address)
     n_params = link.join(worker).n_params
     local = link.pull()
-    own_local, own_center = aligned_vector(n_params), aligned_vector(n_params)
-    spare, push = aligned_vector(n_params), aligned_vector(chunk)
-    own_local[:], own_center[:], spare[:] = local, local[::-1], 0.0
-    buffers = [own_local, spare]
+    own_local, own_spare, own_center = (aligned_vector(n_params) for _ in range(3))
+    push = aligned_vector(chunk)
+    own_local[:], own_spare[:], own_center[:] = local, 0.0, local[::-1]
+    own = [own_local, own_spare]
+    lent: list[Vector] = []
     center = Center.open(center_path)
     # As the exchange does: workers begin at different places of the vector.
     first = worker * n_params // 2 // chunk * chunk
@@ -99,14 +100,14 @@ def worker_process(
         latencies.append(report.seconds)
 
     def private() -> None:
-        elastic_update(buffers[0], own_center, buffers[1], push, chunk)
-        buffers.reverse()
+        elastic_update(own[0], own_center, own[1], push, chunk)
+        own.reverse()
 
     def yardstick() -> None:
-        old, new = buffers
+        old, new = lent
         elastic_update(old[first:], center.vector[first:], new[first:], push, chunk)
         elastic_update(old[:first], center.vector[:first], new[:first], push, chunk)
-        buffers.reverse()
+        lent.reverse()
 
     actions: dict[str, Callable[[], object]] = {
         "exchange": exchange,
@@ -114,25 +115,41 @@ def worker_process(
         "private": private,
         "control": link.heartbeat,
     }
-    for action in (exchange, yardstick, private):
-        action()
-        action()
+    exchange()
+    exchange()
     pipe.send("ready")
     latencies.clear()
     while (request := pipe.recv()) != "stop":
         name, seconds = request
+        if name == "yardstick":  # on the two vectors that exchanges take in turn; they go back when it is over
+            older = local
+            local, _ = link.exchange(local)
+            lent += [local, older]
+            del older
         pipe.send(latencies if name == "latencies" else rate(actions[name], seconds))
+        lent.clear()
     link.leave()
     link.close()
 
 
 def rate(action: Callable[[], object], seconds: float) -> float:
-    """Return how often per second ``action`` runs, over at least ``seconds`` and one call."""
+    """Return how often per second ``action`` runs, over at least ``seconds`` and one call.
+
+    Untimed calls come first, an eighth as long and one at least: what ran before has left other vectors in the caches,
+    and of the actions one has three vectors of its own, one two and one a single one.
+    """
+    calls_within(action, seconds / 8)
+    n_calls, passed = calls_within(action, seconds)
+    return n_calls / passed
+
+
+def calls_within(action: Callable[[], object], seconds: float) -> tuple[int, float]:
+    """Call ``action`` once and until ``seconds`` are over; return how often, and the seconds that it took."""
     n_calls, started = 0, time.perf_counter()
     while (passed := time.perf_counter() - started) < seconds or not n_calls:
         action()
         n_calls += 1
-    return n_calls / passed
+    return n_calls, passed
 
 
 def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int) -> None:
