@@ -3,9 +3,9 @@
 Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on the
 very memory of the run's center and of the worker's vectors. On others like them the same update is up to a tenth faster
 or slower: the file that is made first gets the scattered pages that others left, and how pages lie decides what they
-cost the processor's caches and its translation of addresses. ``private_ratio`` is against the same update on arrays of each process alone: it has no other
-process to fetch cache lines from, and numpy gets huge pages there, which Linux gives to ``/dev/shm`` only where it is
-mounted with ``huge``.
+cost the processor's caches and its translation of addresses. ``private_ratio`` is against the same update on arrays of
+each process alone: it has no other process to fetch cache lines from, and numpy gets huge pages there; ``/dev/shm`` has
+them only where it is mounted with ``huge``.
 Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection.
 Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
 control call.

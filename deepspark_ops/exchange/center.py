@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,28 +32,6 @@ from deepspark_ops.param_vector import Vector
 FEW_WORKERS = 64
 """Up to here adding up a column in Python is faster than calling numpy."""
 _add_up = np.add.reduce
-
-
-class Ticket(NamedTuple):
-    """An exchange that has begun.
-
-    Attributes:
-        sequence: This worker's exchanges so far, this one included.
-        staleness: Exchanges that others ended since this worker's last pull.
-        others_begun: Sum of the others' begun exchanges when this one began.
-        others_open: How many of them were open then.
-        total: Exchanges that all workers had ended.
-    """
-
-    sequence: int
-    staleness: int
-    others_begun: int
-    others_open: int
-    total: int
-
-    def terms(self, n_workers: int, moving_rate: float) -> Terms:
-        """Return the numbers that a strategy sees."""
-        return Terms(n_workers, moving_rate, self.staleness, self.sequence - 1, self.total)
 
 
 class Center:
@@ -92,7 +69,8 @@ class Center:
         self._float_cells = self.slots.data.cast("B").cast("d")
         self._watched = memory.watched.data
         self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
-        self._total: Callable[[memoryview], int] = sum if len(self.slots) <= FEW_WORKERS else _total_of_many
+        self._n_workers = len(self.slots)
+        self._total: Callable[[memoryview], int] = sum if self._n_workers <= FEW_WORKERS else _total_of_many
 
     @classmethod
     def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
@@ -144,7 +122,7 @@ class Center:
         with write_scratch(path) as temporary:
             self.vector.tofile(temporary)
 
-    def begin(self, worker: int) -> Ticket:
+    def begin(self, worker: int, moving_rate: float = 0.0) -> Terms:
         """Open an exchange of ``worker`` and count what others did since its last pull."""
         cells, row = self._cells, worker * COLUMNS
         own_ended = cells[row + ENDED]
@@ -155,16 +133,17 @@ class Center:
         cells[row + BEGUN] = own_ended + 1
         if staleness:
             cells[row + STALENESS] += staleness
-        return Ticket(own_ended + 1, staleness, begun, begun - ended, ended + own_ended)
+        return Terms(self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended)
 
-    def end(self, worker: int, ticket: Ticket, moved_bytes: int) -> int:
+    def end(self, worker: int, terms: Terms, moved_bytes: int) -> int:
         """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
         cells, row = self._cells, worker * COLUMNS
-        overlaps = ticket.others_open + self._total(self._begun_column) - ticket.sequence - ticket.others_begun
+        sequence = terms.own + 1
+        overlaps = terms.others_open + self._total(self._begun_column) - sequence - terms.others_begun
         if overlaps:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
-        cells[row + ENDED] = ticket.sequence
+        cells[row + ENDED] = sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
@@ -206,10 +185,10 @@ class Center:
         """Note that ``worker`` has just read the whole center."""
         self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
 
-    def reopened(self, worker: int) -> Ticket:
-        """Return a ticket for an exchange that an earlier server process opened."""
-        begun = self._cells[worker * COLUMNS + BEGUN]
-        return Ticket(begun, 0, self._total(self._begun_column) - begun, 0, self._total(self._ended_column))
+    def reopened(self, worker: int, moving_rate: float) -> Terms:
+        """Return the terms of an exchange that an earlier server process opened."""
+        begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
+        return Terms(self._n_workers, moving_rate, 0, begun - 1, total, self._total(self._begun_column) - begun)
 
     def unlink(self) -> None:
         """Remove the file; whoever maps it keeps its memory until it closes."""

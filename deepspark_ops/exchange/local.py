@@ -102,8 +102,8 @@ class LocalLink(AsksBooks):
         worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
         if self._strategy.keeps_start and self._start is None:
             self.pull()
-        ticket = center.begin(worker)
-        terms = ticket.terms(settings.n_workers, self._moving_rate)
+        terms = center.begin(worker, self._moving_rate)
+        sequence = terms.own + 1
         new_local = self._vectors.take()
         order = self._chunks.order(worker, settings.n_workers)
         distance = meet_in_memory(
@@ -121,7 +121,7 @@ class LocalLink(AsksBooks):
         round_end = NO_ROUND
         if self._strategy.pulls == "after_round":
             pushed = time.perf_counter()
-            while (comm_period := self._coordinator.await_round(worker, ticket.sequence, note)) is None:
+            while (comm_period := self._coordinator.await_round(worker, sequence, note)) is None:
                 pass
             round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
             np.copyto(new_local, center.result(self._strategy))
@@ -132,10 +132,10 @@ class LocalLink(AsksBooks):
             self._start = new_local
         n_bytes = local.nbytes
         down = 0 if self._strategy.pulls == "never" else n_bytes
-        overlaps = center.end(worker, ticket, n_bytes + down)
+        overlaps = center.end(worker, terms, n_bytes + down)
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
-            ticket.sequence, seconds, n_bytes, down, ticket.staleness, overlaps, distance, "local", round_end
+            sequence, seconds, n_bytes, down, terms.staleness, overlaps, distance, "local", round_end
         )
 
     def use_moving_rate(self, moving_rate: float) -> None:

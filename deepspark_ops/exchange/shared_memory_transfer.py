@@ -72,10 +72,10 @@ class SharedMemoryTransfer:
         started = time.perf_counter()
         plan, center = self._plan, self._center
         plan.check(local)
-        if plan.lacks_start:
+        if plan.keeps_start and plan.start is None:
             self.pull()
-        ticket = center.begin(plan.worker)
-        terms = ticket.terms(plan.n_workers, plan.moving_rate)
+        terms = center.begin(plan.worker, plan.moving_rate)
+        sequence = terms.own + 1
         new_local = plan.vectors.take()
         distance = meet_in_memory(
             center,
@@ -90,18 +90,22 @@ class SharedMemoryTransfer:
             measure_distance=measure,
         )
         if self._record is not None and self._turns is not None:
-            self._record.exchanged(ticket.staleness, ticket.total, self._turns.taken())
+            self._record.exchanged(terms.staleness, terms.total, self._turns.taken())
         round_end = NO_ROUND
         if plan.strategy.pulls == "after_round":
             with lock:
-                round_end = await_round(self._server, plan, ticket.sequence, note)
+                round_end = await_round(self._server, plan, sequence, note)
             np.copyto(new_local, center.result(plan.strategy))
         if plan.chunks.held is not None:
             with lock:
-                meet_statistics(self._server, plan, local, new_local, ticket.sequence)
+                meet_statistics(self._server, plan, local, new_local, sequence)
         plan.began_with(new_local)
-        overlaps = center.end(plan.worker, ticket, plan.bytes_up + plan.bytes_down)
-        return new_local, plan.report(started, ticket.sequence, ticket.staleness, overlaps, distance, "shm", round_end)
+        bytes_up, bytes_down = plan.bytes_up, plan.bytes_down
+        overlaps = center.end(plan.worker, terms, bytes_up + bytes_down)
+        seconds = time.perf_counter() - started
+        return new_local, ExchangeReport(
+            sequence, seconds, bytes_up, bytes_down, terms.staleness, overlaps, distance, "shm", round_end
+        )
 
     def close(self) -> None:
         """Unmap."""

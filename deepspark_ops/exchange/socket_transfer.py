@@ -69,7 +69,7 @@ class SocketTransfer:
         started = time.perf_counter()
         plan = self._plan
         plan.check(local)
-        if plan.lacks_start:
+        if plan.keeps_start and plan.start is None:
             self.pull()
         sequence = self._sequence + 1
         new_local = plan.vectors.take()
@@ -89,7 +89,10 @@ class SocketTransfer:
         squares = sum(sum(meeting.squares.values()) for meeting in meetings)
         staleness = max(meeting.terms.staleness for meeting in meetings)
         distance = squares**0.5 if measure else None
-        return new_local, plan.report(started, sequence, staleness, max(overlaps), distance, "socket", round_end)
+        seconds = time.perf_counter() - started
+        return new_local, ExchangeReport(
+            sequence, seconds, plan.bytes_up, plan.bytes_down, staleness, max(overlaps), distance, "socket", round_end
+        )
 
     def close(self) -> None:
         """Close the connections to all servers but the first, which is the link's."""

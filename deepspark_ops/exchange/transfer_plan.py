@@ -13,7 +13,7 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange import wire
 from deepspark_ops.exchange.buffers import VectorPool
 from deepspark_ops.exchange.chunks import Chunks
-from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport, RoundEnd
+from deepspark_ops.exchange.link import RoundEnd
 from deepspark_ops.exchange.round_closing import RoundNote
 from deepspark_ops.exchange.server_connection import (
     ServerConnection,
@@ -44,7 +44,8 @@ class TransferPlan:
         chunks: The chunks of the vector.
         order: In which this worker goes through them.
         vectors: Where fresh vectors come from.
-        start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
+        keeps_start: Whether the strategy wants to know ``start``; then it needs a pull before the first exchange.
+        start: What the worker went on from after its last exchange or pull.
         bytes_up: Bytes that one exchange pushes.
         bytes_down: Bytes that it pulls.
     """
@@ -62,6 +63,7 @@ class TransferPlan:
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
         self.vectors = VectorPool(self.n_params)
+        self.keeps_start = self.strategy.keeps_start
         self.start: Vector | None = None
         self._shape = (self.n_params,)
         self.bytes_up = wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params
@@ -69,13 +71,8 @@ class TransferPlan:
 
     def began_with(self, vector: Vector) -> None:
         """Note what the worker goes on from, if the strategy wants to know."""
-        if self.strategy.keeps_start:
+        if self.keeps_start:
             self.start = vector
-
-    @property
-    def lacks_start(self) -> bool:
-        """Whether the strategy needs a pull before the first exchange."""
-        return self.strategy.keeps_start and self.start is None
 
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.
@@ -89,22 +86,6 @@ class TransferPlan:
                 f" float32 vector of n_params={self.n_params}"
             )
             raise ProtocolError(msg)
-
-    def report(
-        self,
-        started: float,
-        sequence: int,
-        staleness: int,
-        overlaps: int,
-        distance: float | None,
-        transport: str,
-        round_end: RoundEnd = NO_ROUND,
-    ) -> ExchangeReport:
-        """Build the report of an exchange that began at ``started``."""
-        seconds = time.perf_counter() - started
-        return ExchangeReport(
-            sequence, seconds, self.bytes_up, self.bytes_down, staleness, overlaps, distance, transport, round_end
-        )
 
 
 def meet_statistics(

@@ -12,7 +12,6 @@ import numpy as np
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange import wire
-from deepspark_ops.exchange.center import Ticket
 from deepspark_ops.exchange.chunks import apply_push
 from deepspark_ops.exchange.slots import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
 from deepspark_ops.exchange.strategies import Terms
@@ -38,8 +37,7 @@ class VectorPeer:
         self._center = server.center
         self._order: tuple[int, ...] = ()
         self._whole = ExitStack()
-        self._ticket: Ticket | None = None
-        self._terms = Terms(server.settings.n_workers, server.moving_rate)
+        self._terms: Terms | None = None  # of the exchange that is open
         self._moved_bytes = 0
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "attach": self._attach,
@@ -113,7 +111,7 @@ class VectorPeer:
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
         # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
-        vector = self._center.vector if self._ticket is None else self._center.result(self._server.strategy)
+        vector = self._center.vector if self._terms is None else self._center.result(self._server.strategy)
         self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
         self._moved_bytes += frame.count * 4
 
@@ -126,7 +124,7 @@ class VectorPeer:
                 self._reopen(slot)
             else:
                 slot[PLACE] = slot[MARK] = 0
-                self._ticket = self._center.begin(worker)
+                self._terms = self._center.begin(worker, self._server.moving_rate)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
             raise ProtocolError(msg)
@@ -135,9 +133,8 @@ class VectorPeer:
             self._whole.close()
             self._whole.enter_context(self._center.locks.whole())
         place = len(self._order) if ended else int(slot[PLACE])
-        ticket = self._ticket or self._center.reopened(worker)
-        self._terms = ticket.terms(self._server.settings.n_workers, self._server.moving_rate)
-        answer = {"place": place, "staleness": ticket.staleness, "total": ticket.total}
+        terms = self._terms or self._center.reopened(worker, self._server.moving_rate)
+        answer = {"place": place, "staleness": terms.staleness, "total": terms.total}
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
@@ -146,8 +143,8 @@ class VectorPeer:
             slot[UNCERTAIN] += np.uint64(1)
             slot[PLACE] = slot[MARK]
             slot[MARK] = 0
-        if self._ticket is None:
-            self._ticket = self._center.reopened(self.worker)
+        if self._terms is None:
+            self._terms = self._center.reopened(self.worker, self._server.moving_rate)
 
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""
@@ -161,7 +158,8 @@ class VectorPeer:
             )
             raise ProtocolError(msg)
         open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
-        if frame.sequence > int(slot[BEGUN]) or (open_here and place > int(slot[PLACE])):
+        terms = self._terms
+        if frame.sequence > int(slot[BEGUN]) or (open_here and (terms is None or place > int(slot[PLACE]))):
             msg = (
                 f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but exchange {int(slot[BEGUN])}"
                 f" stands at push {int(slot[PLACE])}"
@@ -169,7 +167,7 @@ class VectorPeer:
             raise ProtocolError(msg)
         with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
-            if not open_here or place < int(slot[PLACE]):
+            if terms is None or not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
                 return
             position, locks = self._order[place], self._center.locks
@@ -178,7 +176,7 @@ class VectorPeer:
                 is_watched = position == self._center.watched
                 if is_watched:
                     self._center.begin_watched_push(self.worker)
-                apply_push(self._center, self._server.chunks, position, push, self._terms)
+                apply_push(self._center, self._server.chunks, position, push, terms)
                 if is_watched:
                     self._center.end_watched_push(self.worker, push[: self._server.chunks.watch_floats])
                 slot[PLACE] = place + 1
@@ -203,14 +201,14 @@ class VectorPeer:
         slot = self._center.slots[worker]
         overlaps = 0
         if frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence:
-            if int(slot[PLACE]) != len(self._order) or self._ticket is None:
+            if int(slot[PLACE]) != len(self._order) or self._terms is None:
                 msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(slot[PLACE])} chunks"
                 raise ProtocolError(msg)
-            overlaps = self._center.end(worker, self._ticket, self._moved_bytes)
+            overlaps = self._center.end(worker, self._terms, self._moved_bytes)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
-        self._ticket, self._moved_bytes = None, 0
+        self._terms, self._moved_bytes = None, 0
         self._whole.close()
         self._lives(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)

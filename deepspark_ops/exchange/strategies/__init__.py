@@ -36,6 +36,9 @@ class Terms(NamedTuple):
         staleness: Exchanges by other workers since this worker's last pull.
         own: Exchanges that this worker ended before.
         total: Exchanges that all workers ended before.
+        others_begun: Exchanges that others had begun when this one did; with ``others_open``, how many of them had not
+            ended, what ``Center.end`` counts overlaps by.
+        others_open: See there.
     """
 
     n_workers: int
@@ -43,6 +46,8 @@ class Terms(NamedTuple):
     staleness: int = 0
     own: int = 0
     total: int = 0
+    others_begun: int = 0
+    others_open: int = 0
 
 
 @dataclass(frozen=True)

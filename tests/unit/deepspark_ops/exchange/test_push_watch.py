@@ -8,7 +8,7 @@ from deepspark_ops.exchange.center_memory import CenterShape
 from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.push_watch import PushWatch
 from deepspark_ops.exchange.slots import BEGUN, WATCH_BEGUN
-from deepspark_ops.exchange.strategies import Terms, find_strategy
+from deepspark_ops.exchange.strategies import find_strategy
 from deepspark_ops.param_vector import StatisticBlobs, StatisticLayer
 
 N_PARAMS, CHUNK = 20_000, 6_000
@@ -26,11 +26,11 @@ def parts(
 
 
 def exchange(center: Center, chunks: Chunks, worker: int, local: np.ndarray) -> np.ndarray:
-    ticket = center.begin(worker)
+    terms = center.begin(worker, 0.45)
     new_local, push = np.empty_like(local), np.empty(CHUNK, np.float32)
     order = chunks.order(worker, 2)
-    meet_in_memory(center, chunks, worker, order, Terms(2, 0.45), local, new_local, local, push, measure_distance=False)
-    center.end(worker, ticket, 8 * len(local))
+    meet_in_memory(center, chunks, worker, order, terms, local, new_local, local, push, measure_distance=False)
+    center.end(worker, terms, 8 * len(local))
     return new_local
 
 
