@@ -135,8 +135,8 @@ def worker_process(
 def rate(action: Callable[[], object], seconds: float) -> float:
     """Return how often per second ``action`` runs, over at least ``seconds`` and one call.
 
-    Untimed calls come first, an eighth as long and one at least: what ran before has left other vectors in the caches,
-    and of the actions one has three vectors of its own, one two and one a single one.
+    Untimed calls come first, an eighth as long and one at least: what ran before may have left other vectors in the
+    caches.
     """
     calls_within(action, seconds / 8)
     n_calls, passed = calls_within(action, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -32,9 +32,9 @@ class StageDisplay:
         self._console = Console(stderr=True)
         self._held: list[str] = []
         self._reached = 0
-        self._progress: Progress | None = None
+        self._drawing: Progress | Live | None = None
         if self._console.is_terminal:
-            self._progress = Progress(
+            bar = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -43,18 +43,19 @@ class StageDisplay:
                 console=self._console,
                 transient=True,
             )
-            self._task = self._progress.add_task(title, total=total)
+            self._task = bar.add_task(title, total=total)
+            self._drawing = bar
 
-    def __enter__(self) -> StageDisplay:
-        """Show the bar."""
-        if self._progress:
-            self._progress.start()
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        if self._drawing:
+            self._drawing.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Take the bar away; show error lines that the raised message does not repeat."""
-        if self._progress:
-            self._progress.stop()
+        """End the drawing; show error lines that the raised message does not repeat."""
+        if self._drawing:
+            self._drawing.stop()
         known = str(error).splitlines() if error else []
         for line in self._held:
             if line not in known:
@@ -75,15 +76,15 @@ class StageDisplay:
 
     def _move_bar(self, text: str) -> None:
         """Read how far the job is from its own words: ``clock=200``, or ``3,000/10,000``."""
-        if self._progress is None:
+        if not isinstance(self._drawing, Progress):
             return
         if clock := _CLOCK.search(text):
             # Workers report out of step; the bar shows the farthest.
             self._reached = max(self._reached, int(clock[1]))
-            self._progress.update(self._task, completed=self._reached)
+            self._drawing.update(self._task, completed=self._reached)
         elif count := _COUNT.search(text):
             done, total = (int(number.replace(",", "")) for number in count.groups())
-            self._progress.update(self._task, completed=done, total=total)
+            self._drawing.update(self._task, completed=done, total=total)
 
     def _print(self, level: int, text: str) -> None:
         self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
@@ -95,32 +96,18 @@ class TrainDisplay(StageDisplay):
     def __init__(self, run_dir: Path, *, max_iter: int) -> None:
         """Look at the events of ``run_dir`` from now on."""
         super().__init__("train", total=max_iter)
-        self._live: Live | None = None
-        if self._progress is None:
+        if self._drawing is None:
             return
         from deepspark_ops.train.live_view import LiveView
         from deepspark_ops.train.run_watch import EventTail
 
-        self._progress = None
         self._tail = EventTail(RunPaths(run_dir).events)
         self._view = LiveView(max_iter=max_iter)
-        self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=_DRAWN_PER_S)
-
-    def __enter__(self) -> TrainDisplay:
-        """Begin to draw."""
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Draw the end, and leave it standing."""
-        if self._live:
-            self._live.stop()
-        super().__exit__(kind, error, trace)
+        self._drawing = Live(console=self._console, get_renderable=self._draw, refresh_per_second=_DRAWN_PER_S)
 
     def line(self, level: int, text: str) -> None:
         """Show one line, unless the table shows what it says."""
-        if self._live is None or not _TOLD_BY_TABLE.match(text):
+        if self._drawing is None or not _TOLD_BY_TABLE.match(text):
             super().line(level, text)
 
     def _draw(self) -> LiveView:

@@ -72,7 +72,7 @@ class SharedMemoryTransfer:
         started = time.perf_counter()
         plan, center = self._plan, self._center
         plan.check(local)
-        if plan.keeps_start and plan.start is None:
+        if plan.lacks_start:
             self.pull()
         terms = center.begin(plan.worker, plan.moving_rate)
         sequence = terms.own + 1

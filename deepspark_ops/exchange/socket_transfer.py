@@ -69,7 +69,7 @@ class SocketTransfer:
         started = time.perf_counter()
         plan = self._plan
         plan.check(local)
-        if plan.keeps_start and plan.start is None:
+        if plan.lacks_start:
             self.pull()
         sequence = self._sequence + 1
         new_local = plan.vectors.take()

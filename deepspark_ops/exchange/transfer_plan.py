@@ -44,8 +44,7 @@ class TransferPlan:
         chunks: The chunks of the vector.
         order: In which this worker goes through them.
         vectors: Where fresh vectors come from.
-        keeps_start: Whether the strategy wants to know ``start``; then it needs a pull before the first exchange.
-        start: What the worker went on from after its last exchange or pull.
+        start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
         bytes_up: Bytes that one exchange pushes.
         bytes_down: Bytes that it pulls.
     """
@@ -63,7 +62,6 @@ class TransferPlan:
         self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
         self.order = tuple(self.chunks.order(worker, self.n_workers))
         self.vectors = VectorPool(self.n_params)
-        self.keeps_start = self.strategy.keeps_start
         self.start: Vector | None = None
         self._shape = (self.n_params,)
         self.bytes_up = wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params
@@ -71,8 +69,13 @@ class TransferPlan:
 
     def began_with(self, vector: Vector) -> None:
         """Note what the worker goes on from, if the strategy wants to know."""
-        if self.keeps_start:
+        if self.strategy.keeps_start:
             self.start = vector
+
+    @property
+    def lacks_start(self) -> bool:
+        """Whether the strategy needs a pull before the first exchange."""
+        return self.strategy.keeps_start and self.start is None
 
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.

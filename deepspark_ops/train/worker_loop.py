@@ -50,7 +50,6 @@ class WorkerLoop:
         self._pending: Grant | None = None
         self._next: GrantAnswer | None = None
         self._was_idle = False
-        self._waited_s = 0.0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
 
     def run(self) -> WorkerSummary:
@@ -90,14 +89,14 @@ class WorkerLoop:
         self._progress.sums.aside_s += time.monotonic() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
             self._model.replace_local(self._link.pull())  # the others went on without this worker
-        self._was_idle, self._waited_s = False, 0.0
+        self._was_idle = False
         compute_s = self._compute(grant) if grant.count else 0.0
         began = time.monotonic()
-        self._give_back(grant)
+        waited_s = self._give_back(grant)
         exchange_s = request_s + time.monotonic() - began
         self._progress.sums.exchange_s += exchange_s
         found = self._plan.comm_period.observe(
-            n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - self._waited_s
+            n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - waited_s
         )
         self._progress.note(grant.stop, found)
 
@@ -151,18 +150,21 @@ class WorkerLoop:
                 self._model.write_outputs(offset)
                 self._progress.show(first + offset, report, offset)
 
-    def _give_back(self, grant: Grant) -> None:
-        """Exchange after the grant's steps, if that is due, and acknowledge the grant."""
+    def _give_back(self, grant: Grant) -> float:
+        """Exchange after the grant's steps, if due, and acknowledge it; return the seconds of waiting for others."""
+        waited_s = 0.0
         is_due = grant.count and self._plan.comm_period.is_due
         if is_due and self._background is not None:
             self._exchange_in_background(grant, self._background)
-            return
+            return waited_s
         if is_due:
             model, near = self._model, self._progress.is_line_near(grant.stop)
             note = model.round_note() or self._period_note()
-            exchanged = self._link.exchange(model.local(), measure_distance=near, note=note)
-            self._take(grant.stop, *exchanged)
+            local, report = self._link.exchange(model.local(), measure_distance=near, note=note)
+            self._take(grant.stop, local, report)
+            waited_s = report.round_end.waited_s
         self._link.acknowledge(grant)
+        return waited_s
 
     def _period_note(self) -> RoundNote | None:
         proposal = self._plan.comm_period.proposal
@@ -187,9 +189,8 @@ class WorkerLoop:
 
     def _take(self, clock: int, local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
-        self._waited_s, agreed = report.round_end
         self._progress.note(clock, self._plan.comm_period.exchanged())
-        self._progress.note(clock, self._plan.comm_period.agree(agreed))
+        self._progress.note(clock, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies import Requires, Terms
-from deepspark_ops.exchange.strategies.shared_rules import Additive
+from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -62,7 +62,7 @@ class DelayCompensated(Additive):
         corrected = np.subtract(center, local)
         np.multiply(corrected, gradient, out=corrected)
         np.multiply(corrected, gradient, out=corrected)
-        np.multiply(corrected, np.float32(self.compensation / n_passes), out=corrected)
+        scale(corrected, self.compensation / n_passes)
         np.add(gradient, corrected, out=corrected)
         return corrected
 

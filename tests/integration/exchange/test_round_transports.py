@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 from tests.unit.deepspark_ops.exchange.strategies.test_sync import center_solver
 
+Result = TypeVar("Result")
+
 N_PARAMS, N_ROUNDS = 200, 12
 FIELDS = {
     "n_params": N_PARAMS,
@@ -28,14 +32,15 @@ FIELDS = {
 }
 
 
-def measure(link: WorkerLink, found: dict[int, tuple[Vector, Vector]], worker: int, target: Vector) -> None:
-    """Push gradients of |x - target|^2 / 2; leave where the worker ended and what it sees of the center."""
+def measure(link: WorkerLink, worker: int) -> tuple[Vector, Vector]:
+    """Push gradients of |x - target|^2 / 2; return where the worker ended and what it sees of the center."""
+    target = np.random.default_rng(6).standard_normal((2, N_PARAMS)).astype(np.float32)[worker]
     local = link.pull()
     for update in range(1, N_ROUNDS + 1):
         off = local - target
         note = RoundNote(float(off @ off) / 2, 0.1, update, is_first=update == 1)
         local, _ = link.exchange(off, note=note)
-    found[worker] = (local, link.look())
+    return local, link.look()
 
 
 def two_links(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[WorkerLink]:
@@ -52,29 +57,25 @@ def two_links(stack: ExitStack, folder: Path, strategy: str, transport: str) -> 
     return links
 
 
-def play(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[tuple[Vector, Vector]]:
-    links = two_links(stack, folder, strategy, transport)
-    found: dict[int, tuple[Vector, Vector]] = {}
-    targets = np.random.default_rng(6).standard_normal((2, N_PARAMS)).astype(np.float32)
-    threads = [
-        threading.Thread(target=measure, args=(link, found, worker, targets[worker]))
-        for worker, link in enumerate(links)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for link in links:
-        link.close()
-    return [found[worker] for worker in range(2)]
+def both_work(
+    folder: Path, strategy: str, transport: str, work: Callable[[WorkerLink, int], Result]
+) -> tuple[Result, Result]:
+    """Return what two workers, at work at the same time, found."""
+    with ExitStack() as stack:
+        links = two_links(stack, folder, strategy, transport)
+        with ThreadPoolExecutor(2) as threads:
+            running = [threads.submit(work, link, worker) for worker, link in enumerate(links)]
+            first, second = (each.result(60) for each in running)
+        for link in links:
+            link.close()
+    return first, second
 
 
 @pytest.mark.parametrize("strategy", ["sync", "lbfgs"])
 @pytest.mark.parametrize("transport", ["socket", "shm"])
 def test_rounds_of_gradients_agree_bit_for_bit(tmp_path: Path, strategy: str, transport: str) -> None:
-    with ExitStack() as stack:
-        expected = play(stack, tmp_path / "local", strategy, "local")
-        found = play(stack, tmp_path / transport, strategy, transport)
+    expected = both_work(tmp_path / "local", strategy, "local", measure)
+    found = both_work(tmp_path / transport, strategy, transport, measure)
     for (local, center), (expected_local, expected_center) in zip(found, expected, strict=True):
         assert np.array_equal(local, expected_local)
         assert np.array_equal(center, expected_center)
@@ -84,23 +85,13 @@ def test_rounds_of_gradients_agree_bit_for_bit(tmp_path: Path, strategy: str, tr
 
 @pytest.mark.parametrize("transport", ["local", "socket", "shm"])
 def test_workers_agree_on_a_period_and_know_how_long_they_waited(tmp_path: Path, transport: str) -> None:
-    reports: dict[int, ExchangeReport] = {}
-
-    def push(link: WorkerLink, worker: int, wanted: int) -> None:
+    def push(link: WorkerLink, worker: int) -> ExchangeReport:
         local = link.pull()
         time.sleep(0.3 * worker)
-        _, reports[worker] = link.exchange(local + 1, note=RoundNote(comm_period=wanted))
+        return link.exchange(local + 1, note=RoundNote(comm_period=(3, 8)[worker]))[1]
 
-    with ExitStack() as stack:
-        links = two_links(stack, tmp_path, "local_sgd", transport)
-        threads = [threading.Thread(target=push, args=(links[k], k, (3, 8)[k])) for k in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        for link in links:
-            link.close()
-    ends = [reports[worker].round_end for worker in range(2)]
+    reports = both_work(tmp_path, "local_sgd", transport, push)
+    ends = [report.round_end for report in reports]
     assert [end.comm_period for end in ends] == [8, 8]
     assert ends[0].waited_s > 0.15, "the first waits for the second"
-    assert all(end.waited_s <= reports[k].seconds for k, end in enumerate(ends))
+    assert all(report.round_end.waited_s <= report.seconds for report in reports)
