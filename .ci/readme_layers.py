@@ -6,7 +6,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from caffe_import.layer_registry import LayerType, registered_types
+from caffe_import.net.layer_registry import LayerType, registered_types
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN = "<!-- layers: begin, written by .ci/readme_layers.py -->\n"

@@ -31,13 +31,13 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.exchange.buffers import aligned_vector
-from deepspark_ops.exchange.center import Center
+from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.grants import Schedule
-from deepspark_ops.exchange.launch import RunningExchange, start_exchange
-from deepspark_ops.exchange.server_connection import ExchangeAddress
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
 
 SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}

@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tensorflow as tf
 
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
 from caffe_import.tf_graph.builder import registered_emitters
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest

@@ -28,11 +28,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.config import IngestConfig, TrainConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
+from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.reader import open_dataset
-from deepspark_ops.spark_submit import run_job
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
@@ -254,7 +255,7 @@ def train_ours(
         strategy=strategy,
         comm_period="auto" if strategy == "lbfgs" else 1,
     )
-    run_job("deepspark_ops.train.spark_job", config, on_line=lambda level, text: None)
+    run_job("deepspark_ops.train.driver.spark_job", config, on_line=lambda level, text: None)
     return row_of(strategy, list(read_events(RunPaths(config.run_dir).events)), target)
 
 

@@ -24,16 +24,17 @@ from typing import Any
 from exchange import compare
 from strategies import NETS, ROOT, dataset_of
 
-from deepspark_ops.config import PlanConfig, TrainConfig
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.launch import RunningExchange, start_exchange
-from deepspark_ops.exchange.server_connection import ExchangeAddress
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS
-from deepspark_ops.preflight.plan import make_plan
-from deepspark_ops.preflight.step_time import run_step_time
-from deepspark_ops.train.run_setup import Run, prepare_run
-from deepspark_ops.train.start import exchange_settings, plan_start
+from deepspark_ops.planning.plan import make_plan
+from deepspark_ops.planning.step_time import run_step_time
+from deepspark_ops.train.setup.run_setup import Run, prepare_run
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 
 SPAWN = multiprocessing.get_context("spawn")
 CORES = len(os.sched_getaffinity(0))
@@ -61,8 +62,8 @@ class Row:
 def work(run_dir: str, worker: int, address: ExchangeAddress) -> None:
     """Run one worker until it is ended; a process of its own."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    from deepspark_ops.train.worker_process import run_worker
-    from deepspark_ops.train.worker_task import WorkerTask
+    from deepspark_ops.train.worker.process import run_worker
+    from deepspark_ops.train.worker.task import WorkerTask
 
     run_worker(WorkerTask(Path(run_dir), worker, 0, None, 0), connect(address))
 

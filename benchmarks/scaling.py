@@ -25,16 +25,16 @@ from pathlib import Path
 import lmdb
 import numpy as np
 
-from caffe_import.datum import encode_datum
-from deepspark_ops.config import TrainConfig
+from caffe_import.files.datum import encode_datum
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.launch import start_exchange
-from deepspark_ops.exchange.server_connection import ExchangeAddress
-from deepspark_ops.train.run_setup import prepare_run
-from deepspark_ops.train.run_watch import Throughput
-from deepspark_ops.train.start import exchange_settings, plan_start
-from deepspark_ops.train.worker_task import WorkerTask
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.train.driver.run_watch import Throughput
+from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
+from deepspark_ops.train.worker.task import WorkerTask
 
 ROOT = Path(__file__).parents[1]
 CORES = sorted(os.sched_getaffinity(0))
@@ -118,7 +118,7 @@ def worker_process(task: WorkerTask, address: ExchangeAddress, core: int) -> Non
     os.sched_setaffinity(0, {core})
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
-    from deepspark_ops.train.worker_process import run_worker
+    from deepspark_ops.train.worker.process import run_worker
 
     run_worker(task, connect(address))
 

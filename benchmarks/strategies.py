@@ -24,13 +24,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.config import EvaluateConfig, IngestConfig, TrainConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.events import Event, read_events
-from deepspark_ops.exchange.strategies import find_strategy, strategy_names
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
+from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
-from deepspark_ops.spark_submit import run_job
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -123,7 +125,7 @@ def run_cell(cell: Cell, dataset: Path, work: Path) -> Cell:
         strategy="easgd" if cell.strategy == ALONE else cell.strategy,
     )
     try:
-        run_job("deepspark_ops.train.spark_job", config, on_line=lambda level, text: None, cwd=ROOT)
+        run_job("deepspark_ops.train.driver.spark_job", config, on_line=lambda level, text: None, cwd=ROOT)
         run_job(
             "deepspark_ops.evaluate",
             EvaluateConfig(run_dir=run_dir, worst=0),

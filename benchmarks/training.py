@@ -63,10 +63,10 @@ Round = Callable[[], None]
 
 def prepare_ours(net: Net, n_threads: int) -> Round:
     """Compile the prototxt and return one round of training."""
-    from caffe_import.fillers import initial_vector
-    from caffe_import.net_spec import build_net_spec
-    from caffe_import.prototxt import parse_solver, read_net
-    from caffe_import.solver_spec import solver_spec
+    from caffe_import.files.prototxt import parse_solver, read_net
+    from caffe_import.net.fillers import initial_vector
+    from caffe_import.net.net_spec import build_net_spec
+    from caffe_import.solver.solver_spec import solver_spec
     from caffe_import.tf_graph.train_step import compile_training
 
     spec = build_net_spec(read_net(ROOT / net.prototxt), phase="TRAIN", sample_shapes=lambda layer: (net.image, ()))

@@ -9,8 +9,12 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule
 
-from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, PromoteConfig, TrainConfig
-from deepspark_ops.exchange.strategies import strategy_names
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator

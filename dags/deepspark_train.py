@@ -6,8 +6,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Asset, AssetAlias
 
-from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
-from deepspark_ops.exchange.strategies import strategy_names
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.export import ExportOperator

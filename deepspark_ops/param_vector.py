@@ -16,7 +16,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import ConfigError
 
 if TYPE_CHECKING:
-    from caffe_import.param_layout import ParamLayout
+    from caffe_import.net.param_layout import ParamLayout
 
 Vector = npt.NDArray[np.float32]
 ChunkRange = tuple[int, int]

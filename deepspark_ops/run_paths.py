@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from caffe_import.whole_file import sync_file, sync_folder, write_text_whole, write_whole
+from caffe_import.files.whole_file import sync_file, sync_folder, write_text_whole, write_whole
 
 __all__ = ["DatasetPaths", "RunPaths", "sync_file", "sync_folder", "write_text_whole", "write_whole"]
 

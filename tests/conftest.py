@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _no_database_left_open() -> Iterator[None]:
     """A process may hold an LMDB once only, so that a test which leaves one open breaks another that reads it."""
     yield
-    module = sys.modules.get("caffe_import.data_sources.lmdb_environment")
+    module = sys.modules.get("caffe_import.data.lmdb_environment")
     left = module.open_environments() if module is not None else ()
     assert not left, f"left open: {left}"
 

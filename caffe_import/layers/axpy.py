@@ -5,8 +5,8 @@ Source: SENet's fork of Caffe, src/caffe/layers/axpy_layer.cpp.
 
 from __future__ import annotations
 
-from caffe_import.axes import require_rank, require_same_shape, shape_text
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import require_rank, require_same_shape, shape_text
 
 
 @layer_type("Axpy", bottoms=(3, 3), tops=(1, 1))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.covered_axes import covered_axes, require_covered
-from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.covered_axes import covered_axes, require_covered
 
 
 @dataclass(frozen=True)

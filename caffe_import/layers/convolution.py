@@ -5,8 +5,8 @@ Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp and conv_layer.cpp.
 
 from __future__ import annotations
 
-from caffe_import.convolved_windows import convolution_definition
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.convolved_windows import convolution_definition
 
 
 @layer_type("Convolution", bottoms=(1, None), tops=(1, None))

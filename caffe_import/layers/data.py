@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caffe_import.data_tops import batch_of, cropped, require_batch_size, shapes_of_samples
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.data_tops import batch_of, cropped, require_batch_size, shapes_of_samples
 
 
 @layer_type("Data", bottoms=(0, 0), tops=(1, 2))

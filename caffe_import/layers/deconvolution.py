@@ -5,8 +5,8 @@ Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp and deconv_layer.cpp.
 
 from __future__ import annotations
 
-from caffe_import.convolved_windows import deconvolution_definition
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.convolved_windows import deconvolution_definition
 
 
 @layer_type("Deconvolution", bottoms=(1, None), tops=(1, None))

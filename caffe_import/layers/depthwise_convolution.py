@@ -6,8 +6,8 @@ channels, computed faster.
 
 from __future__ import annotations
 
-from caffe_import.convolved_windows import ConvolutionOptions, convolution_definition
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.convolved_windows import ConvolutionOptions, convolution_definition
 
 
 @layer_type("DepthwiseConvolution", bottoms=(1, None), tops=(1, None))

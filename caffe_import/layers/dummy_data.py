@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
 from caffe_import.proto import caffe_pb2
 
 _LEGACY = ("num", "channels", "height", "width")

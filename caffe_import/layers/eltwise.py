@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from caffe_import.axes import require_same_shape
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import require_same_shape
 from caffe_import.proto import caffe_pb2
 
 Operation = Literal["PROD", "SUM", "MAX"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from caffe_import.axes import shape_text
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.loss_options import require_same_batch
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import shape_text
+from caffe_import.net.shapes.loss_options import require_same_batch
 
 
 @layer_type("EuclideanLoss", bottoms=(2, 2), tops=(1, 1))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.scaled_base import resolve_scaled_base
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.scaled_base import resolve_scaled_base
 
 
 @layer_type("Exp", bottoms=(1, 1), tops=(1, 1), in_place=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from caffe_import.axes import canonical_axis
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import canonical_axis
 
 
 @layer_type("Flatten", bottoms=(1, 1), tops=(1, 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.windows import require_window_fits, resolve_window
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.windows import require_window_fits, resolve_window
 
 
 @layer_type("Im2col", bottoms=(1, 1), tops=(1, 1))

@@ -12,11 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.axes import canonical_axis
-from caffe_import.binary_file import read_message
-from caffe_import.blob_proto import array_from_blob
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.loss_options import LossOptions, require_labels, require_same_batch, resolve_loss
+from caffe_import.files.binary_file import read_message
+from caffe_import.files.blob_proto import array_from_blob
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import canonical_axis
+from caffe_import.net.shapes.loss_options import (
+    LossOptions,
+    require_labels,
+    require_same_batch,
+    resolve_loss,
+)
 from caffe_import.proto import caffe_pb2
 
 

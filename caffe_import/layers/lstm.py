@@ -5,8 +5,8 @@ Hochreiter and Schmidhuber, "Long short-term memory" (1997), with forget gates, 
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
-from caffe_import.recurrence import resolve_recurrence
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.recurrence import resolve_recurrence
 
 _N_GATES = 4
 

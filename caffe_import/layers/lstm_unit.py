@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caffe_import.axes import shape_text
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import shape_text
 
 
 @layer_type("LSTMUnit", bottoms=(3, 3), tops=(2, 2), label_bottoms=(2,))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caffe_import.data_tops import require_batch_size
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.data_tops import require_batch_size
 
 
 @layer_type("MemoryData", bottoms=(0, 0), tops=(2, 2))

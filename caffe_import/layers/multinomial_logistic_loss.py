@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
 
 
 @layer_type("MultinomialLogisticLoss", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))

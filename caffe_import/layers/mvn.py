@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.axes import shape_text
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import shape_text
 
 
 @dataclass(frozen=True)

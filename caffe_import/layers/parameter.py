@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
 
 
 @layer_type("Parameter", bottoms=(0, 0), tops=(1, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.python_layers import PythonBlob, PythonLayer, find_python_layer
 from caffe_import.proto import caffe_pb2
-from caffe_import.python_layers import PythonBlob, PythonLayer, find_python_layer
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _blobs(request: LayerRequest, learned: Sequence[Any]) -> tuple[BlobSpec, ...
     specs = []
     for blob in learned:
         if not isinstance(blob, PythonBlob):
-            finding = f"blobs returned {blob!r}; expected PythonBlob of caffe_import.python_layers, one per blob"
+            finding = f"blobs returned {blob!r}; expected PythonBlob of caffe_import.net.python_layers, one per blob"
             raise request.refuse(finding)
         try:
             filler = text_format.Parse(blob.filler, caffe_pb2.FillerParameter())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
 
 
 @dataclass(frozen=True)

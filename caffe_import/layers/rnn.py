@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
-from caffe_import.recurrence import resolve_recurrence
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.recurrence import resolve_recurrence
 
 
 @layer_type("RNN", bottoms=(2, 4), tops=(1, 2), label_bottoms=(1,))

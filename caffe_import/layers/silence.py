@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
 
 
 @layer_type("Silence", bottoms=(1, None), tops=(0, 0))

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.axes import canonical_axis
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.loss_options import LossOptions, require_labels, require_same_batch, resolve_loss
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import canonical_axis
+from caffe_import.net.shapes.loss_options import (
+    LossOptions,
+    require_labels,
+    require_same_batch,
+    resolve_loss,
+)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from caffe_import.axes import require_rank
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.pooled_windows import Method, Pair, PoolingOptions, pooled_size, require_windows_inside
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import require_rank
+from caffe_import.net.shapes.pooled_windows import (
+    Method,
+    Pair,
+    PoolingOptions,
+    pooled_size,
+    require_windows_inside,
+)
 from caffe_import.proto import caffe_pb2
 
 

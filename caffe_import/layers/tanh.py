@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
 
 
 @layer_type("TanH", bottoms=(1, 1), tops=(1, 1), in_place=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.axes import require_rank, require_same_shape
-from caffe_import.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.shapes.axes import require_rank, require_same_shape
 
 _OF_SEGNET = ("pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
 

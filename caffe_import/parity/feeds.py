@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data_sources import SampleSource, open_source, read_wrapped, sample_shapes_of
-from caffe_import.layer_registry import Phase, Shape
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.data import SampleSource, open_source, read_wrapped, sample_shapes_of
+from caffe_import.data.transform import TransformOptions, transform_batch, transform_options
+from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.builder import fed_blobs
-from caffe_import.transform import TransformOptions, transform_batch, transform_options
 
 Array = npt.NDArray[Any]
 

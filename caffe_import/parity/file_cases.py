@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.hdf5_output import write_hdf5_outputs
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.param_layout import Vector
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.hdf5_output import write_hdf5_outputs
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.param_layout import Vector
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.findings import FORWARD_BOUND, Findings, members_under
 from caffe_import.parity.net_cases import compare_params
 from caffe_import.parity.snapshot_cases import hdf5_content, read_message
-from caffe_import.prototxt import read_net
 from caffe_import.tf_graph.predict import compile_forward
 
 Array = npt.NDArray[Any]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.fillers import initial_vector
-from caffe_import.net_spec import build_net_spec
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.net_spec import build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.findings import FORWARD_BOUND, Findings
-from caffe_import.prototxt import read_net
 
 Array = npt.NDArray[Any]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.param_layout import Vector
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.param_layout import Vector
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.findings import BACKWARD_BOUND, FORWARD_BOUND, Findings, members_under
 from caffe_import.parity.random_properties import check_random_layer
-from caffe_import.prototxt import read_net
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
 

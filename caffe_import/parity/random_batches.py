@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.data.transform import TransformOptions
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.parity.feeds import LayerBatches
 from caffe_import.parity.findings import FORWARD_BOUND, Findings
 from caffe_import.tf_graph.predict import compile_forward
-from caffe_import.transform import TransformOptions
 
 Array = npt.NDArray[Any]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import LayerSpec, NetSpec
-from caffe_import.param_layout import Vector
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.parity.findings import BACKWARD_BOUND, FORWARD_BOUND, Findings, members_under
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes

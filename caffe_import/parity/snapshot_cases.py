@@ -11,17 +11,29 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.lr_policies import step_counter
-from caffe_import.net_spec import NetSpec
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.solverstate import (
+    SolverState,
+    history_blobs,
+    history_slots,
+    read_solverstate,
+    write_solverstate,
+)
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.feeds import NetBatches
 from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.net_cases import compare_params, params_of
-from caffe_import.parity.solver_cases import compare_reports, milestones, training_net, trajectory, trajectory_bound
+from caffe_import.parity.solver_cases import (
+    compare_reports,
+    milestones,
+    training_net,
+    trajectory,
+    trajectory_bound,
+)
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver_spec import load_solver
-from caffe_import.solverstate import SolverState, history_blobs, history_slots, read_solverstate, write_solverstate
+from caffe_import.solver.lr_policies import step_counter
+from caffe_import.solver.solver_spec import load_solver
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 
 Array = npt.NDArray[Any]

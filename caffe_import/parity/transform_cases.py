@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data_sources import read_wrapped
-from caffe_import.data_sources.memory_source import MemorySource
-from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
+from caffe_import.data import read_wrapped
+from caffe_import.data.memory_source import MemorySource
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.feeds import LayerBatches, sample_shapes
 from caffe_import.parity.findings import FORWARD_BOUND, Findings, members_under
 from caffe_import.parity.random_batches import check_random_batches
-from caffe_import.prototxt import read_net
 from caffe_import.tf_graph.builder import fed_blobs
 from caffe_import.tf_graph.predict import compile_forward
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.errors import NetError
-from caffe_import.layer_registry import Shape, find_layer_type
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.layer_registry import Shape, find_layer_type
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.determinism import layer_scope

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from caffe_import.axes import split_at
-from caffe_import.layer_registry import Shape
-from caffe_import.loss_options import LossOptions
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.shapes.axes import split_at
+from caffe_import.net.shapes.loss_options import LossOptions
 from caffe_import.tf_graph.data_layout import Blob, batch_extent
 from caffe_import.tf_graph.emitters import Emission
 

@@ -1,4 +1,4 @@
-"""The numbers of ``caffe_import.debug_info`` as tensors, from taps on a pass that is being traced."""
+"""The numbers of ``caffe_import.net.debug_info`` as tensors, from taps on a pass that is being traced."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from caffe_import.debug_info import DebugValue, backward_values, forward_values
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.debug_info import DebugValue, backward_values, forward_values
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.tf_graph.builder import ForwardResult
 from caffe_import.tf_graph.data_layout import Blob
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism, is_op_determinism_enabled
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _SCOPE = re.compile(r"\blayer(\d+)(?:_\d+)?/")

@@ -13,7 +13,7 @@ from importlib import import_module
 
 import tensorflow as tf
 
-from caffe_import.net_spec import LayerSpec
+from caffe_import.net.net_spec import LayerSpec
 from caffe_import.tf_graph.data_layout import Blob
 
 
@@ -77,12 +77,12 @@ def emitter(type_name: str) -> Callable[[Emit], Emit]:
 
 @cache
 def _load_emitters() -> None:
-    package = import_module("caffe_import.tf_graph")
+    package = import_module("caffe_import.tf_graph.layers")
     for module in pkgutil.iter_modules(package.__path__):
-        import_module(f"caffe_import.tf_graph.{module.name}")
+        import_module(f"caffe_import.tf_graph.layers.{module.name}")
 
 
 def registered_emitters() -> Mapping[str, Emit]:
-    """Return every emitter by layer type, sorted; loads ``caffe_import.tf_graph`` first."""
+    """Return every emitter by layer type, sorted; loads ``caffe_import.tf_graph.layers`` first."""
     _load_emitters()
     return dict(sorted(_EMITTERS.items()))

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import Vector
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward
 from caffe_import.tf_graph.data_layout import NHWC_TO_NCHW, Blob
 

@@ -21,11 +21,11 @@ from caffe_import.layers.eltwise import EltwiseOptions
 from caffe_import.layers.lrn import LRNOptions
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.layers.softmax import SoftmaxOptions
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.shared_memory import memory_of_blobs
 from caffe_import.proto import caffe_pb2
-from caffe_import.shared_memory import memory_of_blobs
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
-from caffe_import.tf_graph.lrn import across_channels_gradient
+from caffe_import.tf_graph.layers.lrn import across_channels_gradient
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.errors import NetError, did_you_mean
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import Vector
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
 from caffe_import.tf_graph.determinism import kernels_by_layer

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caffe_import.recurrence import RecurrentOptions
+from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest
 

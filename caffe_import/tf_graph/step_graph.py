@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from caffe_import.debug_info import n_pass_values
-from caffe_import.hdf5_output import hdf5_output_inputs
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import ParamEntry
-from caffe_import.solver_spec import SolverSpec
+from caffe_import.files.hdf5_output import hdf5_output_inputs
+from caffe_import.net.debug_info import n_pass_values
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import ParamEntry
+from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.builder import Forward, ForwardResult
 from caffe_import.tf_graph.debug_values import DebugTaps, mean_magnitude, norms
 from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from caffe_import.debug_info import StepDebug
-from caffe_import.lr_policies import learning_rate
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import Vector
-from caffe_import.solver_spec import SolverSpec
+from caffe_import.net.debug_info import StepDebug
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
+from caffe_import.solver.lr_policies import learning_rate
+from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.determinism import kernels_by_layer
 from caffe_import.tf_graph.solvers import find_rule

@@ -7,9 +7,10 @@ import logging
 import sys
 from pathlib import Path
 
-from deepspark_ops.config import EvaluateConfig, parse_config
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.stage import run_evaluate
-from deepspark_ops.stage_process import read_config_file, stage_main
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 

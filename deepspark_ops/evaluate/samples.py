@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import NetSpec
+from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import DataError
-from deepspark_ops.train.batches import FedLayer
-from deepspark_ops.train.data_binding import DRAWS_ITSELF, DataBinding
+from deepspark_ops.train.data.batches import FedLayer
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
 
 Column = npt.NDArray[Any]
 SplitName = Literal["train", "test"]

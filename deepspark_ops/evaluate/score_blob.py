@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 _NEEDED = (
     "needed: a SoftmaxWithLoss or Accuracy layer (bottoms: scores, labels), or a Softmax layer at the end of the net"

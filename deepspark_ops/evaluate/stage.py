@@ -12,9 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from caffe_import.errors import NetError
-from deepspark_ops.config import EvaluateConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.curves import read_curves
-from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, MetricsReport, ScoredOn, build_metrics
+from deepspark_ops.evaluate.metrics import (
+    METRICS_NAME,
+    REPORT_NAME,
+    MetricsReport,
+    ScoredOn,
+    build_metrics,
+)
 from deepspark_ops.evaluate.report import Picture, percent, render_report
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import Vector
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.score_blob import ScoreBlob
 from deepspark_ops.evaluate.scores import softmax

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel
 from caffe_import.errors import WeightsError
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.param_layout import Vector
-from caffe_import.phases import filter_layers
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.param_layout import Vector
+from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
-from deepspark_ops.config import TrainConfig
+from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.samples import Samples, SplitName, bind_samples
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.train.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,22 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER, Event
-from deepspark_ops.exchange import wire
-from deepspark_ops.exchange.book_calls import AsksBooks
-from deepspark_ops.exchange.center import Center
-from deepspark_ops.exchange.link import ExchangeReport, Welcome, WorkerLink
-from deepspark_ops.exchange.round_closing import RoundNote
-from deepspark_ops.exchange.run_record import WorkerRecord
-from deepspark_ops.exchange.server_connection import (
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.state_calls import AsksBooks
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.connection import (
     ExchangeAddress,
     ServerConnection,
     call_once,
     expect_json,
 )
-from deepspark_ops.exchange.shared_memory_transfer import SharedMemoryTransfer
-from deepspark_ops.exchange.socket_transfer import SocketTransfer
-from deepspark_ops.exchange.transfer_plan import TransferPlan
-from deepspark_ops.exchange.wire import Connection, Frame
+from deepspark_ops.exchange.transport.link import ExchangeReport, Welcome, WorkerLink
+from deepspark_ops.exchange.transport.run_record import WorkerRecord
+from deepspark_ops.exchange.transport.shared_memory import SharedMemoryTransfer
+from deepspark_ops.exchange.transport.socket_transfer import SocketTransfer
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 

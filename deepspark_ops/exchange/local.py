@@ -17,15 +17,21 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
-from deepspark_ops.exchange.book_calls import AsksBooks
-from deepspark_ops.exchange.buffers import VectorPool, aligned_vector
-from deepspark_ops.exchange.center import Center
-from deepspark_ops.exchange.chunks import Chunks, meet_in_memory
-from deepspark_ops.exchange.coordinator import JOURNAL_FILE, Coordinator, forget_run
-from deepspark_ops.exchange.link import NO_ROUND, ExchangeReport, ExchangeStatus, RoundEnd, Welcome
-from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.exchange.center.buffers import VectorPool, aligned_vector
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.chunks import Chunks, meet_in_memory
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.server.coordinator import JOURNAL_FILE, Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state_file import write_state
+from deepspark_ops.exchange.state.state_calls import AsksBooks
+from deepspark_ops.exchange.state.state_file import write_state
+from deepspark_ops.exchange.transport.link import (
+    NO_ROUND,
+    ExchangeReport,
+    ExchangeStatus,
+    RoundEnd,
+    Welcome,
+)
 from deepspark_ops.param_vector import Vector
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from deepspark_ops.errors import ConfigError, ProtocolError
-from deepspark_ops.exchange.center_memory import CenterShape
-from deepspark_ops.exchange.center_solver import CenterSolver
-from deepspark_ops.exchange.grants import Schedule
-from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.exchange.locks import LOCK_MODES, LockMode
-from deepspark_ops.exchange.strategies import Option, Strategy, check_moving_rate, configure, find_strategy
-from deepspark_ops.exchange.wire_numbers import WIRE_DTYPES, WireDtype
+from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.rounds.solver_step import CenterSolver
+from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.exchange.strategies.base import (
+    LOCK_MODES,
+    LockMode,
+    Option,
+    Strategy,
+    check_moving_rate,
+    configure,
+    find_strategy,
+)
+from deepspark_ops.exchange.transport.compression import WIRE_DTYPES, WireDtype
+from deepspark_ops.exchange.transport.connection import Transport
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, chunk_ranges
-
-Transport = Literal["auto", "shm", "socket"]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import logging
 import sys
 from pathlib import Path
 
-from deepspark_ops.config import ExportConfig, parse_config
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.bundle import write_bundle
-from deepspark_ops.stage_process import read_config_file, stage_main
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 

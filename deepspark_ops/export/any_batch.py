@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from caffe_import.layer_registry import Shape
-from caffe_import.net_spec import LayerSpec, NetSpec
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 _ANY = -1
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.caffemodel import write_caffemodel
-from caffe_import.mean_file import write_mean
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.param_layout import Vector
+from caffe_import.files.caffemodel import write_caffemodel
+from caffe_import.files.mean_file import write_mean
+from caffe_import.files.prototxt import format_message, read_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import format_message, read_net
-from deepspark_ops.config import ExportConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob

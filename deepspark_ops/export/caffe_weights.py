@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from caffe_import.param_layout import ParamLayout, Vector
+from caffe_import.net.param_layout import ParamLayout, Vector
 
 
 def deploy_params(trained: ParamLayout, params: Vector, deploy: ParamLayout) -> Vector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from caffe_import.net_spec import NetSpec
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.score_blob import ScoreBlob
 

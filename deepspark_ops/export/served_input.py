@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.layer_registry import Shape
-from caffe_import.transform import TransformOptions
+from caffe_import.data.transform import TransformOptions
+from caffe_import.net.layer_registry import Shape
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.export.manifest import InputContract
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from caffe_import.net_spec import NetSpec
-from caffe_import.param_layout import Vector
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.served_input import ServedInput
@@ -106,7 +106,7 @@ def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probab
 def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     """Return samples as the net takes them: float32, Caffe's axis order, (centre of x - mean) * scale.
 
-    The tensor form of ``caffe_import.transform.transform_batch`` in phase TEST.
+    The tensor form of ``caffe_import.data.transform.transform_batch`` in phase TEST.
 
     Args:
         values: (N, H, W, C) red first for an image, else Caffe's order; dtype as ``served`` says.

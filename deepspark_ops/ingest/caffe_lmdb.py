@@ -11,10 +11,10 @@ from pathlib import Path
 import lmdb
 import numpy as np
 
-from caffe_import.data_sources.lmdb_environment import acquire_environment, release_environment
-from caffe_import.data_sources.lmdb_source import LmdbSource
-from caffe_import.datum import Image, decode_datum, parse_datum
+from caffe_import.data.lmdb_environment import acquire_environment, release_environment
+from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import Image, decode_datum, parse_datum
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.shards.manifest import sha256_of_file

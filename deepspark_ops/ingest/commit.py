@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from caffe_import.mean_file import write_mean
-from deepspark_ops.config import IngestConfig
+from caffe_import.files.mean_file import write_mean
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.mean import mean_image, mean_values
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, wanted_splits

@@ -11,10 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from caffe_import.data_sources.image_source import BadLine, ListedImage, parse_image_list
+from caffe_import.data.image_source import BadLine, ListedImage, parse_image_list
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.archive import archive_reader, open_archive, split_member
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.records import (
+    Positions,
+    ReadRecord,
+    RecordError,
+    RecordReader,
+    Rejection,
+    SourceIndex,
+)
 from deepspark_ops.shards.manifest import sha256_of_file
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.datum import Image
+from caffe_import.files.datum import Image
 
 Sums = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 

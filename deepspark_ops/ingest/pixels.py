@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from caffe_import.datum import Image, chw_from_hwc, decode_image, resize_image
 from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import Image, chw_from_hwc, decode_image, resize_image
 from deepspark_ops.ingest.records import RecordError
 
 _JPEG_MAGIC = b"\xff\xd8"

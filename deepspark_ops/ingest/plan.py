@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.config import IngestConfig, SourceFormat
+from deepspark_ops.config.ingest import IngestConfig, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import open_archive, split_member
 from deepspark_ops.ingest.assign import sample_order, shard_bounds, split_off_test

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.datum import Image
+from caffe_import.files.datum import Image
 from deepspark_ops.errors import DeepSparkError
 
 Positions = npt.NDArray[np.int64]

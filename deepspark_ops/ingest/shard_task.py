@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.datum import Image, encode_datum, encode_datum_jpeg
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.datum import Image, encode_datum, encode_datum_jpeg
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.ingest.mean import PixelSums, Sums
 from deepspark_ops.ingest.pixels import PixelRecipe, compress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepspark_ops.config import IngestConfig, SourceFormat
+from deepspark_ops.config.ingest import IngestConfig, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import read_start, split_member
 from deepspark_ops.ingest.caffe_lmdb import digest_caffe_lmdb, index_caffe_lmdb

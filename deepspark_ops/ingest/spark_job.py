@@ -23,15 +23,16 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from deepspark_ops.config import IngestConfig, parse_config
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_rejections, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.source_formats import usual_test_source
+from deepspark_ops.processes.spark_submit import job_variables, require_java, spark_conf
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
-from deepspark_ops.spark_submit import job_variables, require_java, spark_conf
-from deepspark_ops.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2

@@ -9,15 +9,18 @@ from typing import Any
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from deepspark_ops.config import CheckConfig, EvaluateConfig, IngestConfig, TrainConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.registry import production_weights
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
-from deepspark_ops.spark_submit import run_job
-from deepspark_ops.train.strategy_plan import plan_strategy
+from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.registry.production import production_weights
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
 class CheckOperator(BaseOperator):

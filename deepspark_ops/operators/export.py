@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deepspark_ops.config import ExportConfig, StageConfig
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.process_stage import ProcessStageOperator

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from airflow.sdk import Param
 
-from deepspark_ops.config import Config, StageConfig, parse_config
+from deepspark_ops.config.base import Config, StageConfig, parse_config
 from deepspark_ops.errors import ConfigError
 
 Section = tuple[str, type[StageConfig]]

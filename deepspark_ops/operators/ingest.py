@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params

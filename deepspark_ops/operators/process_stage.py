@@ -6,10 +6,10 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from deepspark_ops.config import StageConfig
+from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
-from deepspark_ops.spark_submit import run_job
+from deepspark_ops.processes.spark_submit import run_job
 
 
 class ProcessStageOperator(BaseOperator):

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.run_paths import DatasetPaths
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")

@@ -20,12 +20,12 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from deepspark_ops.config import StageConfig
-from deepspark_ops.job_log import JobLog
+from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.processes.job_log import JobLog
+from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf
 from deepspark_ops.run_paths import RunPaths, write_text_whole
-from deepspark_ops.spark_submit import job_variables, popen_arguments, require_java, spark_conf
 
 DEFAULT_MASTER = "local[*]"
 """Where the connection does not exist: this machine, so that a fresh installation works."""

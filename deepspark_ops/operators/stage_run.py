@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.job_log import LineHandler, StageFailed
+from deepspark_ops.processes.job_log import LineHandler, StageFailed
 
 
 @dataclass(frozen=True)

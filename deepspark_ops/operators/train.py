@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params

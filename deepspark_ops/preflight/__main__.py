@@ -7,11 +7,12 @@ import logging
 import sys
 from pathlib import Path
 
-from deepspark_ops.config import CheckConfig, parse_config
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.check import run_check
 from deepspark_ops.preflight.table import report_lines
-from deepspark_ops.stage_process import read_config_file, stage_main
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
 

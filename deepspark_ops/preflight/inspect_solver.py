@@ -14,18 +14,18 @@ from typing import Final, Literal
 
 import numpy as np
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel
 from caffe_import.errors import CaffeImportError, DataSourceError, NetError
-from caffe_import.layer_registry import Phase, find_layer_type
-from caffe_import.lr_policies import learning_rate
-from caffe_import.net_spec import LayerSpec, NetSpec, build_net_spec
-from caffe_import.phases import filter_layers
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.net.layer_registry import Phase, find_layer_type
+from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
+from caffe_import.net.phases import filter_layers
+from caffe_import.net.wiring import insert_splits
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver_nets import Place, SolverNet, solver_nets
-from caffe_import.solver_notes import solver_notes
-from caffe_import.solver_spec import LoadedSolver, SolverSpec, load_solver
-from caffe_import.wiring import insert_splits
-from deepspark_ops.config import CheckConfig
+from caffe_import.solver.lr_policies import learning_rate
+from caffe_import.solver.solver_nets import Place, SolverNet, solver_nets
+from caffe_import.solver.solver_notes import solver_notes
+from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.preflight.net_formats import net_formats
@@ -40,9 +40,9 @@ from deepspark_ops.preflight.report import (
 )
 from deepspark_ops.preflight.traps import layer_notes
 from deepspark_ops.shards.reader import verify_layer_sources
-from deepspark_ops.train.batches import DrawnLayer, FedLayer
-from deepspark_ops.train.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
-from deepspark_ops.train.sources import SourceResolver
+from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.sources import SourceResolver
 
 REPORT_VERSION: Final = 1
 RUNTIME_BYTES = 640 * 2**20
@@ -357,14 +357,14 @@ def _rate_clocks(spec: SolverSpec) -> list[int]:
 
 @cache
 def _emitter_modules() -> frozenset[str]:
-    """Return the names of the modules in ``caffe_import.tf_graph`` without importing any: they need TensorFlow."""
-    found = importlib.util.find_spec("caffe_import.tf_graph")
+    """Return the module names in ``caffe_import.tf_graph.layers``; none is imported, since they need TensorFlow."""
+    found = importlib.util.find_spec("caffe_import.tf_graph.layers")
     places = found.submodule_search_locations if found else None
     return frozenset(module.name for module in pkgutil.iter_modules(places))
 
 
 def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
-    """Refuse a layer that no worker could compute: layers/<type>.py and tf_graph/<type>.py carry the same name.
+    """Refuse a layer that no worker could compute: layers/<type>.py and tf_graph/layers/<type>.py carry the same name.
 
     Raises:
         NetError: The type is unknown, or it can be read only.
@@ -373,6 +373,6 @@ def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
     if layer.type not in _FED_TYPES and module not in _emitter_modules():
         msg = (
             f'layer "{layer.name}": type {layer.type} can be read but not computed; its TensorFlow side is missing '
-            f"(caffe_import/tf_graph/{module}.py)"
+            f"(caffe_import/tf_graph/layers/{module}.py)"
         )
         raise NetError(msg, layer=layer.name, field_name="type")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from caffe_import.layer_registry import Phase
 from caffe_import.layers.batch_norm import BatchNormOptions
 from caffe_import.layers.dropout import DropoutOptions
 from caffe_import.layers.lrn import LRNOptions
-from caffe_import.net_spec import LayerSpec
+from caffe_import.net.layer_registry import Phase
+from caffe_import.net.net_spec import LayerSpec
 
 _COLOUR_CHANNELS: Final = 3
 

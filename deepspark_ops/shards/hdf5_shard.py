@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from caffe_import.datum import Image
+from caffe_import.files.datum import Image
 from deepspark_ops.run_paths import write_text_whole, write_whole
 
 MAX_SHARD_BYTES = 2**31 - 2**20

@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data_sources import SampleSource, open_source
-from caffe_import.data_sources.hdf5_source import Hdf5Source
-from caffe_import.data_sources.lmdb_pages import check_pages
-from caffe_import.data_sources.lmdb_source import LmdbSource
+from caffe_import.data import SampleSource, open_source
+from caffe_import.data.hdf5_source import Hdf5Source
+from caffe_import.data.lmdb_pages import check_pages
+from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import CaffeImportError
-from caffe_import.layer_registry import Shape
+from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards.manifest import DatasetManifest, FileRecord, ShardRecord, read_manifest, sha256_of_file
+from deepspark_ops.shards.manifest import (
+    DatasetManifest,
+    FileRecord,
+    ShardRecord,
+    read_manifest,
+    sha256_of_file,
+)
 
 _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""

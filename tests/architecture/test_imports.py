@@ -9,29 +9,30 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 HEAVY = {"tensorflow", "keras", "pyspark", "airflow"}
 
 LIGHT = [
-    "caffe_import.net_spec",
-    "caffe_import.solver_spec",
-    "caffe_import.layer_registry",
-    "caffe_import.caffemodel",
-    "caffe_import.transform",
-    "deepspark_ops.cli",
-    "deepspark_ops.config",
+    "caffe_import.net.net_spec",
+    "caffe_import.solver.solver_spec",
+    "caffe_import.net.layer_registry",
+    "caffe_import.files.caffemodel",
+    "caffe_import.data.transform",
+    "deepspark_ops.command.cli",
+    "deepspark_ops.config.train",
     "deepspark_ops.events",
-    "deepspark_ops.exchange.server",
+    "deepspark_ops.exchange.server.process",
     "deepspark_ops.ingest.shard_task",
     "deepspark_ops.param_vector",
-    "deepspark_ops.exchange.simulator",
+    "deepspark_ops.planning.simulator",
     "deepspark_ops.preflight.inspect_solver",
-    "deepspark_ops.preflight.plan",
+    "deepspark_ops.planning.plan",
     "deepspark_ops.shards.reader",
-    "deepspark_ops.spark_submit",
-    "deepspark_ops.train.live_view",
-    "deepspark_ops.train.worker_loop",
-    "deepspark_ops.train.snapshot",
+    "deepspark_ops.processes.spark_submit",
+    "deepspark_ops.train.driver.live_view",
+    "deepspark_ops.train.worker.loop",
+    "deepspark_ops.train.snapshots.snapshot",
 ]
 
 
@@ -54,9 +55,9 @@ def test_operator_loads_airflow_alone(stage: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("stage", ["ingest", "train"])
-def test_spark_driver_loads_spark_alone(stage: str) -> None:
-    assert imported_heavies(f"deepspark_ops.{stage}.spark_job") == {"pyspark"}
+@pytest.mark.parametrize("package", ["ingest", "train.driver"])
+def test_spark_driver_loads_spark_alone(package: str) -> None:
+    assert imported_heavies(f"deepspark_ops.{package}.spark_job") == {"pyspark"}
 
 
 @pytest.mark.airflow

@@ -6,13 +6,13 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 TOP_LEVEL = {
     ".ci", ".gitignore", "CHANGELOG.md", "Makefile", "README.md", "benchmarks", "caffe_import", "dags", "deepspark_ops",

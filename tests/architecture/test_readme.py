@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("examples/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

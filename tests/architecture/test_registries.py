@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from caffe_import.layer_registry import registered_types
+from caffe_import.net.layer_registry import registered_types
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
 
-ROOT = Path(__file__).resolve().parents[2]
 FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
 
 
@@ -34,4 +32,4 @@ def test_type_lives_in_a_file_of_its_name(type_name: str) -> None:
     module = registered_types()[type_name].define.__module__
     assert module.rpartition(".")[2].replace("_", "") == file_name(type_name)
     if type_name not in FED_FROM_OUTSIDE:
-        assert file_name(type_name) in stems("caffe_import/tf_graph")
+        assert file_name(type_name) in stems("caffe_import/tf_graph/layers")

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
 
 NET = """

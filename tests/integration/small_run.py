@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from caffe_import.caffemodel import write_caffemodel
-from caffe_import.datum import encode_datum
-from caffe_import.fillers import initial_vector
-from caffe_import.mean_file import write_mean
+from caffe_import.files.caffemodel import write_caffemodel
+from caffe_import.files.datum import encode_datum
+from caffe_import.files.mean_file import write_mean
+from caffe_import.net.fillers import initial_vector
 from caffe_import.tf_graph.train_step import compile_training
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
@@ -19,8 +19,8 @@ from deepspark_ops.shards.manifest import (
     sha256_of_file,
     write_manifest,
 )
-from deepspark_ops.train.run_setup import prepare_run
-from deepspark_ops.train.snapshot import RunState, write_run_state
+from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.snapshots.snapshot import RunState, write_run_state
 
 CLASS_NAMES = ("red <left>", "green", "blue & right")
 SHAPE = (3, 14, 16)

@@ -24,7 +24,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 """
 SCRIPT = """
 import sys
-from deepspark_ops import cli
+from deepspark_ops.command import cli
 try:
     cli.main()
 finally:

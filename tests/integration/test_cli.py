@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deepspark_ops import cli
+from deepspark_ops.command import cli
 from tests.integration.small_run import NET, SOLVER, make_dataset
 
 pytestmark = pytest.mark.tf
 
-DEEPSPARK = [sys.executable, "-m", "deepspark_ops.cli"]
+DEEPSPARK = [sys.executable, "-m", "deepspark_ops.command.cli"]
 
 
 def invoke(*arguments):

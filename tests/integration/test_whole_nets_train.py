@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from caffe_import.fillers import initial_vector
-from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.files.prototxt import parse_solver, read_net
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import parse_solver, read_net
-from caffe_import.solver_spec import solver_spec
+from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
+from tests.paths import FIXTURES
 
 pytestmark = [pytest.mark.tf, pytest.mark.slow]
 
-NETS = Path(__file__).parents[1] / "fixtures" / "nets"
+NETS = FIXTURES / "nets"
 SOLVER = 'base_lr: 0.001 lr_policy: "fixed" max_iter: 10 momentum: 0.9 weight_decay: 0.0005'
 N_WORDS = 8801
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from caffe_import.parity.case import Case, Outcome, load_cases, run_case
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
 
-_ROOT = Path(__file__).parents[2]
-_SELECTION = _ROOT / "tests" / "fixtures" / "caffe"
-_FULL_SET = _ROOT.parent / "shared" / "caffe_oracle"
+_SELECTION = ROOT / "tests" / "fixtures" / "caffe"
+_FULL_SET = ROOT.parent / "shared" / "caffe_oracle"
 _UNSUPPORTED = Path(__file__).with_name("unsupported.txt")
 
 

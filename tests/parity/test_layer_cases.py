@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caffe_import.layer_registry import registered_types
+from caffe_import.net.layer_registry import registered_types
 from caffe_import.parity.case import Case, run_case
+from tests.paths import FIXTURES
 
 pytestmark = pytest.mark.tf
 
-FOLDER = Path(__file__).parents[1] / "fixtures" / "caffe"
+FOLDER = FIXTURES / "caffe"
 RECORDS: dict[str, list[dict[str, Any]]] = defaultdict(list)
 for record in json.loads((FOLDER / "layers" / "index.json").read_text(encoding="utf-8"))["cases"]:
     RECORDS[record["layer_type"]].append(record)

@@ -1,6 +1,6 @@
 """An ingestion without Spark: the driver's steps and the tasks, one after the other in this process."""
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import check_rejections, commit_dataset
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task

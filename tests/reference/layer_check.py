@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from caffe_import.errors import NetError
-from caffe_import.layer_registry import LayerDefinition, Phase
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import LayerDefinition, Phase
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
 

@@ -17,7 +17,7 @@ from importlib import import_module
 import tensorflow as tf
 
 from caffe_import.errors import CaffeImportError, did_you_mean
-from caffe_import.solver_spec import SolverSpec
+from caffe_import.solver.solver_spec import SolverSpec
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Requires, Terms
+from deepspark_ops.exchange.strategies.base import Requires, Terms
 from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 

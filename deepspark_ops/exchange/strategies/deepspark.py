@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.base import Terms
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.center_solver import CenterSolver
-from deepspark_ops.exchange.lbfgs_search import Evaluation, Request, Vector64, minimise
-from deepspark_ops.exchange.round_closing import RoundCloser, RoundContents
-from deepspark_ops.exchange.strategies import Strategy
+from deepspark_ops.exchange.rounds.lbfgs_search import Evaluation, Request, Vector64, minimise
+from deepspark_ops.exchange.rounds.round_closing import RoundCloser, RoundContents
+from deepspark_ops.exchange.rounds.solver_step import CenterSolver
+from deepspark_ops.exchange.strategies.base import Strategy
 from deepspark_ops.exchange.strategies.shared_rules import GatheredGradients
 from deepspark_ops.param_vector import Vector
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.exchange.strategies import Strategy, Terms
+from deepspark_ops.exchange.strategies.base import Strategy, Terms
 from deepspark_ops.param_vector import Vector
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.base import Terms
 from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements
 from deepspark_ops.param_vector import Vector
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deepspark_ops.exchange.strategies import Terms
+from deepspark_ops.exchange.strategies.base import Terms
 from deepspark_ops.exchange.strategies.downpour import Downpour
 
 

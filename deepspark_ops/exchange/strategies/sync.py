@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deepspark_ops.exchange.center_solver import CenterSolver, SolverCloser
-from deepspark_ops.exchange.round_closing import RoundCloser
-from deepspark_ops.exchange.strategies import Requires
+from deepspark_ops.exchange.rounds.round_closing import RoundCloser
+from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolverCloser
+from deepspark_ops.exchange.strategies.base import Requires
 from deepspark_ops.exchange.strategies.shared_rules import GatheredGradients
 
 

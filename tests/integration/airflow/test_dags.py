@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
 
-from deepspark_ops.config import IngestConfig, TrainConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.operators.form import config_from_params
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.airflow
 
-ROOT = Path(__file__).resolve().parents[3]
 GRAPHS: dict[str, dict[str, set[str]]] = {
     "deepspark_train": {
         "check": {"ingest"},

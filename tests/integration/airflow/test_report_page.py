@@ -9,9 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from tests.paths import ROOT
+
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx`")]
 
-ROOT = Path(__file__).resolve().parents[3]
 RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
 
 

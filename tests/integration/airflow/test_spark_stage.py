@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 SUBMIT = """
 import os, sys
 from deepspark_ops.operators.spark_stage import StageSubmitHook
-from deepspark_ops.job_log import StageFailed
-from deepspark_ops.spark_submit import job_variables, spark_conf
+from deepspark_ops.processes.job_log import StageFailed
+from deepspark_ops.processes.spark_submit import job_variables, spark_conf
 variables = job_variables(os.environ)
 hook = StageSubmitHook(conf=spark_conf(), name="train", env_vars=variables, application_args=sys.argv[2:])
 try:
@@ -34,7 +34,7 @@ except StageFailed as error:
 ENDLESS = """
 import os, sys, threading, time
 from pathlib import Path
-from deepspark_ops.stage_process import stage_main
+from deepspark_ops.processes.stage_process import stage_main
 
 def work(index, rows):
     Path(folder, f"worker{index}").write_text(str(os.getpid()))
@@ -59,7 +59,7 @@ if __name__ == "__main__":
 MISTAKEN = """
 import logging, sys
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stage_process import stage_main
+from deepspark_ops.processes.stage_process import stage_main
 
 def run(path):
     logging.getLogger("x").warning("rate_scale is capped")

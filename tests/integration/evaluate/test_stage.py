@@ -6,10 +6,11 @@ import h5py
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import read_caffemodel
 from caffe_import.errors import NetError, WeightsError
-from caffe_import.mean_file import read_mean
-from deepspark_ops.config import EvaluateConfig, ExportConfig
+from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.mean_file import read_mean
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
-from deepspark_ops.exchange import wire
+from deepspark_ops.exchange.center.worker_counters import MARK, PLACE
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.launch import RunningExchange, start_exchange
-from deepspark_ops.exchange.server_connection import ServerConnection, call_once, expect_json
-from deepspark_ops.exchange.slots import MARK, PLACE
-from deepspark_ops.exchange.wire import Connection, Frame
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_json
+from deepspark_ops.exchange.transport.wire import Connection, Frame
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
 

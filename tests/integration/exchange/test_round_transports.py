@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.launch import start_exchange
-from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.local import LocalExchange
-from deepspark_ops.exchange.round_closing import RoundNote
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings

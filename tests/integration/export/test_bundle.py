@@ -6,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import read_caffemodel, write_caffemodel
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import read_net
-from deepspark_ops.config import EvaluateConfig, ExportConfig
+from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export import bundle as bundle_module

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import spark_job
-from deepspark_ops.job_log import USER_MISTAKE
+from deepspark_ops.processes.job_log import USER_MISTAKE
+from deepspark_ops.processes.spark_submit import conf_arguments, job_variables, spark_conf
+from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.shards.reader import verify
-from deepspark_ops.spark_submit import conf_arguments, job_variables, spark_conf
-from deepspark_ops.stage_process import stage_main
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_idx, write_images, write_tar
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.local import LocalExchange
-from deepspark_ops.train.run_setup import PreparedRun, prepare_run
-from deepspark_ops.train.snapshot import SnapshotWriter
-from deepspark_ops.train.start import (
+from deepspark_ops.train.setup.run_setup import PreparedRun, prepare_run
+from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
+from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
     plan_start,
     restore_center_history,
     with_restored_step,
 )
-from deepspark_ops.train.worker_process import WorkerOutcome, WorkerTask, run_worker
+from deepspark_ops.train.worker.process import WorkerOutcome, WorkerTask, run_worker
+from tests.paths import FIXTURES
 
-CAFFE = Path(__file__).parents[2] / "fixtures" / "caffe"
+CAFFE = FIXTURES / "caffe"
 
 
 @dataclass(frozen=True)

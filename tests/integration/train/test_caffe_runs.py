@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import read_caffemodel
-from caffe_import.solverstate import read_solverstate
-from deepspark_ops.config import TrainConfig
+from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.solverstate import read_solverstate
+from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
 pytestmark = pytest.mark.tf

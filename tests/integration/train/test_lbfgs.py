@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.run_setup import prepare_run
+from deepspark_ops.train.setup.run_setup import prepare_run
 from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import run_in_process
 

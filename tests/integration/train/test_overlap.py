@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.run_setup import prepare_run
+from deepspark_ops.train.setup.run_setup import prepare_run
 from tests.integration.train.in_process import CAFFE, run_in_process
 
 pytestmark = pytest.mark.tf

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.launch import start_exchange
-from deepspark_ops.train.record_summary import summarize, write_summary
-from deepspark_ops.train.replay import replay_run
-from deepspark_ops.train.run_setup import prepare_run
-from deepspark_ops.train.start import exchange_settings, plan_start
-from deepspark_ops.train.tf_model import TfModel
-from deepspark_ops.train.worker_process import run_worker
-from deepspark_ops.train.worker_task import WorkerTask
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.train.driver.record_summary import summarize, write_summary
+from deepspark_ops.train.driver.replay import replay_run
+from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
+from deepspark_ops.train.worker.process import run_worker
+from deepspark_ops.train.worker.task import WorkerTask
+from deepspark_ops.train.worker.tf_model import TfModel
 from tests.integration.train.in_process import CAFFE
 
 pytestmark = pytest.mark.tf
@@ -100,7 +100,7 @@ def test_workers_of_a_recorded_run_compute_deterministically(
             seen.append(is_op_determinism_enabled())
             super().__init__(*args, **options)
 
-    monkeypatch.setattr("deepspark_ops.train.worker_process.TfModel", Watched)
+    monkeypatch.setattr("deepspark_ops.train.worker.process.TfModel", Watched)
     changes = {"overrides": "display: 10 max_iter: 4 snapshot: 4", "n_workers": 1}
     record(config_in(tmp_path / "first", record=is_recorded, **changes))
     if is_recorded:

@@ -9,19 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.errors import CaffeImportError
-from caffe_import.fillers import initial_vector
-from caffe_import.prototxt import read_net
-from deepspark_ops.config import CheckConfig, PlanConfig, TrainConfig
+from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.fillers import initial_vector
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.exchange.strategies import configure
+from deepspark_ops.exchange.strategies.base import configure
+from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.preflight.net_size import measure_net
-from deepspark_ops.train.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
-from deepspark_ops.train.spark_job import train
-from deepspark_ops.train.start import exchange_settings, plan_start
-from deepspark_ops.train.worker_task import loop_plan
+from deepspark_ops.train.driver.spark_job import train
+from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
+from deepspark_ops.train.worker.task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.integration.train.in_process import run_in_process
 

@@ -39,7 +39,7 @@ class Job:
         self.paths = RunPaths(Path(str(values["run_dir"])))
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deepspark_ops.train.spark_job", str(path)],
+            [sys.executable, "-m", "deepspark_ops.train.driver.spark_job", str(path)],
             cwd=CAFFE,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepspark_ops.config import TrainConfig
-from deepspark_ops.exchange.strategies import find_strategy, strategy_names
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 from tests.integration.train.test_caffe_runs import assert_params, recorded

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caffe_import.param_layout import Vector
-from caffe_import.solverstate import history_slots, read_solverstate
+from caffe_import.files.solverstate import history_slots, read_solverstate
+from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.predict import compile_forward
-from deepspark_ops.config import TrainConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.local import LocalExchange
-from deepspark_ops.exchange.strategies import find_strategy, strategy_names
-from deepspark_ops.train.run_setup import Run, prepare_run
-from deepspark_ops.train.snapshot import read_worker_state
-from deepspark_ops.train.start import exchange_settings, plan_start, restore_center_history
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
+from deepspark_ops.train.setup.run_setup import Run, prepare_run
+from deepspark_ops.train.snapshots.snapshot import read_worker_state
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start, restore_center_history
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
 pytestmark = pytest.mark.tf

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import DataSourceError
-from deepspark_ops.config import CheckConfig, TrainConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.train.run_setup import prepare_run
+from deepspark_ops.train.setup.run_setup import prepare_run
 from tests.integration.train.in_process import run_in_process
 
 pytestmark = pytest.mark.tf

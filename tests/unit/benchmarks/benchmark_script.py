@@ -6,10 +6,11 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+from tests.paths import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @contextmanager

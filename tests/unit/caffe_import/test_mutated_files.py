@@ -13,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caffe_import.blob_proto import array_from_blob
-from caffe_import.data_sources.hdf5_source import Hdf5Source
+from caffe_import.data.hdf5_source import Hdf5Source
 from caffe_import.errors import CaffeImportError, WeightsError
-from caffe_import.mean_file import read_mean
+from caffe_import.files.blob_proto import array_from_blob
+from caffe_import.files.mean_file import read_mean
+from caffe_import.files.solverstate import read_solverstate
 from caffe_import.proto import caffe_pb2
-from caffe_import.solverstate import read_solverstate
+from tests.paths import FIXTURES
 
-CAFFE = Path(__file__).parents[2] / "fixtures" / "caffe"
+CAFFE = FIXTURES / "caffe"
 STATES = {path.suffix: path for path in sorted(CAFFE.glob("solvers/*/snap_iter_10.solverstate*"))}
 
 

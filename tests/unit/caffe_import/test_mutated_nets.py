@@ -6,19 +6,18 @@ In bounded time and memory: a shape of 2 GB or more is refused before anything o
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.layer_registry import registered_types
-from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import registered_types
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import parse_net
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 TEXTS = [
     path.read_text(encoding="utf-8")
     for folder in ("caffe/layers", "caffe/nets", "nets")

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.layer_registry import Phase
-from caffe_import.net_spec import NetSpec, build_net_spec
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.layer_registry import Phase
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
-from caffe_import.prototxt import read_net
+from tests.paths import FIXTURES
 
-NETS = Path(__file__).parents[2] / "fixtures" / "nets"
+NETS = FIXTURES / "nets"
 N_WEIGHTS = {
     "alexnet": 60_965_224,
     "caffenet": 60_965_224,
@@ -150,8 +151,8 @@ def test_large_nets_build_in_two_seconds_without_tensorflow() -> None:
     script = f"""
 import sys, time
 from pathlib import Path
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.files.prototxt import read_net
 for name in ("googlenet", "resnet50"):
     start = time.process_time()
     build_net_spec(read_net(Path({str(NETS)!r}) / (name + ".prototxt")), phase="TRAIN",

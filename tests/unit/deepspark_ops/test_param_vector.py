@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caffe_import.param_layout import ParamEntry, ParamLayout
+from caffe_import.net.param_layout import ParamEntry, ParamLayout
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.param_vector import StatisticBlobs, chunk_ranges
 from tests.reference.slow_easgd import slow_statistics

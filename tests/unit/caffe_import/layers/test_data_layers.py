@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import NetError
-from caffe_import.layer_registry import LayerDefinition, Shape
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import LayerDefinition, Shape
+from caffe_import.net.net_spec import build_net_spec
 from tests.reference.layer_check import run_layer
 
 pytestmark = pytest.mark.tf

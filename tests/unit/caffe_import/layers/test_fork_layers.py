@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
 from caffe_import.tf_graph.gradients import run_passes
 from tests.reference.layer_check import assert_close, check_layer, define, refusal, run_layer, spread_values
 from tests.reference.slow_fork_layers import (

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.errors import NetError
-from caffe_import.fillers import initial_vector
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net, parse_solver
-from caffe_import.python_layers import PythonBlob, python_layer
-from caffe_import.solver_spec import solver_spec
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.net.python_layers import PythonBlob, python_layer
+from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
 from tests.reference.layer_check import check_layer, define, refusal, run_layer, spread_values
 
@@ -109,7 +109,7 @@ def test_tops_become_float32() -> None:
 
 def test_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
-from caffe_import.python_layers import python_layer
+from caffe_import.net.python_layers import python_layer
 
 @python_layer(module="layers_in_a_file", name="Keep")
 class Keep:
@@ -141,7 +141,7 @@ def test_unknown_module_is_refused_with_the_way_out() -> None:
 def test_unknown_class_is_refused_with_those_known() -> None:
     finding = (
         'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean '
-        '"Blend"?; decorate its class with @python_layer(module=..., name=...) of caffe_import.python_layers'
+        '"Blend"?; decorate its class with @python_layer(module=..., name=...) of caffe_import.net.python_layers'
     )
     assert refusal(text("Blendd"), (2, 3)) == PREFIX + finding
 
@@ -168,7 +168,7 @@ def test_a_class_without_forward_is_refused() -> None:
 
 def test_a_class_in_pycaffes_form_is_told_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pycaffe_form.py").write_text(
-        "from caffe_import.python_layers import python_layer\n"
+        "from caffe_import.net.python_layers import python_layer\n"
         "@python_layer(module='pycaffe_form', name='Half')\n"
         "class Half:\n"
         "    def setup(self, bottom, top): ...\n"
@@ -179,7 +179,7 @@ def test_a_class_in_pycaffes_form_is_told_this_one(tmp_path: Path, monkeypatch: 
     assert refusal(text("Half", module="pycaffe_form"), (2, 3)) == (
         f'{PREFIX}Python layer "Half" of module "pycaffe_form": reshape(self, bottom, top) is not what is called here:'
         " def reshape(self, bottom_shapes), which returns what it makes where pycaffe's writes into top;"
-        " see caffe_import.python_layers"
+        " see caffe_import.net.python_layers"
     )
 
 

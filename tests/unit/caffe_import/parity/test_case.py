@@ -9,10 +9,11 @@ import pytest
 
 from caffe_import.parity.__main__ import main
 from caffe_import.parity.case import load_cases, run_case
+from tests.paths import FIXTURES
 
 pytestmark = pytest.mark.tf
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "caffe"
+FIXTURES = FIXTURES / "caffe"
 
 
 def copied(folder: Path, *names: str) -> Path:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from caffe_import.proto import caffe_pb2
+from tests.paths import FIXTURES
 
-FACTS = json.loads((Path(__file__).parents[3] / "fixtures" / "caffe_fields.json").read_text(encoding="utf-8"))
+FACTS = json.loads((FIXTURES / "caffe_fields.json").read_text(encoding="utf-8"))
 PLAIN = {
     getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name
     for name in ("double", "float", "int64", "int32", "uint32", "bool", "string", "bytes")

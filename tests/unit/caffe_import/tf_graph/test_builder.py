@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph import emitters
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes

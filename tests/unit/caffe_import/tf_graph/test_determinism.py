@@ -12,10 +12,10 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism, is_op_determinism_enabled
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net, parse_solver
-from caffe_import.python_layers import python_layer
-from caffe_import.solver_spec import solver_spec
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.python_layers import python_layer
+from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.determinism import deterministic_ops, kernels_by_layer
 from caffe_import.tf_graph.predict import compile_forward
 from caffe_import.tf_graph.train_step import compile_training

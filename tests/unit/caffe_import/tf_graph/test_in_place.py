@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
 from caffe_import.tf_graph.in_place import reads_overwritten_memory

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph.predict import compile_forward
 
 pytestmark = pytest.mark.tf

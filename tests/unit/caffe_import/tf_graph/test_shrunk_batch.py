@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net, parse_solver
-from caffe_import.solver_spec import solver_spec
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
 from caffe_import.tf_graph.train_step import compile_training

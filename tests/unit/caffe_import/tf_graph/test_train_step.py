@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.net_spec import NetSpec, build_net_spec
-from caffe_import.prototxt import parse_net, parse_solver
-from caffe_import.solver_spec import SolverSpec, solver_spec
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
 from tests.reference.slow_training import SlowSolver, loss_and_gradient, train
 

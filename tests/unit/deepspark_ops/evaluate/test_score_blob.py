@@ -1,8 +1,8 @@
 import pytest
 
 from caffe_import.errors import NetError
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.evaluate.score_blob import find_score_blob
 
 DATA = """

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.exchange.grants import Finished, Grant, Schedule, Wait
-from deepspark_ops.exchange.leases import DatasetOrder
-from deepspark_ops.exchange.link import ExchangeReport, WorkerLink
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
 
 N_PARAMS = 1_000

@@ -8,11 +8,11 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event, make_event, read_events
-from deepspark_ops.exchange.center_solver import CenterSolver, SolvedBlob
-from deepspark_ops.exchange.grants import Grant, Schedule
 from deepspark_ops.exchange.local import LocalExchange
-from deepspark_ops.exchange.round_closing import RoundNote
-from deepspark_ops.exchange.strategies import strategy_names
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
+from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.reference.slow_easgd import slow_run, slow_statistics
 from tests.unit.deepspark_ops.exchange.exchange_run import (

@@ -1,7 +1,7 @@
 import numpy as np
 
-from caffe_import.net_spec import build_net_spec
-from caffe_import.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.caffe_weights import deploy_params

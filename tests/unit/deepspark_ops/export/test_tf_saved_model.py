@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from caffe_import.transform import TransformOptions, transform_batch
+from caffe_import.data.transform import TransformOptions, transform_batch
 from deepspark_ops.export.served_input import ServedInput
 from deepspark_ops.export.tf_saved_model import preprocess
 

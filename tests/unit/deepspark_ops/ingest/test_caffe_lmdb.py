@@ -1,7 +1,6 @@
 """Databases that Caffe's tools made, as sources of new shards."""
 
 import shutil
-from pathlib import Path
 
 import lmdb
 import numpy as np
@@ -10,8 +9,9 @@ import pytest
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.caffe_lmdb import digest_caffe_lmdb, index_caffe_lmdb
 from deepspark_ops.ingest.records import RecordError
+from tests.paths import FIXTURES
 
-DATA = Path(__file__).parents[3] / "fixtures" / "caffe" / "data"
+DATA = FIXTURES / "caffe" / "data"
 
 
 def test_raw_records_give_pixels_and_the_old_number_leaves_the_name():

@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from caffe_import.mean_file import read_mean
-from deepspark_ops.config import IngestConfig
+from caffe_import.files.mean_file import read_mean
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import current_dataset
 from deepspark_ops.ingest.plan import make_recipe

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from caffe_import.datum import decode_image
+from caffe_import.files.datum import decode_image
 from deepspark_ops.ingest.pixels import PixelRecipe, compress
 from deepspark_ops.ingest.records import RecordError
 from tests.reference.raw_sources import image_bgr

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest import plan as plan_module
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest

@@ -6,9 +6,9 @@ import lmdb
 import numpy as np
 import pytest
 
-from caffe_import.datum import decode_datum
+from caffe_import.files.datum import decode_datum
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import shard_task
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task

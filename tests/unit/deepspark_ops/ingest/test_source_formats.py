@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepspark_ops.config import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.source_formats import detect_format, resolve_format, usual_test_source
+from tests.paths import FIXTURES
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
-DATA = Path(__file__).parents[3] / "fixtures" / "caffe" / "data"
+DATA = FIXTURES / "caffe" / "data"
 
 
 def test_each_format_is_recognized(tmp_path):

@@ -8,15 +8,12 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import Field
 
-from deepspark_ops.config import (
-    FORM,
-    CheckConfig,
-    EvaluateConfig,
-    IngestConfig,
-    PromoteConfig,
-    StageConfig,
-    TrainConfig,
-)
+from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_params, refuse_unknown
 

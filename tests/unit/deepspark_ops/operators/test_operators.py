@@ -11,9 +11,12 @@ import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from deepspark_ops.config import CheckConfig, IngestConfig, PromoteConfig, StageConfig, TrainConfig
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
-from deepspark_ops.job_log import StageFailed
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators.check import CheckOperator
@@ -24,6 +27,7 @@ from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
 from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.processes.job_log import StageFailed
 
 pytestmark = pytest.mark.airflow
 

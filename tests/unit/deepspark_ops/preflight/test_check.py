@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from deepspark_ops.config import CheckConfig
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.preflight import check as module
 from deepspark_ops.preflight.check import run_check
 from deepspark_ops.preflight.report import PreflightReport, Problem

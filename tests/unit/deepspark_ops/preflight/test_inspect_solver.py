@@ -4,13 +4,13 @@ import sys
 import numpy as np
 import pytest
 
-from caffe_import.caffemodel import write_caffemodel
-from caffe_import.datum import encode_datum
-from caffe_import.layer_registry import registered_types
-from caffe_import.net_spec import build_net_spec
+from caffe_import.files.caffemodel import write_caffemodel
+from caffe_import.files.datum import encode_datum
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import registered_types
+from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto.caffe_pb2 import LayerParameter
-from caffe_import.prototxt import parse_net
-from deepspark_ops.config import CheckConfig
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.preflight import inspect_solver as module
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
@@ -235,7 +235,7 @@ def test_type_that_no_worker_could_compute_is_refused_with_its_place(folder, mon
     report = inspect(folder, ingests_first=ingests_first)
     assert report.errors[0].endswith(
         'net.prototxt:7:28: layer "conv": type Convolution can be read but not computed; '
-        "its TensorFlow side is missing (caffe_import/tf_graph/convolution.py)"
+        "its TensorFlow side is missing (caffe_import/tf_graph/layers/convolution.py)"
     )
     assert "Convolution" in report.layer_types
 

@@ -1,20 +1,20 @@
 import subprocess
 import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from caffe_import.datum import encode_datum
-from deepspark_ops.config import CheckConfig
+from caffe_import.files.datum import encode_datum
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.net_layout import lay_out
 from deepspark_ops.preflight.net_picture import net_svg, write_picture
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from tests.paths import FIXTURES
 
-NETS = Path(__file__).parents[3] / "fixtures" / "nets"
+NETS = FIXTURES / "nets"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -121,7 +121,7 @@ def test_picture_that_cannot_be_written_is_a_wrong_option(googlenet, tmp_path):
 def test_check_with_picture_takes_two_seconds_and_no_tensorflow(folder, net):
     script = f"""
 import sys, time
-from deepspark_ops import cli
+from deepspark_ops.command import cli
 sys.argv = ["deepspark", "check", "{net}.prototxt", "--svg", "{net}.svg", "--json"]
 try:
     cli.main()

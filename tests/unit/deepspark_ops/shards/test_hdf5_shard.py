@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from caffe_import.data_sources.hdf5_source import Hdf5Source, read_hdf5_list
+from caffe_import.data.hdf5_source import Hdf5Source, read_hdf5_list
 from deepspark_ops.shards import hdf5_shard
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list, write_hdf5_shard
 from deepspark_ops.shards.manifest import sha256_of_file

@@ -4,7 +4,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from caffe_import.datum import encode_datum
+from caffe_import.files.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards import lmdb_shard

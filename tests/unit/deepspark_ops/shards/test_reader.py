@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from caffe_import.datum import encode_datum
+from caffe_import.files.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards import reader
@@ -24,8 +24,9 @@ from deepspark_ops.shards.manifest import (
     write_manifest,
 )
 from deepspark_ops.shards.reader import open_dataset, open_layer_dataset, verify
+from tests.paths import FIXTURES
 
-CAFFE = Path(__file__).parents[3] / "fixtures" / "caffe"
+CAFFE = FIXTURES / "caffe"
 SIZES = (5, 4, 3, 3, 3, 3)
 SHAPE = (1, 2, 3)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deepspark_ops.train.loop_plan import LoopPlan
-from deepspark_ops.train.pacing import CommPeriod, RateScale
+from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.schedule import CommPeriod, RateScale
 
 PLAN = LoopPlan(
     worker=0,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import configure, find_strategy
+from deepspark_ops.exchange.strategies.base import configure, find_strategy
 
 
 def test_gradient_is_moved_along_its_own_square() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import configure
+from deepspark_ops.exchange.strategies.base import configure
 from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import slow_deepspark
 from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_WORKERS, RUN, assert_same, play

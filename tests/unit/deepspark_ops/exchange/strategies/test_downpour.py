@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import configure, find_strategy
+from deepspark_ops.exchange.strategies.base import configure, find_strategy
 from tests.reference.slow_strategies import slow_downpour
 from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_WORKERS, RUN, assert_same, play
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.exchange.strategies import Terms, find_strategy
+from deepspark_ops.exchange.strategies.base import Terms, find_strategy
 from tests.reference.slow_easgd import slow_elastic_exchange
 
 floats = st.floats(-1e3, 1e3, width=32)

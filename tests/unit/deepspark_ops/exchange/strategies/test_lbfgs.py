@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.round_closing import RoundContents, RoundNote
-from deepspark_ops.exchange.strategies import configure, find_strategy
+from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
+from deepspark_ops.exchange.strategies.base import configure, find_strategy
 from deepspark_ops.param_vector import Vector
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.strategies.test_sync import center_solver

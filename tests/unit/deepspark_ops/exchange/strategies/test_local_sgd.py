@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import Terms, configure
+from deepspark_ops.exchange.strategies.base import Terms, configure
 from tests.reference.slow_strategies import slow_averaging
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deepspark_ops.exchange.strategies import configure
+from deepspark_ops.exchange.strategies.base import configure
 from tests.reference.slow_strategies import slow_staleness
 from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_WORKERS, RUN, assert_same, play
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies import (
+from deepspark_ops.exchange.strategies.base import (
     Strategy,
     Terms,
     check_moving_rate,

@@ -1,0 +1,146 @@
+"""The HDF5 files that an HDF5Data layer's list names: one dataset per top, rows of all files as one sequence."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from caffe_import.data.sample_source import Column, check_range
+from caffe_import.errors import DataSourceError
+from caffe_import.files.binary_file import HDF5_ERRORS
+from caffe_import.net.layer_registry import Shape
+
+
+class Hdf5Source:
+    """Rows of several HDF5 files in order. Not thread-safe; one file is open at a time.
+
+    Caffe reads rows as float32, whatever the file's type, and reads on over file borders.
+
+    Attributes:
+        is_transformed: False: Caffe's HDF5Data layer applies no transform.
+    """
+
+    is_transformed = False
+
+    def __init__(self, files: tuple[Path, ...], tops: tuple[str, ...]) -> None:
+        """Remember the files (at least one) and the dataset names, one per top; nothing is opened yet."""
+        self._files = files
+        self._tops = tops
+        self._stops: list[int] = []
+        self._shapes: tuple[Shape, ...] = ()
+        self._open: tuple[int, Any] | None = None
+
+    def __len__(self) -> int:
+        """Return the rows of all files together."""
+        self._survey()
+        return self._stops[-1]
+
+    def sample_shapes(self) -> tuple[Shape, ...]:
+        """Return each dataset's shape without its first axis."""
+        self._survey()
+        return self._shapes
+
+    def read(self, start: int, count: int) -> list[Column]:
+        """Return one float32 array (count, ...) per top.
+
+        Raises:
+            DataSourceError: A file is damaged.
+        """
+        check_range(start, count, len(self))
+        out: list[Column] = [np.empty((count, *shape), np.float32) for shape in self._shapes]
+        filled = 0
+        while filled < count:
+            index = bisect_right(self._stops, start + filled)
+            row = start + filled - (self._stops[index - 1] if index else 0)
+            n = min(count - filled, self._stops[index] - (start + filled))
+            handle = self._file(index)
+            try:
+                for column, top in zip(out, self._tops, strict=True):
+                    handle[top].read_direct(column, np.s_[row : row + n], np.s_[filled : filled + n])
+            except HDF5_ERRORS as error:
+                msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+                raise DataSourceError(msg) from error
+            filled += n
+        return out
+
+    def close(self) -> None:
+        """Close the open file."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def _file(self, index: int) -> Any:
+        if self._open is None or self._open[0] != index:
+            self.close()
+            path = self._files[index]
+            try:
+                self._open = (index, h5py.File(path, "r"))
+            except OSError as error:
+                found = "does not exist" if not path.exists() else f"not a readable HDF5 file: {error}"
+                msg = f"{path}: {found}"
+                raise DataSourceError(msg) from error
+        return self._open[1]
+
+    def _survey(self) -> None:
+        """Look once at every file's shapes; all files must agree on all but the number of rows."""
+        if self._stops:
+            return
+        rows = []
+        shapes: tuple[Shape, ...] = ()
+        for index, path in enumerate(self._files):
+            found = self._dataset_shapes(index)
+            if len({shape[0] for shape in found}) != 1:
+                lengths = ", ".join(f"{top} {shape[0]:,}" for top, shape in zip(self._tops, found, strict=True))
+                msg = f"{path}: datasets have different numbers of rows ({lengths}); allowed: equal"
+                raise DataSourceError(msg)
+            trailing = tuple(shape[1:] for shape in found)
+            if index and trailing != shapes:
+                msg = f"{path}: rows have shapes {trailing}, those of {self._files[0]} {shapes}; allowed: equal"
+                raise DataSourceError(msg)
+            shapes = trailing
+            rows.append(found[0][0])
+        if not sum(rows):
+            msg = f"{self._files[0]}: the HDF5 files hold no rows"
+            raise DataSourceError(msg)
+        self._shapes = shapes
+        self._stops = list(accumulate(rows))
+
+    def _dataset_shapes(self, index: int) -> tuple[Shape, ...]:
+        handle = self._file(index)
+        try:
+            found = [handle.get(top) for top in self._tops]
+            shapes = [item.shape if isinstance(item, h5py.Dataset) else () for item in found]
+            held = ", ".join(sorted(handle)) or "nothing"
+        except HDF5_ERRORS as error:
+            msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+            raise DataSourceError(msg) from error
+        for top, shape in zip(self._tops, shapes, strict=True):
+            if not shape:
+                msg = f'{self._files[index]}: no dataset "{top}"; the file holds {held}'
+                raise DataSourceError(msg)
+        return tuple(tuple(shape) for shape in shapes)
+
+
+def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
+    """Return the files that an HDF5Data ``source`` lists, one per line, relative to ``root`` as in Caffe.
+
+    Raises:
+        DataSourceError: The list is missing or empty.
+    """
+    if not path.is_file():
+        msg = f"{path}: no such list of HDF5 files"
+        raise DataSourceError(msg)
+    files = tuple(
+        root / line.strip()
+        for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        if line.strip()
+    )
+    if not files:
+        msg = f"{path}: the list names no HDF5 file"
+        raise DataSourceError(msg)
+    return files

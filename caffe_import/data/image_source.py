@@ -1,0 +1,140 @@
+"""The images that an ImageData layer's list names ("path label" lines), decoded and resized as Caffe does.
+
+Source: BVLC Caffe @9b89154, src/caffe/layers/image_data_layer.cpp and ReadImageToCVMat of src/caffe/util/io.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from caffe_import.data.sample_source import Column, check_range
+from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import Image, decode_image, resize_image
+from caffe_import.net.layer_registry import Shape
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """One line of an image list: where the image lies, as written, and its label."""
+
+    path: str
+    label: int
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that is no ``path label``; ``number`` counts from 1."""
+
+    number: int
+    text: str
+
+
+def parse_image_list(text: str) -> list[ListedImage | BadLine]:
+    """Return one entry per line that is not blank. The label is what follows the last blank, so paths may hold blanks.
+
+    Example:
+        >>> parse_image_list("a dir/cat.jpg 3")
+        [ListedImage(path='a dir/cat.jpg', label=3)]
+        >>> parse_image_list("cat.jpg")
+        [BadLine(number=1, text='cat.jpg')]
+    """
+    entries: list[ListedImage | BadLine] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"(.*\S)\s+([-+]?\d{1,18})", line.strip())
+        entries.append(ListedImage(match[1], int(match[2])) if match else BadLine(number, line.strip()))
+    return entries
+
+
+class ImageSource:
+    """Images of a list in its order, each decoded when read. Holds no open file.
+
+    Attributes:
+        is_transformed: True: Caffe's ImageData layer transforms its images.
+    """
+
+    is_transformed = True
+
+    def __init__(
+        self, images: Sequence[ListedImage], folder: Path, *, is_color: bool, new_height: int = 0, new_width: int = 0
+    ) -> None:
+        """Keep the list (at least one image).
+
+        Args:
+            images: Paths relative to ``folder``.
+            folder: Caffe's root_folder.
+            is_color: True decodes as BGR, False as gray.
+            new_height: Resize to this height, pixels; 0 together with ``new_width`` keeps each image's size.
+            new_width: Resize to this width, pixels.
+        """
+        self._images = images
+        self._folder = folder
+        self._is_color = is_color
+        self._size = (new_height, new_width)
+
+    def __len__(self) -> int:
+        """Return the number of lines."""
+        return len(self._images)
+
+    def sample_shapes(self) -> tuple[Shape, ...]:
+        """Return the first image's shape after the resize, and the label's."""
+        return self._image(0).shape, ()
+
+    def read(self, start: int, count: int) -> list[Column]:
+        """Return ``[images (count, C, H, W) uint8, labels (count,) int64]``.
+
+        Raises:
+            DataSourceError: An image is missing or damaged, or sizes differ inside one read.
+        """
+        check_range(start, count, len(self))
+        images = [self._image(i) for i in range(start, start + count)]
+        for i, image in enumerate(images):
+            if image.shape != images[0].shape:
+                msg = (
+                    f"{self._folder / self._images[start + i].path}: image has shape {image.shape},"
+                    f" {self._images[start].path} has {images[0].shape}; allowed: equal sizes in a batch;"
+                    " set new_height and new_width, or batch_size: 1"
+                )
+                raise DataSourceError(msg)
+        labels = np.array([entry.label for entry in self._images[start : start + count]], np.int64)
+        return [np.stack(images), labels]
+
+    def close(self) -> None:
+        """Nothing is open between reads."""
+
+    def _image(self, index: int) -> Image:
+        path = self._folder / self._images[index].path
+        try:
+            compressed = path.read_bytes()
+        except OSError as error:
+            msg = f"{path}: {error.strerror or error}; line {index + 1} of the image list"
+            raise DataSourceError(msg) from error
+        image = decode_image(compressed, color=self._is_color, where=str(path))
+        return resize_image(image, *self._size) if all(self._size) else image
+
+
+def read_image_list(path: Path) -> list[ListedImage]:
+    """Return the images that an ImageData ``source`` lists.
+
+    Raises:
+        DataSourceError: The list is missing, empty, or has a line that is no ``path label``.
+    """
+    if not path.is_file():
+        msg = f"{path}: no such image list"
+        raise DataSourceError(msg)
+    images = []
+    for entry in parse_image_list(path.read_text(encoding="utf-8", errors="surrogateescape")):
+        if isinstance(entry, BadLine):
+            msg = f'{path}:{entry.number}: "{entry.text}" is not "path label"'
+            raise DataSourceError(msg)
+        images.append(entry)
+    if not images:
+        msg = f"{path}: the image list is empty"
+        raise DataSourceError(msg)
+    return images

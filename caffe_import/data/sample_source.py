@@ -1,0 +1,68 @@
+"""What every source of samples promises, and reading that goes round."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.layer_registry import Shape
+
+Column = npt.NDArray[Any]
+"""The values of one top for some samples, first axis the sample."""
+
+
+class SampleSource(Protocol):
+    """Samples of one data layer in Caffe's order. One thread at a time; files open at the first use, after a fork too.
+
+    ``is_transformed`` tells whether the layer's ``transform_param`` applies to the first top (not for HDF5 and memory).
+    """
+
+    is_transformed: bool
+
+    def __len__(self) -> int:
+        """Return the number of samples; at least one."""
+        ...
+
+    def sample_shapes(self) -> tuple[Shape, ...]:
+        """Return one shape per top without the batch axis, before any crop, as the first sample has it."""
+        ...
+
+    def read(self, start: int, count: int) -> list[Column]:
+        """Return samples ``[start, start + count)``, one fresh array per top; the range must lie inside.
+
+        Images are (count, C, H, W) uint8 or float32, BGR; labels of image sources are (count,) int64.
+
+        Raises:
+            DataSourceError: A sample is damaged or has another shape than the first of the read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the files; the next read opens them again."""
+        ...
+
+
+def read_wrapped(source: SampleSource, position: int, count: int) -> list[Column]:
+    """Return ``count`` samples from ``position`` on, going round at the end as Caffe's batches do.
+
+    ``position`` may lie beyond the end (it is taken modulo the length); ``count`` may exceed the length.
+    """
+    n_samples = len(source)
+    position %= n_samples
+    parts: list[list[Column]] = []
+    while count > 0:
+        piece = min(count, n_samples - position)
+        parts.append(source.read(position, piece))
+        position, count = 0, count - piece
+    if len(parts) == 1:
+        return parts[0]
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
+def check_range(start: int, count: int, n_samples: int) -> None:
+    """Refuse a range outside the source: a mistake of the calling code, not of a user."""
+    if start < 0 or count < 1 or start + count > n_samples:
+        msg = f"samples [{start}, {start + count}) asked of a source with {n_samples}"
+        raise ValueError(msg)

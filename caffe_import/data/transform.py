@@ -1,0 +1,206 @@
+"""What Caffe's data layers do to pixels: crop, mirror, subtract the mean, scale. Numpy only, a whole batch at a time.
+
+Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp, DataTransformer::Transform.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.errors import DataSourceError, NetError
+from caffe_import.files.mean_file import read_mean
+from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.proto import caffe_pb2
+
+Images = npt.NDArray[Any]
+Batch = npt.NDArray[np.float32]
+
+_CACHED_VALUES = 65_536
+"""Values converted at once: 256 KiB of float32, which a core's second-level cache holds."""
+
+
+@dataclass(frozen=True)
+class TransformOptions:
+    """A resolved ``transform_param``. The arrays are shared: read them, never write them.
+
+    Attributes:
+        scale: Multiplies after the mean is subtracted.
+        mirror: Flip each image left to right with probability one half, in TEST too.
+        crop_size: Side of the square cut out, pixels; 0 keeps the image.
+        mean: Mean image (C, H, W) float32 of the size *before* the crop; it is cropped with the image.
+        mean_values: One value for all channels or one per channel (BGR); empty for none.
+        force_color: Decode compressed images as BGR.
+        force_gray: Decode compressed images as gray.
+    """
+
+    scale: float = 1.0
+    mirror: bool = False
+    crop_size: int = 0
+    mean: npt.NDArray[np.float32] | None = None
+    mean_values: tuple[float, ...] = ()
+    force_color: bool = False
+    force_gray: bool = False
+
+    @property
+    def color(self) -> bool | None:
+        """How compressed records are decoded: None as they are, True as BGR, False as gray."""
+        if self.force_color:
+            return True
+        return False if self.force_gray else None
+
+    def is_random(self, phase: Phase) -> bool:
+        """Return whether two passes over the same images may differ."""
+        return self.mirror or (phase == "TRAIN" and self.crop_size > 0)
+
+
+def transform_options(message: caffe_pb2.TransformationParameter, *, root: Path, layer: str = "") -> TransformOptions:
+    """Resolve a ``transform_param``; a mean file is read, relative to ``root``.
+
+    Raises:
+        NetError: Fields that exclude each other.
+        WeightsError: The mean file cannot be read.
+    """
+    where = f'layer "{layer}": ' if layer else ""
+    if message.mean_file and message.mean_value:
+        msg = f'{where}transform_param has mean_file "{message.mean_file}" and mean_value; allowed: one of them'
+        raise NetError(msg, layer=layer)
+    if message.force_color and message.force_gray:
+        msg = f"{where}transform_param has force_color and force_gray; allowed: one of them"
+        raise NetError(msg, layer=layer)
+    return TransformOptions(
+        scale=message.scale,
+        mirror=message.mirror,
+        crop_size=message.crop_size,
+        mean=read_mean(root / message.mean_file) if message.mean_file else None,
+        mean_values=tuple(message.mean_value),
+        force_color=message.force_color,
+        force_gray=message.force_gray,
+    )
+
+
+def transformed_shape(shape: Shape, message: caffe_pb2.TransformationParameter, *, layer: str = "") -> Shape:
+    """Return the (C, H, W) of a sample after its crop.
+
+    Raises:
+        NetError: The crop is larger than the image.
+    """
+    if not message.crop_size:
+        return shape
+    _check_crop(shape, message.crop_size, f'layer "{layer}": ' if layer else "")
+    return (*shape[:-2], message.crop_size, message.crop_size)
+
+
+def transform_batch(
+    images: Images,
+    options: TransformOptions,
+    *,
+    phase: Phase,
+    rng: np.random.Generator | None = None,
+    out: Batch | None = None,
+) -> Batch:
+    """Return the batch as the net sees it: ``(crop(x) - crop(mean)) * scale``, then mirrored.
+
+    TEST cuts the centre (offsets rounded down), TRAIN cuts each image at its own random place. Caffe draws from its
+    own generator, so random places agree in distribution, not in value.
+
+    Args:
+        images: (N, C, H, W), uint8 or float32, BGR; not written.
+        options: What to do.
+        phase: Decides where the crop lies.
+        rng: Draws flips, then rows, then columns; needed where ``options.is_random(phase)``.
+        out: Float32 (N, C, H', W') to write into, e.g. a slot of a ring; saves fresh memory per batch.
+
+    Returns:
+        ``out``, or a fresh array of that shape.
+
+    Raises:
+        DataSourceError: The mean does not fit the images.
+        NetError: The crop is larger than the images.
+    """
+    n, channels, height, width = images.shape
+    mean = _mean_for(options, (channels, height, width))
+    out_height, out_width = (options.crop_size, options.crop_size) if options.crop_size else (height, width)
+    if out is None:
+        out = np.empty((n, channels, out_height, out_width), np.float32)
+    rows, columns = _offsets(n, (channels, height, width), options, phase, None)
+    if not options.is_random(phase):
+        if n:
+            window = _cut(images, rows[0], columns[0], out_height, out_width)
+            _fill(window, _cut(mean, rows[0], columns[0], out_height, out_width), options.scale, out)
+        return out
+    if rng is None:
+        msg = f"a random transform in phase {phase} needs rng"
+        raise ValueError(msg)
+    flips = rng.integers(0, 2, n).astype(bool) if options.mirror else np.zeros(n, bool)
+    rows, columns = _offsets(n, (channels, height, width), options, phase, rng)
+    scratch = np.empty((1, channels, out_height, out_width), np.float32)
+    for i in range(n):
+        row, column = rows[i], columns[i]
+        window = _cut(images[i : i + 1], row, column, out_height, out_width)
+        # The mean belongs to the place the pixels come from, so the image is mirrored after it is subtracted.
+        target = scratch if flips[i] else out[i : i + 1]
+        _fill(window, _cut(mean, row, column, out_height, out_width), options.scale, target)
+        if flips[i]:
+            out[i] = scratch[0, :, :, ::-1]
+    return out
+
+
+def _offsets(
+    n: int, shape: tuple[int, int, int], options: TransformOptions, phase: Phase, rng: np.random.Generator | None
+) -> tuple[list[int], list[int]]:
+    """Return the upper left corner of each image's window; the centre's without ``rng``."""
+    _, height, width = shape
+    crop = options.crop_size
+    if not crop:
+        return [0] * n, [0] * n
+    _check_crop(shape, crop, "")
+    if phase == "TEST" or rng is None:
+        return [(height - crop) // 2] * n, [(width - crop) // 2] * n
+    rows = rng.integers(0, height - crop + 1, n)
+    return rows.tolist(), rng.integers(0, width - crop + 1, n).tolist()
+
+
+def _check_crop(shape: Shape, crop: int, where: str) -> None:
+    if crop > min(shape[-2:]):
+        msg = f"{where}crop_size={crop} is larger than the image, {shape[-2]} x {shape[-1]} pixels"
+        raise NetError(msg)
+
+
+def _mean_for(options: TransformOptions, shape: tuple[int, int, int]) -> npt.NDArray[np.float32] | None:
+    """Return what is subtracted, (C, H, W) or (C, 1, 1), or None."""
+    if options.mean is not None:
+        if options.mean.shape != shape:
+            msg = f"mean_file holds shape {options.mean.shape}, the images have {shape}; allowed: equal shapes"
+            raise DataSourceError(msg)
+        return options.mean
+    if not options.mean_values:
+        return None
+    if len(options.mean_values) not in (1, shape[0]):
+        msg = f"{len(options.mean_values)} mean_value for images of {shape[0]} channels; allowed: 1 or {shape[0]}"
+        raise DataSourceError(msg)
+    values = np.asarray(options.mean_values, np.float32)
+    return np.broadcast_to(values, (shape[0],)).reshape(shape[0], 1, 1)
+
+
+def _cut(images: Any, row: int, column: int, height: int, width: int) -> Any:
+    """Return the window of images or of a mean; one value per channel has no place to cut."""
+    if images is None or images.shape[-2:] == (1, 1):
+        return images
+    return images[..., row : row + height, column : column + width]
+
+
+def _fill(images: Images, mean: Batch | None, scale: float, out: Batch) -> None:
+    """Write ``(images - mean) * scale``, a few images at a time so that they stay in the cache between the steps."""
+    n_at_once = max(1, _CACHED_VALUES // max(1, out[0].size))
+    for start in range(0, len(images), n_at_once):
+        target = out[start : start + n_at_once]
+        target[...] = images[start : start + n_at_once]
+        if mean is not None:
+            target -= mean
+        if scale != 1.0:
+            target *= np.float32(scale)

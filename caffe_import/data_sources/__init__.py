@@ -1,6 +1,0 @@
-"""What Caffe's data layers read, one file per kind of source; samples as stored, before any transform."""
-
-from caffe_import.data_sources.layer_source import open_source, sample_shapes_of
-from caffe_import.data_sources.sample_source import SampleSource, read_wrapped
-
-__all__ = ["SampleSource", "open_source", "read_wrapped", "sample_shapes_of"]

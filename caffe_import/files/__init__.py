@@ -1,0 +1,1 @@
+"""Caffe's files, read and written: prototxt, caffemodel, solverstate, mean, Datum; old forms are upgraded."""

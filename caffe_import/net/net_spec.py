@@ -1,0 +1,421 @@
+"""A net as frozen facts: layers in order with shapes, parameters, losses; built from a NetParameter message.
+
+No TensorFlow, no data: where a data layer's shape depends on its source, the caller says it (SampleShapes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import (
+    BlobSpec,
+    LayerDefinition,
+    LayerRequest,
+    LayerType,
+    Phase,
+    SampleShapes,
+    Shape,
+    find_layer_type,
+)
+from caffe_import.net.param_layout import ParamEntry, ParamLayout
+from caffe_import.net.phases import filter_layers
+from caffe_import.net.wiring import GradientFlow, WiredLayer, gradient_flows, insert_splits
+from caffe_import.proto import caffe_pb2
+
+MAX_ELEMENTS = 2**31 - 1
+"""Caffe's bound on the elements of one blob (Blob::Reshape, INT_MAX); a larger one is refused before any memory."""
+
+_PHASES: Final[Mapping[Phase, caffe_pb2.Phase]] = {"TRAIN": caffe_pb2.TRAIN, "TEST": caffe_pb2.TEST}
+
+AUTOMATIC_TOP = "(automatic)"
+"""Caffe's name for the top that a loss layer without one is given; several layers may have it, nothing reads it."""
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer of a built net. ``message`` is shared and must not be written.
+
+    Attributes:
+        message: The layer's message after upgrades; automatic Split layers have one too.
+        bottoms: Names of the blobs read, after automatic splits; a top may equal a bottom (in place).
+        tops: Names of the blobs written; automatic tops of loss layers included.
+        bottom_shapes: Caffe shapes of the bottoms.
+        definition: What the layer's type made of it (top shapes, blobs, options, ...).
+        loss_weights: One per top; 0 where the top is no loss.
+        propagate_down: One per bottom: does the gradient flow into this bottom?
+        needs_backward: Does any gradient pass through or end in this layer?
+        param_propagate_down: One per parameter blob: does this layer compute a gradient for it? No where its own
+            lr_mult is 0, unless the net says force_backward; never for statistics.
+    """
+
+    message: caffe_pb2.LayerParameter
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    bottom_shapes: tuple[Shape, ...]
+    definition: LayerDefinition
+    loss_weights: tuple[float, ...]
+    propagate_down: tuple[bool, ...]
+    needs_backward: bool
+    param_propagate_down: tuple[bool, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The layer's name, unique in the net."""
+        return self.message.name
+
+    @property
+    def type(self) -> str:
+        """The layer's registered type."""
+        return self.message.type
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """A whole net for one phase.
+
+    Attributes:
+        name: The net's name, may be empty.
+        phase: The phase it was filtered for.
+        layers: In the order of execution, automatic Split layers included.
+        inputs: Blob name -> full shape (batch axis included) for every top of every data layer.
+        outputs: Blobs that nothing consumes, in the order Caffe lists them.
+        blob_shapes: Every blob's last shape by name.
+        params: Where the learnable blobs lie.
+        force_backward: As in the message.
+        debug_info: As in the message.
+        notes: What Caffe accepts in silence and the user may not have meant, one line each.
+    """
+
+    name: str
+    phase: Phase
+    layers: tuple[LayerSpec, ...]
+    inputs: Mapping[str, Shape]
+    outputs: tuple[str, ...]
+    blob_shapes: Mapping[str, Shape]
+    params: ParamLayout
+    force_backward: bool = False
+    debug_info: bool = False
+    notes: tuple[str, ...] = ()
+
+    def layer(self, name: str) -> LayerSpec:
+        """Return the layer of that name; KeyError if there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+
+def build_net_spec(
+    net: caffe_pb2.NetParameter,
+    *,
+    phase: Phase,
+    level: int = 0,
+    stages: Collection[str] = (),
+    sample_shapes: SampleShapes | None = None,
+) -> NetSpec:
+    """Build the net for one phase, as Caffe's Net::Init: filter, split, set up layer by layer, find the gradients.
+
+    Args:
+        net: Upgraded message (``prototxt.read_net``); it is not changed.
+        phase: TRAIN or TEST; a layer's own ``phase`` field goes before it.
+        level: Level for include/exclude rules; 0 leaves the net's own ``state.level``.
+        stages: Stages for include/exclude rules, added to the net's own.
+        sample_shapes: Says the shapes that data layers read; not needed where every shape stands in the file.
+
+    Raises:
+        NetError: Unknown layer types or bottoms, wrong counts, shapes that do not fit, sharing that does not fit.
+    """
+    filtered = filter_layers(net, phase=phase, level=level, stages=stages)
+    kept = {blob for layer in filtered.layer for blob in layer.top}
+    absent = {blob: layer.name for layer in net.layer for blob in layer.top if blob not in kept}
+    if len(filtered.layer) == 0:
+        why = "its include/exclude rules leave none" if len(net.layer) else "it holds no `layer` at all"
+        msg = f'net "{net.name}" has no layers in phase {phase}: {why}'
+        raise NetError(msg)
+    wired = insert_splits(filtered, absent=absent)
+    builder = _NetBuilder(wired, phase, sample_shapes)
+    for message in wired.layer:
+        builder.add(message)
+    return builder.finish()
+
+
+@dataclass
+class _Made:
+    """A layer that is set up; the flow of gradients is known only when all are."""
+
+    spec: LayerSpec
+    wired: WiredLayer
+
+
+class _NetBuilder:
+    def __init__(self, net: caffe_pb2.NetParameter, phase: Phase, sample_shapes: SampleShapes | None) -> None:
+        self._net = net
+        self._phase = phase
+        self._sample_shapes = sample_shapes
+        self._made: list[_Made] = []
+        self._shapes: dict[str, Shape] = {}
+        self._makers: dict[str, str] = {}
+        self._unread: set[str] = set()
+        self._params = _ParamCollector()
+        self._notes: list[str] = []
+
+    def add(self, original: caffe_pb2.LayerParameter) -> None:
+        message = caffe_pb2.LayerParameter()
+        message.CopyFrom(original)
+        if not message.HasField("phase"):
+            message.phase = _PHASES[self._phase]
+        kind = find_layer_type(message.type, layer=message.name)
+        self._note_repeated_name(message)
+        bottoms = tuple(message.bottom)
+        self._unread -= set(bottoms)
+        request = LayerRequest(
+            message=_with_automatic_tops(message, kind),
+            phase="TRAIN" if message.phase == caffe_pb2.TRAIN else "TEST",
+            bottom_shapes=tuple(self._shapes[blob] for blob in bottoms),
+            sample_shapes=self._sample_shapes,
+        )
+        _check_counts(request, kind)
+        tops = self._take_tops(request, kind)
+        definition = kind.define(request)
+        _check_definition(request, definition, kind)
+        self._shapes.update(zip(tops, definition.top_shapes, strict=True))
+        self._params.add(request, definition.blobs)
+        spec = LayerSpec(
+            message=message,
+            bottoms=bottoms,
+            tops=tops,
+            bottom_shapes=request.bottom_shapes,
+            definition=definition,
+            loss_weights=_loss_weights(request, definition),
+            propagate_down=(),
+            needs_backward=False,
+            param_propagate_down=_param_propagate_down(message, definition, force=self._net.force_backward),
+        )
+        self._made.append(_Made(spec, _wired(spec, kind)))
+
+    def _note_repeated_name(self, message: caffe_pb2.LayerParameter) -> None:
+        if any(made.spec.name == message.name for made in self._made):
+            note = f'two layers are named "{message.name}"; Caffe allows it, but reports cannot tell them apart'
+            self._notes.append(note)
+
+    def _take_tops(self, request: LayerRequest, kind: LayerType) -> tuple[str, ...]:
+        """Net::AppendTop: a top may carry the name of the bottom at its position, else the name must be new."""
+        bottoms = request.message.bottom
+        tops = tuple(request.message.top)
+        for index, blob in enumerate(tops):
+            if blob == AUTOMATIC_TOP:
+                continue
+            if index < len(bottoms) and blob == bottoms[index]:
+                if not kind.in_place:
+                    finding = f'top "{blob}" overwrites its bottom; {kind.name} cannot work in place'
+                    raise request.refuse(finding)
+            elif blob in self._makers:
+                finding = f'top "{blob}" is already made by layer "{self._makers[blob]}"'
+                raise request.refuse(finding)
+            self._makers[blob] = request.message.name
+            self._unread.add(blob)
+        return tops
+
+    def finish(self) -> NetSpec:
+        flows = gradient_flows([made.wired for made in self._made], force_backward=self._net.force_backward)
+        layers = tuple(_with_flow(made.spec, flow) for made, flow in zip(self._made, flows, strict=True))
+        return NetSpec(
+            name=self._net.name,
+            phase=self._phase,
+            layers=layers,
+            inputs={blob: self._shapes[blob] for s in layers if s.definition.is_data for blob in s.tops},
+            outputs=tuple(sorted(self._unread)),  # Caffe keeps them in a std::set, hence by name
+            blob_shapes=dict(self._shapes),
+            params=self._params.layout(),
+            force_backward=self._net.force_backward,
+            debug_info=self._net.debug_info,
+            notes=tuple(self._notes),
+        )
+
+
+def _param_propagate_down(
+    message: caffe_pb2.LayerParameter, definition: LayerDefinition, *, force: bool
+) -> tuple[bool, ...]:
+    """Layer::param_propagate_down as Net::Init sets it: by the layer's own lr_mult, not by that of the blob's owner."""
+    learns = [spec.lr_mult != 0 for spec in message.param]
+    learns += [True] * (len(definition.blobs) - len(learns))
+    asked = force or definition.ignores_lr_mult
+    return tuple(blob.kind == "weight" and (asked or own) for blob, own in zip(definition.blobs, learns, strict=True))
+
+
+def _with_flow(spec: LayerSpec, flow: GradientFlow) -> LayerSpec:
+    return replace(spec, propagate_down=flow.propagate_down, needs_backward=flow.needs_backward)
+
+
+def _with_automatic_tops(message: caffe_pb2.LayerParameter, kind: LayerType) -> caffe_pb2.LayerParameter:
+    """Return the message with the tops that Caffe adds to a loss layer (AutoTopBlobs); others are refused later."""
+    missing = kind.tops[0] - len(message.top)
+    if missing <= 0:
+        return message
+    completed = caffe_pb2.LayerParameter()
+    completed.CopyFrom(message)
+    completed.top.extend([AUTOMATIC_TOP] * missing)
+    return completed
+
+
+def _count_text(allowed: tuple[int, int | None]) -> str:
+    low, high = allowed
+    if high is None:
+        return f"{low} or more"
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _check_counts(request: LayerRequest, kind: LayerType) -> None:
+    message = request.message
+    for what, n_found, (low, high) in (
+        ("bottoms", len(message.bottom), kind.bottoms),
+        ("tops", len(message.top), kind.tops),
+    ):
+        if n_found < low or (high is not None and n_found > high):
+            finding = f"has {n_found} {what}, allowed: {_count_text((low, high))}"
+            raise request.refuse(finding)
+    if len(message.propagate_down) not in (0, len(message.bottom)):
+        finding = (
+            f"has {len(message.propagate_down)} propagate_down for {len(message.bottom)} bottoms; "
+            "give none or one per bottom"
+        )
+        raise request.refuse(finding)
+
+
+def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: LayerType) -> None:
+    message = request.message
+    if AUTOMATIC_TOP in message.top and not definition.default_loss_weight:
+        given = sum(top != AUTOMATIC_TOP for top in message.top)
+        finding = f"has {given} tops, allowed: {_count_text(kind.tops)}"
+        raise request.refuse(finding)
+    if len(definition.top_shapes) != len(message.top):
+        finding = f"makes {len(definition.top_shapes)} tops, the file names {len(message.top)}"
+        raise request.refuse(finding)
+    named = [(f'top "{top}"', shape) for top, shape in zip(message.top, definition.top_shapes, strict=True)]
+    named += [(f"parameter blob {index}", blob.shape) for index, blob in enumerate(definition.blobs)]
+    for what, shape in named:
+        if any(extent < 0 for extent in shape):
+            finding = f"{what} would have shape {shape}; no extent may be negative"
+            raise request.refuse(finding)
+        if prod(shape) > MAX_ELEMENTS:
+            finding = f"{what} would have shape {shape}, {prod(shape):,} elements; allowed: at most {MAX_ELEMENTS:,}"
+            raise request.refuse(finding)
+
+
+def _loss_weights(request: LayerRequest, definition: LayerDefinition) -> tuple[float, ...]:
+    """Layer::SetLossWeights; a loss layer without loss_weight has weight 1 (LossLayer::LayerSetUp)."""
+    given = tuple(request.message.loss_weight)
+    n_tops = len(request.message.top)
+    if not given and definition.default_loss_weight:
+        return (definition.default_loss_weight,) + (0.0,) * (n_tops - 1)
+    if given and len(given) != n_tops:
+        finding = f"has {len(given)} loss_weight for {n_tops} tops; give none or one per top"
+        raise request.refuse(finding)
+    return given or (0.0,) * n_tops
+
+
+def _wired(spec: LayerSpec, kind: LayerType) -> WiredLayer:
+    specs = spec.message.param
+    return WiredLayer(
+        bottoms=spec.bottoms,
+        tops=spec.tops,
+        asked_down=tuple(spec.message.propagate_down),
+        loss_weights=spec.loss_weights,
+        learns=any(index >= len(specs) or specs[index].lr_mult != 0 for index in range(len(spec.definition.blobs))),
+        may_force=tuple(
+            kind.differentiable_bottoms and index not in kind.label_bottoms for index in range(len(spec.bottoms))
+        ),
+    )
+
+
+@dataclass
+class _Owner:
+    """A blob that owns memory. The multipliers stay open until the owner or a sharer gives them."""
+
+    entry: ParamEntry
+    lr_mult: float | None
+    decay_mult: float | None
+
+
+class _ParamCollector:
+    """Net::AppendParam: every blob gets an owner; named ones are shared from the second use on."""
+
+    def __init__(self) -> None:
+        self._owners: list[_Owner] = []
+        self._uses: dict[tuple[str, int], int] = {}
+        self._by_name: dict[str, int] = {}
+        self._offset = 0
+
+    def add(self, request: LayerRequest, blobs: tuple[BlobSpec, ...]) -> None:
+        message = request.message
+        if len(message.param) > len(blobs):
+            finding = f"has {len(message.param)} param for {len(blobs)} parameter blobs; give at most one per blob"
+            raise request.refuse(finding)
+        for index, blob in enumerate(blobs):
+            if (message.name, index) in self._uses:
+                finding = "another layer with parameters has the same name, so saved weights could not be told apart"
+                raise request.refuse(finding)
+            spec = message.param[index] if index < len(message.param) else caffe_pb2.ParamSpec()
+            if blob.kind == "statistic" and spec.HasField("lr_mult") and spec.lr_mult != 0:
+                finding = f"param {index} has lr_mult={spec.lr_mult:g}; statistics are not learned, allowed: 0"
+                raise request.refuse(finding)
+            owner = self._by_name.get(spec.name) if spec.name else None
+            if owner is None:
+                self._own(message.name, index, blob, spec)
+            else:
+                self._share(request, index, blob, spec, owner)
+
+    def _own(self, layer: str, index: int, blob: BlobSpec, spec: caffe_pb2.ParamSpec) -> None:
+        # BatchNorm gives its own statistics the rate 0 where the file says nothing (BatchNormLayer::LayerSetUp).
+        unsaid = 0.0 if blob.kind == "statistic" else None
+        entry = ParamEntry(layer, index, self._offset, blob.shape, kind=blob.kind)
+        owner = _Owner(
+            entry,
+            spec.lr_mult if spec.HasField("lr_mult") else unsaid,
+            spec.decay_mult if spec.HasField("decay_mult") else None,
+        )
+        self._uses[layer, index] = len(self._owners)
+        if spec.name:
+            self._by_name[spec.name] = len(self._owners)
+        self._owners.append(owner)
+        self._offset += entry.size
+
+    def _share(
+        self, request: LayerRequest, index: int, blob: BlobSpec, spec: caffe_pb2.ParamSpec, position: int
+    ) -> None:
+        owner = self._owners[position]
+        permissive = spec.share_mode == caffe_pb2.ParamSpec.PERMISSIVE
+        fits = prod(blob.shape) == owner.entry.size if permissive else blob.shape == owner.entry.shape
+        if not fits:
+            remedy = "the counts must agree" if permissive else "allow equal counts by share_mode: PERMISSIVE"
+            finding = (
+                f'param {index} has shape {blob.shape}; it shares "{spec.name}" of layer "{owner.entry.layer}", '
+                f"which has shape {owner.entry.shape}: {remedy}"
+            )
+            raise request.refuse(finding)
+        if spec.HasField("lr_mult"):
+            owner.lr_mult = self._agreed(request, "lr_mult", spec.name, spec.lr_mult, owner.lr_mult)
+        if spec.HasField("decay_mult"):
+            owner.decay_mult = self._agreed(request, "decay_mult", spec.name, spec.decay_mult, owner.decay_mult)
+        self._uses[request.message.name, index] = position
+
+    def _agreed(self, request: LayerRequest, what: str, name: str, given: float, known: float | None) -> float:
+        if known is not None and given != known:
+            finding = f'shared param "{name}" has {what}={given:g}, an earlier layer gives {known:g}; give it once'
+            raise request.refuse(finding)
+        return given
+
+    def layout(self) -> ParamLayout:
+        entries = tuple(
+            replace(
+                owner.entry,
+                lr_mult=1.0 if owner.lr_mult is None else owner.lr_mult,
+                decay_mult=1.0 if owner.decay_mult is None else owner.decay_mult,
+            )
+            for owner in self._owners
+        )
+        return ParamLayout(entries, dict(self._uses))

@@ -1,0 +1,113 @@
+"""What Convolution, DepthwiseConvolution and Deconvolution share: options, top shapes, blobs.
+
+Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp, BaseConvolutionLayer::LayerSetUp and Reshape;
+compute_output_shape in conv_layer.cpp and deconv_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape
+from caffe_import.net.shapes.axes import require_same_shape, shape_text
+from caffe_import.net.shapes.windows import Window, require_window_fits, resolve_window, window_flops
+
+
+@dataclass(frozen=True)
+class ConvolutionOptions:
+    """Resolved options.
+
+    Attributes:
+        window: Kernel, stride, pad, dilation for each spatial axis, and the channel axis. Of a deconvolution: those of
+            the convolution whose gradient it is.
+        n_outputs: Output channels over all groups.
+        group: Channels are cut into this many groups that do not see each other.
+        has_bias: Is there a second blob, one value per output channel?
+    """
+
+    window: Window
+    n_outputs: int
+    group: int
+    has_bias: bool
+
+
+def convolution_definition(request: LayerRequest, group: int) -> LayerDefinition:
+    """Return the definition of a convolution in ``group`` groups; the rest stands in ``convolution_param``.
+
+    Raises:
+        NetError: Unequal bottoms, a window that does not fit, channels that do not divide by the groups.
+    """
+    window, shape = _checked(request, group)
+    spatial = shape[window.channel_axis + 1 :]
+    require_window_fits(request, window, spatial)
+    weights = (_n_outputs(request), shape[window.channel_axis] // group, *window.kernel)
+    top = (*shape[: window.channel_axis], _n_outputs(request), *window.slid_over(spatial))
+    return _definition(request, window, group, top, weights, flops=window_flops(top, weights))
+
+
+def deconvolution_definition(request: LayerRequest) -> LayerDefinition:
+    """Return the definition of a deconvolution.
+
+    Raises:
+        NetError: Unequal bottoms, padding that leaves nothing, channels that do not divide by the groups.
+    """
+    group = request.message.convolution_param.group
+    window, shape = _checked(request, group)
+    spread = window.spread_from(shape[window.channel_axis + 1 :])
+    if min(spread, default=1) < 1:
+        finding = f"pad {shape_text(window.pad)} leaves nothing of the top: its size would be {shape_text(spread)}"
+        raise request.refuse(finding)
+    weights = (shape[window.channel_axis], _n_outputs(request) // group, *window.kernel)
+    top = (*shape[: window.channel_axis], _n_outputs(request), *spread)
+    notes = ("fillers take fan_in = count / shape(0), which here is (out / group) x kernel",)
+    return _definition(request, window, group, top, weights, flops=2 * prod(shape) * prod(weights[1:]), notes=notes)
+
+
+def _n_outputs(request: LayerRequest) -> int:
+    return request.message.convolution_param.num_output
+
+
+def _checked(request: LayerRequest, group: int) -> tuple[Window, Shape]:
+    """Return the window and the common shape of the bottoms."""
+    if len(request.message.top) != len(request.bottom_shapes):
+        finding = (
+            f"has {len(request.bottom_shapes)} bottoms and {len(request.message.top)} tops; expected equal numbers"
+        )
+        raise request.refuse(finding)
+    for position in range(1, len(request.bottom_shapes)):
+        require_same_shape(request, 0, position)
+    window = resolve_window(request, request.message.convolution_param)
+    shape = request.bottom_shapes[0]
+    n_outputs, channels = _n_outputs(request), shape[window.channel_axis]
+    if n_outputs < 1:
+        finding = f"convolution_param.num_output={n_outputs}: must be at least 1"
+        raise request.refuse(finding)
+    if group < 1 or channels % group or n_outputs % group:
+        finding = f"group={group} must divide the {channels} channels of the bottom and num_output={n_outputs}"
+        raise request.refuse(finding)
+    return window, shape
+
+
+def _definition(
+    request: LayerRequest,
+    window: Window,
+    group: int,
+    top: Shape,
+    weights: Shape,
+    *,
+    flops: int,
+    notes: tuple[str, ...] = (),
+) -> LayerDefinition:
+    param = request.message.convolution_param
+    blobs = [BlobSpec(weights, param.weight_filler)]
+    if param.bias_term:
+        blobs.append(BlobSpec((param.num_output,), param.bias_filler))
+    n_bottoms = len(request.bottom_shapes)
+    return LayerDefinition(
+        top_shapes=(top,) * n_bottoms,
+        blobs=tuple(blobs),
+        options=ConvolutionOptions(window, param.num_output, group, param.bias_term),
+        flops=flops * n_bottoms,
+        notes=notes,
+    )

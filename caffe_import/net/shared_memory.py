@@ -1,0 +1,161 @@
+"""Which blobs lie in one memory in Caffe, and what an in-place layer on one of them does to the readers of another.
+
+Split, Reshape, Flatten, and Concat and Slice of a single blob copy nothing: their tops share their bottom's data. An
+in-place layer behind such a top then writes over what the other blobs in that memory hold. Here every blob keeps its
+own values.
+
+Source: BVLC Caffe, Blob::ShareData in split_layer.cpp, reshape_layer.cpp, flatten_layer.cpp, concat_layer.cpp and
+slice_layer.cpp; which ``Backward_cpu`` read their bottom's data, in src/caffe/layers/<type>_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from caffe_import.net.layer_registry import find_layer_type
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.proto import caffe_pb2
+
+# Their tops are their bottoms in another shape.
+_SHARING = frozenset({"Flatten", "Reshape", "Split"})
+_SHARING_ONE = frozenset({"Concat", "Slice"})
+_GRADIENT_READS_BOTTOM: Final = frozenset(
+    {"AbsVal", "Axpy", "BNLL", "Clip", "Convolution", "Deconvolution", "DepthwiseConvolution", "ELU", "Eltwise"}
+    | {"Embed", "InnerProduct", "LRN", "LSTM", "Log", "MultinomialLogisticLoss", "PReLU", "Power", "RNN", "ReLU"}
+    | {"ReLU6", "Reduction", "Scale"}
+)
+"""Types whose backward pass reads a bottom's data again. A loss reads its labels again, whatever its type."""
+
+
+When = Literal["forward", "backward", "output"]
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """Somebody finds other values in a blob than the blob's maker put there.
+
+    Attributes:
+        layer: Who finds them; for an output, who made it.
+        blob: The blob, by its name in the file.
+        by: The in-place layer that wrote over it.
+        by_blob: The blob that it worked on.
+        when: As a reader in the forward pass, in the backward pass alone, or as an output of the net.
+    """
+
+    layer: str
+    blob: str
+    by: str
+    by_blob: str
+    when: When
+
+    def __str__(self) -> str:
+        """Return the note for the user."""
+        what = {
+            "forward": f'layer "{self.layer}" reads blob "{self.blob}", but in Caffe it finds',
+            "backward": f'layer "{self.layer}": for its gradient Caffe reads its bottom "{self.blob}" again and finds',
+            "output": f'layer "{self.layer}" makes the output "{self.blob}", but in Caffe it ends up with',
+        }[self.when]
+        return (
+            f'{what} what layer "{self.by}" wrote in place over blob "{self.by_blob}": Split, Reshape and Flatten '
+            f'share one memory. Here "{self.blob}" keeps its values, so the numbers differ from Caffe\'s; give layer '
+            f'"{self.by}" a top of its own'
+        )
+
+
+def memory_of_blobs(net: NetSpec) -> dict[str, str]:
+    """Return blob -> the first blob in the same memory."""
+    memory: dict[str, str] = {}
+    for layer in net.layers:
+        for blob in layer.tops:
+            memory.setdefault(blob, memory[layer.bottoms[0]] if _shares(layer) else blob)
+    return memory
+
+
+def overwritten_blobs(net: NetSpec) -> tuple[Overwritten, ...]:
+    """Return where Caffe's sharing of memory gives other numbers than blobs with values of their own, in net order."""
+    trace = _Trace(net)
+    order = {layer.name: position for position, layer in enumerate(net.layers)}
+    return tuple(sorted(dict.fromkeys(trace.findings()), key=lambda found: order[found.layer]))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A layer read the blob at ``index`` of its bottoms, which had seen ``seen`` of then ``there`` writes."""
+
+    layer: LayerSpec
+    index: int
+    seen: int
+    there: int
+
+
+class _Trace:
+    """Follows the in-place writes to each memory, and for each blob how many of them its own values have seen."""
+
+    def __init__(self, net: NetSpec) -> None:
+        self._net = net
+        self._memory = memory_of_blobs(net)
+        self._writes: dict[str, list[tuple[str, str]]] = {memory: [] for memory in self._memory.values()}
+        self._seen: dict[str, int] = {}
+        self._makers: dict[str, str] = {}
+        self._in_file: dict[str, str] = {}
+        self._reads: list[_Read] = []
+        for layer in net.layers:
+            self._run(layer)
+
+    def _run(self, layer: LayerSpec) -> None:
+        if not _shares(layer):
+            self._reads += [
+                _Read(layer, index, self._seen[blob], len(self._writes[self._memory[blob]]))
+                for index, blob in enumerate(layer.bottoms)
+            ]
+        for index, blob in enumerate(layer.tops):
+            writes = self._writes[self._memory[blob]]
+            if blob not in layer.bottoms:
+                self._seen[blob] = self._seen[layer.bottoms[0]] if _shares(layer) else 0
+            elif _changes_values(layer):
+                writes.append((layer.name, blob))
+                self._seen[blob] = len(writes)
+            self._makers[blob] = layer.name
+            if layer.type == "Split" and blob == f"{layer.name}_{index}":  # inserted, as wiring names them
+                self._in_file[blob] = layer.bottoms[0]
+
+    def findings(self) -> Iterator[Overwritten]:
+        for read in self._reads:
+            blob = read.layer.bottoms[read.index]
+            if read.seen < read.there:
+                yield self._finding(read.layer.name, blob, read.seen, "forward")
+            elif self._is_stale(blob, read.seen) and _gradient_reads(read.layer, read.index):
+                yield self._finding(read.layer.name, blob, read.seen, "backward")
+        for blob in self._net.outputs:
+            if self._is_stale(blob, self._seen[blob]):
+                yield self._finding(self._makers[blob], blob, self._seen[blob], "output")
+
+    def _is_stale(self, blob: str, seen: int) -> bool:
+        return seen < len(self._writes[self._memory[blob]])
+
+    def _finding(self, layer: str, blob: str, seen: int, when: When) -> Overwritten:
+        by, by_blob = self._writes[self._memory[blob]][seen]
+        return Overwritten(layer, self._in_file.get(blob, blob), by, self._in_file.get(by_blob, by_blob), when)
+
+
+def _shares(layer: LayerSpec) -> bool:
+    return layer.type in _SHARING or (layer.type in _SHARING_ONE and len(layer.bottoms) == len(layer.tops) == 1)
+
+
+def _changes_values(layer: LayerSpec) -> bool:
+    return layer.type != "Dropout" or layer.message.phase == caffe_pb2.TRAIN
+
+
+def _gradient_reads(layer: LayerSpec, index: int) -> bool:
+    """Does Caffe's backward pass of the layer read the data of a bottom again?
+
+    An in-place layer does too; ``tf_graph.in_place`` computes what it then finds.
+    """
+    if layer.bottoms[index] in layer.tops or not layer.needs_backward:
+        return False
+    if layer.type == "Eltwise" and getattr(layer.definition.options, "operation", "PROD") != "PROD":
+        return False
+    is_label = index in find_layer_type(layer.type, layer=layer.name).label_bottoms
+    return is_label or layer.type in _GRADIENT_READS_BOTTOM

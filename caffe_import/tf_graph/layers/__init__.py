@@ -1,0 +1,1 @@
+"""How TensorFlow computes each layer type; one file a type, mirroring ``caffe_import.layers``."""

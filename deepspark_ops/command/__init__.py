@@ -1,0 +1,1 @@
+"""The ``deepspark`` command: options made from the config models, and what a terminal shows."""

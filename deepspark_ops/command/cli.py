@@ -1,0 +1,197 @@
+"""The ``deepspark`` command: every stage without Airflow.
+
+Options are made from the config models (``command_options.py``). Stages are imported when they run, so ``--help``
+loads neither TensorFlow nor Spark. Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.command.options import with_options
+from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
+from deepspark_ops.config.base import Config, StageConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+from deepspark_ops.processes.spark_submit import require_java, run_job
+from deepspark_ops.processes.stage_process import file_trouble
+from deepspark_ops.run_paths import RunPaths
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
+
+app = typer.Typer(
+    name="deepspark",
+    help="Train Caffe nets on Spark with asynchronous elastic averaging, then score and export them.\n\n"
+    "A run goes: check, ingest, train, evaluate, export.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def main() -> None:
+    """Entry point of the ``deepspark`` script."""
+    app()
+
+
+def stage_command(
+    model: type[Config], *, name: str, positional: str, flags: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the decorated function as a command; see ``with_options``."""
+
+    def register(run: Callable[..., None]) -> Callable[..., None]:
+        app.command(name)(told_to_user()(with_options(run, model, positional=positional, flags=flags)))
+        return run
+
+    return register
+
+
+@contextmanager
+def told_to_user() -> Iterator[None]:
+    """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
+
+    Raises:
+        typer.Exit: 2 for what must be corrected, 1 for a stage that may succeed another time, 130 after Ctrl-C.
+    """
+    try:
+        yield
+    except (DeepSparkError, CaffeImportError) as error:
+        _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
+        raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
+    except OSError as error:
+        if (told := file_trouble(error)) is None:
+            raise
+        _stderr().print(f"[red]error:[/red] {escape(told[1])}", highlight=False, soft_wrap=True)
+        raise typer.Exit(told[0]) from None
+    except KeyboardInterrupt:
+        _stderr().print("interrupted", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _stderr() -> Console:
+    return Console(stderr=True)
+
+
+def _say(text: str) -> None:
+    Console().print(escape(text), highlight=False, soft_wrap=True)
+
+
+def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
+    with display:
+        run_job(module, config, on_line=display.line)
+
+
+@stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
+def check(config: CheckConfig, *, json: bool) -> None:
+    """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
+    from deepspark_ops.preflight.check import run_check
+    from deepspark_ops.preflight.table import LOG_WIDTH, report_view
+
+    report = run_check(config)
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=1) + "\n")
+    else:
+        # A file or a pipe has no width of its own.
+        console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+        console.print(report_view(report), highlight=False)
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+
+
+@stage_command(PlanConfig, name="plan", positional="solver", flags={"json": "Print the prediction as JSON"})
+def plan(config: PlanConfig, *, json: bool) -> None:
+    """Predict images/s, staleness, server load and time per epoch for 1 to 10,000 workers, and what to choose."""
+    from deepspark_ops.planning.plan import make_plan
+    from deepspark_ops.planning.plan_picture import write_plan_picture
+    from deepspark_ops.planning.plan_view import plan_view
+    from deepspark_ops.preflight.table import LOG_WIDTH
+
+    report = make_plan(config)
+    write_plan_picture(report, config.plot)
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=1) + "\n")
+    else:
+        Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(plan_view(report), highlight=False)
+
+
+@stage_command(IngestConfig, name="ingest", positional="source")
+def ingest(config: IngestConfig) -> None:
+    """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
+    require_java()
+    _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
+    _say(f"dataset={config.output}")
+
+
+@stage_command(TrainConfig, name="train", positional="solver")
+def train(config: TrainConfig) -> None:
+    """Train the solver's net with N Spark workers that exchange parameters with a center."""
+    from caffe_import.solver.solver_spec import load_solver
+
+    max_iter = load_solver(config.solver, config.overrides).spec.max_iter
+    require_java()
+    was_there = config.run_dir.exists()
+    if config.parity:
+        _certify(config)
+    try:
+        _run_stage_process(
+            "deepspark_ops.train.driver.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter)
+        )
+    except StageFailed:
+        certificate = RunPaths(config.run_dir).parity
+        if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
+            shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
+        raise
+    _say(f"run={config.run_dir}")
+
+
+def _certify(config: TrainConfig) -> None:
+    """Keep the comparison with recorded outputs of Caffe in the run's folder, before anything is trained.
+
+    Raises:
+        ConfigError: The solver has errors, or a case failed.
+    """
+    from deepspark_ops.preflight.check import run_check
+
+    shared = {name: getattr(config, name) for name in ("solver", "overrides", "weights", "dataset", "n_workers")}
+    report = run_check(CheckConfig(**shared, parity=True, run_dir=config.run_dir))
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+    _say(f"parity={RunPaths(config.run_dir).parity}")
+
+
+@stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
+def evaluate(config: EvaluateConfig) -> None:
+    """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
+    from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
+
+    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"))
+    output = config.output or RunPaths(config.run_dir).evaluation
+    _say(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
+
+
+@stage_command(ExportConfig, name="export", positional="run_dir")
+def export(config: ExportConfig) -> None:
+    """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
+    _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
+    _say(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""A command's options, made from the config model of its stage, which stays the only place that declares them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import annotated_types
+import typer
+from pydantic.fields import FieldInfo
+from rich.markup import escape
+
+from deepspark_ops.config.base import Config, parse_config
+
+_MAIN_PANEL = "Options"
+_REST_PANEL = "Further options"
+_SHORT_NAMES = {"n_workers": "--workers"}
+"""Field -> a second name of its option."""
+
+
+def with_options(
+    run: Callable[..., None], model: type[Config], *, positional: str, flags: Mapping[str, str] | None = None
+) -> Callable[..., None]:
+    """Return a function for ``typer`` that takes the fields of ``model`` as options and hands the config to ``run``.
+
+    Args:
+        run: Takes the config, paths absolute, and the flags as keywords; its docstring is the command's.
+        model: Declares the options; its own words say what is wrong with a value (ConfigError).
+        positional: Field that is given by position instead of by name.
+        flags: Further switches that are no part of the config, name -> help.
+    """
+    flags = dict(flags or {})
+
+    def command(**values: Any) -> None:
+        switches = {flag: bool(values.pop(flag)) for flag in flags}
+        given = {
+            field: _plain_value(value, model.model_fields[field])
+            for field, value in values.items()
+            if value is not None
+        }
+        run(absolute_paths(parse_config(model, given)), **switches)
+
+    parameters = [
+        _argument(field, info) if field == positional else _option(field, info)
+        for field, info in sorted(model.model_fields.items(), key=lambda item: item[0] != positional)
+    ]
+    parameters += [_keyword(flag, bool, typer.Option(False, f"--{flag}", help=text)) for flag, text in flags.items()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = run.__doc__
+    return command
+
+
+def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
+    return _keyword(name, str, typer.Argument(metavar=name.upper(), help=_help(info), show_default=False))
+
+
+def _option(name: str, info: FieldInfo) -> inspect.Parameter:
+    """Return a click option as text: the model turns text into values, and says what is wrong with one."""
+    extra = info.json_schema_extra
+    is_main = (isinstance(extra, dict) and extra.get("form")) or Path in _members(info.annotation)
+    common: dict[str, Any] = {
+        "help": _help(info),
+        "rich_help_panel": _MAIN_PANEL if is_main else _REST_PANEL,
+        "show_default": False,
+    }
+    flag = f"--{name.replace('_', '-')}"
+    if info.annotation is bool:
+        negated = flag.replace("--", "--no-", 1)
+        return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
+    flags = (flag, _SHORT_NAMES[name]) if name in _SHORT_NAMES else (flag,)
+    option = typer.Option(... if info.is_required() else None, *flags, metavar=_metavar(info), **common)
+    return _keyword(name, str if info.is_required() else str | None, option)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _plain_value(value: str | bool, info: FieldInfo) -> str | bool | int | float:
+    """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
+    kinds = {get_args(member)[0] if hasattr(member, "__metadata__") else member for member in _members(info.annotation)}
+    for kind in (int, float):
+        if isinstance(value, str) and kind in kinds:
+            with suppress(ValueError):
+                return kind(value)
+    return value
+
+
+def _help(info: FieldInfo) -> str:
+    text = info.description or ""
+    if bounds := _bounds(info):
+        text += f" ({bounds})"
+    if not info.is_required() and info.default not in (None, ""):
+        shown = ("yes" if info.default else "no") if isinstance(info.default, bool) else info.default
+        text += f" [default: {shown}]"
+    return escape(text)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the members of a union, without None; of another annotation itself."""
+    if get_origin(annotation) is None or get_origin(annotation) is Literal:
+        return [] if annotation is NoneType else [annotation]
+    if hasattr(annotation, "__metadata__"):
+        return [annotation]
+    return [member for part in get_args(annotation) for member in _members(part)]
+
+
+def _metavar(info: FieldInfo) -> str:
+    words: list[str] = []
+    for member in _members(info.annotation):
+        plain = get_args(member)[0] if hasattr(member, "__metadata__") else member
+        if get_origin(plain) is Literal:
+            words += [str(word) for word in get_args(plain)]
+        else:
+            words.append({int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(plain, "TEXT"))
+    return "|".join(words)
+
+
+def _bounds(info: FieldInfo) -> str:
+    """Return a numeric field's bounds in words, e.g. ``1 to 10000`` or ``above 0``."""
+    marks = list(info.metadata)
+    for member in _members(info.annotation):
+        for mark in getattr(member, "__metadata__", ()):
+            marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
+    found: dict[str, Any] = {}
+    for mark in marks:
+        for kind in (annotated_types.Ge, annotated_types.Gt, annotated_types.Le, annotated_types.Lt):
+            if isinstance(mark, kind):
+                found[kind.__name__] = getattr(mark, kind.__name__.lower())
+    if "Ge" in found and "Le" in found:
+        return f"{found['Ge']} to {found['Le']}"
+    words = {"Ge": "at least", "Gt": "above", "Le": "at most", "Lt": "below"}
+    return ", ".join(f"{words[kind]} {bound}" for kind, bound in found.items())
+
+
+def absolute_paths(config: Config) -> Config:
+    """Return the config with every path made absolute: a run's config is read again from other folders."""
+    paths = {
+        name: Path.cwd() / value
+        for name, value in config
+        if isinstance(value, Path) and Path in _members(type(config).model_fields[name].annotation)
+    }
+    return config.model_copy(update=paths)

@@ -1,0 +1,117 @@
+"""A stage at work, on stderr: its lines, and on a terminal a bar or the run itself under them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from deepspark_ops.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from deepspark_ops.train.driver.live_view import LiveView
+
+_CLOCK = re.compile(r"\bclock=(\d+)")
+_COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
+_TOLD_BY_TABLE = re.compile(r"worker \d+ loss |driver server ")
+_DRAWN_PER_S = 4
+_STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+
+class StageDisplay:
+    """Shows a stage at work: lines, and on a terminal a bar under them. Used by one thread, in a ``with`` block."""
+
+    def __init__(self, title: str, *, total: int | None = None) -> None:
+        """Name the stage; ``total`` is what the bar counts to, None if that is not known beforehand."""
+        self._console = Console(stderr=True)
+        self._held: list[str] = []
+        self._reached = 0
+        self._drawing: Progress | Live | None = None
+        if self._console.is_terminal:
+            bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = bar.add_task(title, total=total)
+            self._drawing = bar
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        if self._drawing:
+            self._drawing.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End the drawing; show error lines that the raised message does not repeat."""
+        if self._drawing:
+            self._drawing.stop()
+        known = str(error).splitlines() if error else []
+        for line in self._held:
+            if line not in known:
+                self._print(logging.ERROR, line)
+
+    def line(self, level: int, text: str) -> None:
+        """Show one line of a job. Error lines wait, since the last are the job's message, which comes at the end."""
+        if level < logging.INFO:
+            return
+        if level >= logging.ERROR:
+            self._held.append(text)
+            return
+        for held in self._held:
+            self._print(logging.ERROR, held)
+        self._held.clear()
+        self._print(level, text)
+        self._move_bar(text)
+
+    def _move_bar(self, text: str) -> None:
+        """Read how far the job is from its own words: ``clock=200``, or ``3,000/10,000``."""
+        if not isinstance(self._drawing, Progress):
+            return
+        if clock := _CLOCK.search(text):
+            # Workers report out of step; the bar shows the farthest.
+            self._reached = max(self._reached, int(clock[1]))
+            self._drawing.update(self._task, completed=self._reached)
+        elif count := _COUNT.search(text):
+            done, total = (int(number.replace(",", "")) for number in count.groups())
+            self._drawing.update(self._task, completed=done, total=total)
+
+    def _print(self, level: int, text: str) -> None:
+        self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
+
+
+class TrainDisplay(StageDisplay):
+    """Shows a run: on a terminal drawn live from its events, below the lines that the table does not tell."""
+
+    def __init__(self, run_dir: Path, *, max_iter: int) -> None:
+        """Look at the events of ``run_dir`` from now on."""
+        super().__init__("train", total=max_iter)
+        if self._drawing is None:
+            return
+        from deepspark_ops.train.driver.live_view import LiveView
+        from deepspark_ops.train.driver.run_watch import EventTail
+
+        self._tail = EventTail(RunPaths(run_dir).events)
+        self._view = LiveView(max_iter=max_iter)
+        self._drawing = Live(console=self._console, get_renderable=self._draw, refresh_per_second=_DRAWN_PER_S)
+
+    def line(self, level: int, text: str) -> None:
+        """Show one line, unless the table shows what it says."""
+        if self._drawing is None or not _TOLD_BY_TABLE.match(text):
+            super().line(level, text)
+
+    def _draw(self) -> LiveView:
+        """Return the view after what has happened since; called by whoever draws, one at a time."""
+        for event in self._tail.read():
+            self._view.take(event)
+        return self._view

@@ -1,0 +1,6 @@
+"""Every option of every stage, declared once; one model a stage.
+
+The command line, the DAG's form (JSON schema) and the jobs read these models; nothing else declares a default.
+A field with ``json_schema_extra=FORM`` appears in the form of the DAG that runs its stage. Paths are stored as given;
+``resolve_against`` of the caller makes them absolute before a job sees them.
+"""

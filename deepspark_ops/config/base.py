@@ -1,0 +1,61 @@
+"""What the config models of all stages share, and how one is made from plain values."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from deepspark_ops.errors import ConfigError
+
+FORM: dict[str, Any] = {"form": True}
+"""Marks a field that appears in the form of the DAG that runs its stage."""
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class StageConfig(BaseModel):
+    """What all stages share: frozen, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+Config = TypeVar("Config", bound=StageConfig)
+
+
+def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
+    """Validate ``values`` as ``model``.
+
+    Raises:
+        ConfigError: One line per wrong field: name, finding, value.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        findings: dict[str, list[str]] = {}
+        problems = error.errors()
+        refused = {str(found["loc"][0]) for found in problems if found["loc"] and found["type"] != "string_type"}
+        for problem in problems:
+            # Members of a union carry the member's tag in their place; the field is what the user wrote.
+            name = str(problem["loc"][0]) if problem["loc"] else model.__name__
+            if problem["type"] == "string_type" and name in refused:
+                continue  # the field takes text, too, but this was none
+            finding = problem["msg"].removeprefix("Value error, ")
+            known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            if problem["type"] == "string_pattern_mismatch":  # which few read
+                finding = f"is not what the field takes: {model.model_fields[name].description}"
+            start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
+            findings.setdefault(start, []).append(finding + known)
+        lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]
+        raise ConfigError("\n".join(lines)) from error
+
+
+def _alternatives(findings: list[str]) -> str:
+    """Join what the members of a union say of a value, without what pydantic repeats.
+
+    Example:
+        >>> _alternatives(["Input should be 'auto'", "Input should be a valid integer"])
+        "Input should be 'auto' or a valid integer"
+    """
+    short = [re.sub(r", unable to parse string as an? (integer|number)$", "", finding) for finding in findings]
+    return " or ".join([*short[:1], *(finding.removeprefix("Input should be ") for finding in short[1:])])

@@ -1,0 +1,34 @@
+"""Options of stage check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from deepspark_ops.config.base import FORM, StageConfig
+
+
+class CheckConfig(StageConfig):
+    """Read the solver and its nets and report what they need, before any cluster time is spent."""
+
+    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    overrides: str = Field(
+        "",
+        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
+    weights: Path | None = Field(
+        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    )
+    dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
+    ingests_first: bool = Field(
+        False, description="The data will be ingested later: what depends on them is not checked now"
+    )
+    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    svg: Path | None = Field(
+        None, description="Draw the training net (without one, the first test net) to this SVG file"
+    )
+    parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
+    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: the checkout's own")
+    run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")

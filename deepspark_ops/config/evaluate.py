@@ -1,0 +1,24 @@
+"""Options of stage evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from deepspark_ops.config.base import FORM, StageConfig
+
+
+class EvaluateConfig(StageConfig):
+    """Score a trained net on a dataset: top-1, top-5, loss, confusion matrix, per-class accuracy."""
+
+    run_dir: Path = Field(description="Run whose last snapshot is scored")
+    dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    split: Literal["train", "test"] = Field("test", description="Part of the dataset to score", json_schema_extra=FORM)
+    weights: Path | None = Field(
+        None, description="Score this .caffemodel with the run's net instead of its last snapshot"
+    )
+    output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
+    batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")

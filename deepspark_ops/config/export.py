@@ -1,0 +1,18 @@
+"""Options of stage export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from deepspark_ops.config.base import StageConfig
+
+
+class ExportConfig(StageConfig):
+    """Write the deliverable: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics, manifest."""
+
+    run_dir: Path = Field(description="Run to export")
+    output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")
+    weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
+    check_samples: int = Field(32, ge=1, le=10_000, description="Real samples on which the exported model must agree")

@@ -1,0 +1,78 @@
+"""Options of stage ingest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from deepspark_ops.config.base import FORM, Fraction, StageConfig
+
+SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
+
+
+class IngestConfig(StageConfig):
+    """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
+
+    source: Path = Field(
+        description="Training data: image list ('path label' lines; inside a tar as ARCHIVE.tar.gz::LIST), IDX images,"
+        " a folder of CIFAR binary batches (data_batch_*.bin) or one batch, or a Caffe LMDB",
+        json_schema_extra=FORM,
+    )
+    test_source: Path | None = Field(
+        None, description="Test data of the same format; without it test_fraction is split off", json_schema_extra=FORM
+    )
+    test_fraction: Fraction = Field(
+        0.2,
+        description="Share of each label that becomes the test set, chosen by a stable hash; 0: no test set;"
+        " unused with test_source",
+        json_schema_extra=FORM,
+    )
+    source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)
+    root_folder: Path | None = Field(
+        None,
+        description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
+        json_schema_extra=FORM,
+    )
+    labels: Path | None = Field(
+        None, description="IDX label file of source; default: beside the images, by its usual name"
+    )
+    class_names: Path | None = Field(
+        None,
+        description="Text file with one class name per line, in label order, also ARCHIVE::FILE",
+        json_schema_extra=FORM,
+    )
+    output: Path = Field(description="Dataset folder to write")
+    shard_format: Literal["lmdb", "hdf5"] = Field("lmdb", description="File format of shards", json_schema_extra=FORM)
+    encoded: bool = Field(False, description="Keep images compressed in the shards (LMDB only)", json_schema_extra=FORM)
+    resize_height: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
+    resize_width: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
+    gray: bool = Field(False, description="Read images as gray", json_schema_extra=FORM)
+    max_pixel: int = Field(
+        255,
+        ge=1,
+        le=255,
+        description="Largest pixel value of the source; scaled to 255 (digits8x8: 16)",
+        json_schema_extra=FORM,
+    )
+    shuffle: bool = Field(True, description="Store samples in a fixed random order", json_schema_extra=FORM)
+    seed: int = Field(1, ge=0, description="Decides the split and the order", json_schema_extra=FORM)
+    n_classes: int | None = Field(
+        None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
+    )
+    samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
+    max_rejected_fraction: Fraction = Field(
+        0.01, description="More bad records than this share fail the task", json_schema_extra=FORM
+    )
+    master: str = Field("local[*]", description="Spark master")
+
+    @model_validator(mode="after")
+    def _check(self) -> IngestConfig:
+        if (self.resize_height == 0) != (self.resize_width == 0):
+            msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
+            raise ValueError(msg)
+        if self.encoded and self.shard_format == "hdf5":
+            msg = "encoded=true: HDF5 shards hold decoded arrays; use shard_format=lmdb or encoded=false"
+            raise ValueError(msg)
+        return self

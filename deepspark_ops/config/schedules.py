@@ -1,0 +1,53 @@
+"""Schedules ``VALUE@CLOCK ...``: values that change with the clock."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+_SCHEDULE = r"[0-9.eE+-]+@\d+( +[0-9.eE+-]+@\d+)*"
+
+
+def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
+    """Return ``(clock, value)`` of a schedule ``VALUE@CLOCK ...``: from that minibatch of the clock on, that value.
+
+    Raises:
+        ValueError: Not such a text, not from 0 on, or not ascending.
+
+    Example:
+        >>> schedule_entries("1@0 10@2000")
+        ((0, 1.0), (2000, 10.0))
+    """
+    hint = "a schedule is VALUE@CLOCK, one after another from @0 on, e.g. '1@0 10@2000'"
+    if not re.fullmatch(_SCHEDULE, text.strip()):
+        raise ValueError(hint)
+    pairs = (entry.split("@") for entry in text.split())
+    entries = tuple((int(clock), float(value)) for value, clock in pairs)
+    clocks = [clock for clock, _ in entries]
+    if clocks[0] != 0 or clocks != sorted(set(clocks)):
+        msg = f"the clocks {', '.join(map(str, clocks))} do not begin at 0 and ascend; {hint}"
+        raise ValueError(msg)
+    return entries
+
+
+def _period_schedule(text: str) -> str:
+    for _, value in schedule_entries(text):
+        if value != int(value) or not 1 <= value <= 1_000_000:
+            msg = f"{value:g} is not a whole number from 1 to 1000000"
+            raise ValueError(msg)
+    return text
+
+
+def _rate_schedule(text: str) -> str:
+    for _, value in schedule_entries(text):
+        if not 0.0 < value <= 1.0:
+            msg = f"{value:g} is not in (0, 1]"
+            raise ValueError(msg)
+    return text
+
+
+_AS_PATTERN = Field(json_schema_extra={"pattern": f"^{_SCHEDULE}$"})
+PeriodSchedule = Annotated[str, AfterValidator(_period_schedule), _AS_PATTERN]
+RateSchedule = Annotated[str, AfterValidator(_rate_schedule), _AS_PATTERN]

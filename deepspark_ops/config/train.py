@@ -1,0 +1,135 @@
+"""Options of stage train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
+
+
+class TrainConfig(StageConfig):
+    """Train a Caffe net with N workers that exchange parameters with a center."""
+
+    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    overrides: str = Field(
+        "",
+        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
+    dataset: Path | None = Field(
+        None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
+    )
+    run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
+    verify: Literal["auto", "digests", "sizes"] = Field(
+        "auto",
+        description="How the dataset is compared with its manifests before workers start; digests reads every byte,"
+        " sizes walks the pages alone, auto reads every byte up to 1 GiB",
+    )
+    weights: Path | None = Field(
+        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    )
+    resume: Path | None = Field(
+        None, description="Caffe .solverstate to go on from (not together with weights)", json_schema_extra=FORM
+    )
+    parity: bool = Field(
+        False,
+        description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
+    )
+    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    strategy: str = Field("easgd", description="How workers and center meet", json_schema_extra=FORM)
+    strategy_options: str = Field(
+        "",
+        description="The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file"
+        " ('period: 50 moving_rate: 0.1 ...') as it is",
+        json_schema_extra={**FORM, "format": "multiline"},
+    )
+    comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] | PeriodSchedule = Field(
+        "auto",
+        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time;"
+        " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
+        examples=["10", "1@0 10@2000"],
+        json_schema_extra=FORM,
+    )
+    moving_rate: RateSchedule | Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None,
+        description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers); '0.4@0 0.2@2000': by the clock",
+        examples=["0.4", "0.4@0 0.2@2000"],
+        json_schema_extra=FORM,
+    )
+    rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
+        "auto",
+        description="Multiplies base_lr; auto makes up for the progress per step (capped at 4), with warm-up",
+        json_schema_extra=FORM,
+    )
+    lock: Literal["none", "striped", "full"] = Field(
+        "none",
+        description="none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one"
+        " exchange at a time. A strategy that needs more than is given gets what it needs",
+        json_schema_extra=FORM,
+    )
+    transport: Literal["auto", "shm", "socket"] = Field(
+        "auto", description="auto: shared memory for workers on the server's host, else sockets"
+    )
+    record: bool = Field(
+        False, description="Keep the order of grants and chunks in RUN/record; with lock striped or full, shared memory"
+    )
+    replay: Path | None = Field(None, description="Run that was recorded: do it again, bit for bit, without Spark")
+    overlap: bool = Field(
+        False,
+        description="Elastic strategies: compute the next period while this one's parameters are exchanged",
+        json_schema_extra=FORM,
+    )
+    n_servers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Server processes for workers by socket, each with a key range of the center; for large models",
+        json_schema_extra=FORM,
+    )
+    wire_dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        "float32",
+        description="How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is faster",
+        json_schema_extra=FORM,
+    )
+    order: Literal["auto", "file", "shuffled"] = Field(
+        "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
+    )
+    threads_per_worker: int = Field(
+        1, ge=1, le=1_024, description="TensorFlow threads of each worker", json_schema_extra=FORM
+    )
+    worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
+    grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
+    exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
+    listen_address: str = Field("127.0.0.1", description="Address the exchange server listens on (explicit)")
+    listen_port: int = Field(0, ge=0, le=65_535, description="0: chosen by the system")
+    master: str = Field("local[*]", description="Spark master")
+
+    @field_validator("strategy_options", mode="before")
+    @classmethod
+    def _as_text(cls, given: Any) -> Any:
+        """Take a mapping, which JSON and Python users find easier to write, as the text it stands for."""
+        if not isinstance(given, Mapping):
+            return given
+        # JSON's words for booleans are also the text's.
+        return " ".join(
+            f"{name}: {json.dumps(value) if isinstance(value, bool) else value}" for name, value in given.items()
+        )
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainConfig:
+        if self.weights and self.resume:
+            msg = f"weights={self.weights} and resume={self.resume}: give one; a solverstate brings its own weights"
+            raise ValueError(msg)
+        if self.transport == "shm" and (self.wire_dtype != "float32" or self.n_servers > 1):
+            msg = (
+                f"wire_dtype={self.wire_dtype}, n_servers={self.n_servers}: with transport=shm workers write the center"
+                " themselves; use float32 and 1, or transport=auto"
+            )
+            raise ValueError(msg)
+        return self

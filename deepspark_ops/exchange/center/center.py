@@ -1,0 +1,212 @@
+"""The center: a parameter vector in memory that all processes of a host may map, written without locks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.center.locks import CenterLocks, ChunkLocks
+from deepspark_ops.exchange.center.memory import CenterMemory, CenterShape
+from deepspark_ops.exchange.center.worker_counters import (
+    BEGUN,
+    COLUMNS,
+    ENDED,
+    MOVED_BYTES,
+    OVERLAPS,
+    SESSION,
+    STALENESS,
+    WATCH_BEGUN,
+    WATCH_ENDED,
+    WATCH_SIZE,
+    WATCH_SUM,
+)
+from deepspark_ops.exchange.scratch_file import write_scratch
+from deepspark_ops.exchange.strategies.base import LockMode, Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+FEW_WORKERS = 64
+"""Up to here adding up a column in Python is faster than calling numpy."""
+_add_up = np.add.reduce
+
+
+class Center:
+    """The center variable, its strategy's further vectors, one slot of counters per worker, one count per chunk.
+
+    Shared by every thread and process that maps it, written without locks unless ``locks`` says otherwise.
+
+    Promised: a reader sees some value that was once written to each element.
+    Not promised: that the elements belong to one moment, or that every push survives; two pushes that overlap may lose
+    part of one (Hogwild-style). Slots have one writer each: the worker itself in shared memory, else the server's
+    thread for that worker; 64-bit stores are whole on every machine that numpy runs on. ``snapshot`` copies; the copy
+    is yours.
+
+    Attributes:
+        vector: The center, shape (n_params,), float32, writable.
+        extras: The strategy's server vectors, each (n_params,).
+        slots: Counters of this process's server, shape (n_workers, 16), uint64; see ``slots.py`` for the columns.
+        all_slots: Counters of every server, shape (n_servers, n_workers, 16).
+        counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
+        turns: Actions on each chunk so far, shape (n_chunks,), uint64; counted where a run is recorded.
+        locks: None until ``use_locks``.
+        path: The mapped file; None where the center is private memory.
+        token: Random bytes in the file's head: who reads the same ones maps the same memory.
+    """
+
+    def __init__(self, memory: CenterMemory, *, server: int = 0) -> None:
+        """Use these arrays; ``server`` says whose slots count this process's exchanges."""
+        self.path = memory.path
+        self.token = memory.token
+        self.locks: ChunkLocks | None = None
+        self._hold(memory, server)
+        self._ended_at_pull: dict[int, int] = {}
+        # The same counters for single reads and writes, which numpy's scalars make ten times slower.
+        self._cells = self.slots.data.cast("B").cast("Q")
+        self._float_cells = self.slots.data.cast("B").cast("d")
+        self._watched = memory.watched.data
+        self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
+        self._n_workers = len(self.slots)
+        self._total: Callable[[memoryview], int] = sum if self._n_workers <= FEW_WORKERS else _total_of_many
+
+    @classmethod
+    def in_memory(cls, initial: Vector, shape: CenterShape) -> Center:
+        """Return a center in this process's own memory, a copy of ``initial`` (shape (n_params,))."""
+        return cls(CenterMemory.private(initial, shape))
+
+    @classmethod
+    def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> Center:
+        """Return a center in a new file; see ``CenterMemory.create``."""
+        return cls(CenterMemory.create(initial, shape, run_id=run_id, work=work))
+
+    @classmethod
+    def open(cls, path: Path, token: bytes | None = None, *, server: int = 0) -> Center:
+        """Return the center of an existing file; see ``CenterMemory.open``."""
+        return cls(CenterMemory.open(path, token), server=server)
+
+    def _hold(self, memory: CenterMemory, server: int = 0) -> None:
+        self._memory = memory
+        self.vector, self.extras = memory.vector, memory.extras
+        self.counts, self.turns = memory.counts, memory.turns
+        self.all_slots, self.slots = memory.all_slots, memory.all_slots[server]
+
+    def twin(self) -> Center:
+        """Return another center over the same memory, with locks of its own; not to be closed."""
+        return Center(self._memory)
+
+    def use_locks(self, mode: LockMode, timeout_s: float) -> None:
+        """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
+        if mode != "none":
+            self.locks = CenterLocks(mode, len(self.counts), self._memory.handle, timeout_s)
+
+    @property
+    def n_params(self) -> int:
+        """Length of the vector."""
+        return len(self.vector)
+
+    def result(self, strategy: Strategy) -> Vector:
+        """Return the vector that workers go on from after a round."""
+        return self.vector if strategy.result is None else self.extras[strategy.result]
+
+    def snapshot(self) -> Vector:
+        """Return a copy of the center, shape (n_params,), aligned to 64 bytes."""
+        copy = aligned_vector(self.n_params)
+        np.copyto(copy, self.vector)
+        return copy
+
+    def write_snapshot(self, path: Path) -> None:
+        """Write the center as raw little-endian float32 to ``path``, whole or not at all."""
+        with write_scratch(path) as temporary:
+            self.vector.tofile(temporary)
+
+    def begin(self, worker: int, moving_rate: float = 0.0) -> Terms:
+        """Open an exchange of ``worker`` and count what others did since its last pull."""
+        cells, row = self._cells, worker * COLUMNS
+        own_ended = cells[row + ENDED]
+        ended = self._total(self._ended_column) - own_ended
+        begun = self._total(self._begun_column) - cells[row + BEGUN]
+        staleness = ended - self._ended_at_pull.get(worker, ended)
+        self._ended_at_pull[worker] = ended
+        cells[row + BEGUN] = own_ended + 1
+        if staleness:
+            cells[row + STALENESS] += staleness
+        return Terms(self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended)
+
+    def end(self, worker: int, terms: Terms, moved_bytes: int) -> int:
+        """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
+        cells, row = self._cells, worker * COLUMNS
+        sequence = terms.own + 1
+        overlaps = terms.others_open + self._total(self._begun_column) - sequence - terms.others_begun
+        if overlaps:
+            cells[row + OVERLAPS] += overlaps
+        cells[row + MOVED_BYTES] += moved_bytes
+        cells[row + ENDED] = sequence
+        return overlaps
+
+    def abandon(self, worker: int) -> None:
+        """Close what a worker that is gone left open; its next exchange has one number at every server."""
+        slots = self.all_slots[:, worker]
+        slots[:, (BEGUN, ENDED)] = slots[:, ENDED].max()
+        slots[:, WATCH_BEGUN] = slots[:, WATCH_ENDED]
+
+    def admit(self, worker: int, session: str) -> None:
+        """Let every server know the process that is ``worker`` now."""
+        self.all_slots[:, worker, SESSION] = _session_number(session)
+
+    def is_admitted(self, worker: int, session: str) -> bool:
+        """Whether ``session`` is the worker's present process."""
+        return int(self.slots[worker, SESSION]) == _session_number(session)
+
+    @property
+    def watched(self) -> int:
+        """Position of the chunk whose pushes are added up; -1 for none. Ask once the exchange is open."""
+        return self._watched[0] - 1
+
+    def watch(self, position: int) -> None:
+        """Have the pushes of a chunk added up, by every exchange that begins from now on."""
+        self._watched[0] = position + 1
+
+    def begin_watched_push(self, worker: int) -> None:
+        """A push to the watched chunk is about to be applied."""
+        self._cells[worker * COLUMNS + WATCH_BEGUN] += 1
+
+    def end_watched_push(self, worker: int, push: Vector) -> None:
+        """It is applied: add ``push``, the watched part of it, to the worker's sums."""
+        cells, sums, row = self._cells, self._float_cells, worker * COLUMNS
+        total = float(_add_up(push, dtype=np.float64))
+        sums[row + WATCH_SUM] += total
+        sums[row + WATCH_SIZE] += abs(total)
+        cells[row + WATCH_ENDED] = cells[row + WATCH_BEGUN]
+
+    def pulled(self, worker: int) -> None:
+        """Note that ``worker`` has just read the whole center."""
+        self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
+
+    def reopened(self, worker: int, moving_rate: float) -> Terms:
+        """Return the terms of an exchange that an earlier server process opened."""
+        begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
+        return Terms(self._n_workers, moving_rate, 0, begun - 1, total, self._total(self._begun_column) - begun)
+
+    def unlink(self) -> None:
+        """Remove the file; whoever maps it keeps its memory until it closes."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the mapping back. The arrays must not be used after; one that somebody still holds keeps it alive."""
+        for cells in (self._begun_column, self._ended_column, self._cells, self._float_cells, self._watched):
+            cells.release()
+        if self._memory.handle >= 0:
+            os.close(self._memory.handle)
+        self._hold(CenterMemory.private(np.empty(0, np.float32), CenterShape(0, 0, 0)))
+
+
+def _total_of_many(column: memoryview) -> int:
+    return int(np.asarray(column).sum())
+
+
+def _session_number(session: str) -> int:
+    return int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "little")

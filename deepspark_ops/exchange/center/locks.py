@@ -1,0 +1,97 @@
+"""Locks on a center's chunks, for those who want every push to survive: none, striped (a chunk) or full (an exchange).
+
+Threads of a process lock each other out by ``threading`` locks, processes by locks on byte ranges of the center's file
+that belong to an open file ("open file description locks"): the kernel releases them when their process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.exchange.strategies.base import LockMode
+
+_FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_FIRST_BYTE = 1 << 40
+"""Locked bytes lie far behind the end of any center file: they stand for chunks, not for their bytes."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
+
+
+class ChunkLocks(Protocol):
+    """What makes actions on chunks of a center whole, one way or another."""
+
+    def chunk(self, position: int) -> AbstractContextManager[None]:
+        """Hold chunk ``position`` within a ``with`` block."""
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Hold the center within a ``with`` block, around those of its chunks."""
+
+
+class CenterLocks:
+    """The locks of one mapped center. Thread-safe; a thread holds one at a time."""
+
+    def __init__(self, mode: LockMode, n_chunks: int, descriptor: int, timeout_s: float) -> None:
+        """Make them.
+
+        Args:
+            mode: ``none``: nothing is ever locked. ``striped``: reading, computing and writing a chunk is one action.
+                ``full``: so is a whole exchange.
+            n_chunks: Chunks of the center.
+            descriptor: Open center file; -1 for a center in private memory.
+            timeout_s: Longest wait for a lock.
+        """
+        self.mode = mode
+        self._descriptor = descriptor
+        self._timeout_s = timeout_s
+        self._chunks = tuple(threading.Lock() for _ in range(n_chunks)) if mode == "striped" else ()
+        self._whole = threading.Lock()
+
+    def chunk(self, position: int) -> AbstractContextManager[None]:
+        """Hold chunk ``position`` within a ``with`` block; nothing in modes ``none`` and ``full``."""
+        if self.mode != "striped":
+            return nullcontext()
+        return self._hold(self._chunks[position], 1 + position, f"chunk {position} of the center")
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Hold the center within a ``with`` block; nothing in modes ``none`` and ``striped``."""
+        return self._hold(self._whole, 0, "the center") if self.mode == "full" else nullcontext()
+
+    @contextmanager
+    def _hold(self, lock: threading.Lock, byte: int, what: str) -> Iterator[None]:
+        if not lock.acquire(timeout=self._timeout_s):
+            raise self._given_up(what)
+        try:
+            self._lock_range(byte, what)
+            try:
+                yield
+            finally:
+                self._set_range(byte, fcntl.F_UNLCK)
+        finally:
+            lock.release()
+
+    def _lock_range(self, byte: int, what: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while not self._set_range(byte, fcntl.F_WRLCK):
+            if time.monotonic() > deadline:
+                raise self._given_up(what)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _set_range(self, byte: int, kind: int) -> bool:
+        if self._descriptor < 0:
+            return True
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, 0, _FIRST_BYTE + byte, 1, 0))
+        except BlockingIOError:
+            return False
+        return True
+
+    def _given_up(self, what: str) -> ExchangeUnavailable:
+        return ExchangeUnavailable(f"waited {self._timeout_s:g} s for the lock of {what}; is a worker stopped?")

@@ -1,0 +1,168 @@
+"""Lost updates, seen while a run goes on: a part of the center against the sum of what was pushed into it.
+
+Pushes that overlap without locks may lose a part of one another. What strategies with the invariant ``pushes_add_up``
+promise is checked on one chunk at a time, the next one after each finding: every worker adds up its pushes of that
+chunk, in float64, and whoever watches compares their growth with the center's::
+
+    deviation = sum(center) - sum(center before) - sum(applied pushes)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.center.worker_counters import (
+    BEGUN,
+    COLUMNS,
+    ENDED,
+    WATCH_BEGUN,
+    WATCH_ENDED,
+    WATCH_SIZE,
+    WATCH_SUM,
+)
+
+ROUNDING_SIGMAS = 16.0
+"""Each addition to a float32 is off by an evenly spread half of its last digit; so many times the spread of their sum
+is out of reach for rounding."""
+READ_TRIES = 30
+READ_PAUSE_S = 0.5e-3
+
+
+@dataclass(frozen=True)
+class WatchFinding:
+    """What was found on one chunk.
+
+    Attributes:
+        position: The chunk.
+        pushes: Pushes in the time.
+        deviation: See the module; in the parameters' unit.
+        rounding: What float32 rounding may come to.
+        pushed: Sum over the pushes of their size, the absolute value of each one's sum.
+    """
+
+    position: int
+    pushes: int
+    deviation: float
+    rounding: float
+    pushed: float
+
+    @property
+    def lost_updates(self) -> float:
+        """The share of what was pushed that is missing (or was added twice); 0 within rounding."""
+        if abs(self.deviation) <= self.rounding or self.pushed == 0.0:
+            return 0.0
+        return abs(self.deviation) / self.pushed
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A chunk and its pushes at one moment."""
+
+    pushes: int
+    center: float
+    pushed: float
+    size: float
+    rounding_variance: float
+
+
+class PushWatch:
+    """Watches a center's chunks in turn. One thread at a time; it never stops a worker.
+
+    A chunk is watched from the moment at which every exchange that began before it was chosen is over.
+    """
+
+    def __init__(self, center: Center, chunks: Chunks, *, rest_steps: int = 0) -> None:
+        """Begin with the first chunk: after a rest, or at once where no exchange is open.
+
+        Args:
+            center: Watched.
+            chunks: Its cut.
+            rest_steps: Calls of ``step`` without a watch before each chunk: adding up pushes takes an exchange of a
+                small net 3 % longer, so it is done for a part of the time only.
+        """
+        self._rest_steps = self._rest_left = rest_steps
+        self._center = center
+        self._chunks = chunks
+        self._is_on = chunks.strategy.invariant == "pushes_add_up"
+        self._position = -1
+        self._open_at_choice: list[int] | None = None
+        self._before: _Reading | None = None
+        if self._is_on and not rest_steps:
+            self._choose_next()
+            self.step()
+            self.step()
+
+    def step(self) -> None:
+        """Go on towards watching; call it now and then."""
+        if not self._is_on or self._before is not None:
+            return
+        if self._rest_left:
+            self._rest_left -= 1
+            if self._rest_left == 0:
+                self._choose_next()
+            return
+        slots = self._slots()
+        if self._open_at_choice is None:
+            # Not at the choice itself: an exchange that began at that very moment must show by now.
+            self._open_at_choice = slots[:, BEGUN].tolist()
+            return
+        ended, begun = slots[:, ENDED].tolist(), slots[:, BEGUN].tolist()
+        if all(e >= o or e == b for e, o, b in zip(ended, self._open_at_choice, begun, strict=True)):
+            self._before = self._read()
+
+    def finding(self) -> WatchFinding | None:
+        """Return what there is to say of the present chunk, and go on to the next; None: nothing yet."""
+        before = self._before
+        now = self._read() if before is not None else None
+        if before is None or now is None or now.pushes == before.pushes:
+            return None
+        pushes = now.pushes - before.pushes
+        deviation = now.center - before.center - (now.pushed - before.pushed)
+        rounding = ROUNDING_SIGMAS * math.sqrt(pushes * max(before.rounding_variance, now.rounding_variance))
+        finding = WatchFinding(self._position, pushes, deviation, rounding, now.size - before.size)
+        self._before = None
+        self._rest_left = self._rest_steps
+        if self._rest_left:
+            self._center.watch(-1)
+        else:
+            self._choose_next()
+        return finding
+
+    def _slots(self) -> npt.NDArray[np.uint64]:
+        """Counters of every worker at every server, shape (n_servers * n_workers, columns)."""
+        return self._center.all_slots.reshape(-1, COLUMNS)
+
+    def _choose_next(self) -> None:
+        self._position = (self._position + 1) % len(self._chunks.ranges)
+        self._open_at_choice = self._before = None
+        self._center.watch(self._position)
+
+    def _read(self) -> _Reading | None:
+        """Read chunk and sums at a moment when nobody is applying a push to it; None if there was no such moment."""
+        slots = self._slots()
+        for _ in range(READ_TRIES):
+            begun = slots[:, WATCH_BEGUN].copy()
+            if np.array_equal(begun, slots[:, WATCH_ENDED]):
+                sums = slots.view(np.float64)[:, (WATCH_SUM, WATCH_SIZE)].sum(axis=0)
+                center, variance = self._sum_of_center()
+                if np.array_equal(begun, slots[:, WATCH_BEGUN]):
+                    return _Reading(int(begun.sum()), center, float(sums[0]), float(sums[1]), variance)
+            time.sleep(READ_PAUSE_S)
+        return None
+
+    def _sum_of_center(self) -> tuple[float, float]:
+        """Return the watched part's sum and the variance of rounding in one push; statistics go other ways."""
+        start, stop = self._chunks.ranges[self._position]
+        part = self._center.vector[start : min(stop, start + self._chunks.watch_floats)].astype(np.float64)
+        if self._chunks.held is not None:
+            held = self._chunks.held[self._position]
+            part[held[held < len(part)]] = 0.0
+        spacing = np.spacing(np.abs(part).astype(np.float32)).astype(np.float64)
+        return float(part.sum()), float(np.dot(spacing, spacing)) / 12.0

@@ -1,0 +1,1 @@
+"""Recorded and repeated runs."""

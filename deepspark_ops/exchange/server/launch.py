@@ -1,0 +1,321 @@
+"""The driver's side: start the exchange server, keep it alive over the same center, leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.memory import remove_stale_centers
+from deepspark_ops.exchange.server.coordinator import JOURNAL_FILE, forget_run
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.exchange.transport.wire import SECRET_BYTES
+from deepspark_ops.param_vector import Vector
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 5.0
+LISTEN_BACKLOG = 1_024
+QUICK_DEATH_S = 1.0
+MAX_QUICK_DEATHS = 10
+"""A server that dies this often within a second of its start will not live; a killed one is started again."""
+POLL_S = 0.2
+
+
+def start_exchange(
+    settings: ExchangeSettings, initial: Vector, *, listen_address: str = "127.0.0.1", listen_port: int = 0
+) -> RunningExchange:
+    """Start the server of a run; a context manager that stops it.
+
+    Args:
+        settings: The run. What an earlier exchange left in ``settings.work`` is removed.
+        initial: The center at the start, shape (n_params,), float32; copied.
+        listen_address: Where to listen; workers on other hosts need an address that they can reach.
+        listen_port: 0: chosen by the system; else the first server's, and the others take the ones after it.
+
+    Raises:
+        ConfigError: Address or port cannot be used, or there is no room for the center.
+        ExchangeUnavailable: The server does not start.
+    """
+    if initial.shape != (settings.n_params,):
+        msg = f"initial center has shape {initial.shape}; settings say n_params={settings.n_params}"
+        raise ConfigError(msg)
+    for path in remove_stale_centers():
+        logger.info("removed %s, which no process holds any more", path)
+    forget_run(settings.work)
+    with ExitStack() as undo:
+        listeners = []
+        for index in range(settings.running_servers()):
+            listeners.append(_listen(listen_address, listen_port + index if listen_port else 0))
+            undo.callback(listeners[-1].close)
+        center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
+        undo.pop_all()
+    running = RunningExchange(settings, center, listeners)
+    try:
+        running.start()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+class RunningExchange:
+    """The server processes of a run under watch. Thread-safe: one thread may poll while another stops.
+
+    Attributes:
+        settings: The run.
+        address: For ``client.connect``; holds the secret.
+        center: The center, mapped in this process too.
+    """
+
+    def __init__(self, settings: ExchangeSettings, center: Center, listeners: Sequence[socket.socket]) -> None:
+        """Take over center and listening sockets, one for each server; ``start`` makes the processes."""
+        self.settings = settings
+        self.center = center
+        host, port = listeners[0].getsockname()[:2]
+        self.address = ExchangeAddress(
+            host,
+            port,
+            settings.run_id,
+            secrets.token_bytes(SECRET_BYTES),
+            settings.transport,
+            settings.exchange_timeout_s,
+            tuple(listener.getsockname()[1] for listener in listeners[1:]),
+        )
+        assert center.path is not None, "the driver's center is a file"
+        plain = {
+            "settings": settings.to_json(),
+            "secret": self.address.secret.hex(),
+            "center_path": str(center.path),
+            "center_token": center.token.hex(),
+            "driver_pid": os.getpid(),
+        }
+        self._servers = [_ServerProcess({**plain, "index": i}, listener) for i, listener in enumerate(listeners)]
+        self._connection = ServerConnection(self.address, "driver")
+        self._poll_lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present first server."""
+        return self.pids[0]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the present servers."""
+        return tuple(server.pid for server in self._servers)
+
+    @property
+    def restarts(self) -> int:
+        """How often a server was started again."""
+        return sum(server.restarts for server in self._servers)
+
+    def start(self) -> None:
+        """Start the servers and wait until they serve.
+
+        Raises:
+            ExchangeUnavailable: One does not.
+        """
+        for server in self._servers:
+            server.start()
+
+    def poll(self) -> ExchangeStatus:
+        """Return the run's state; waits for a server that is being started again.
+
+        Raises:
+            ExchangeUnavailable: No answer within ``exchange_timeout_s``, or a server keeps dying.
+        """
+        for server in self._servers:
+            if server.given_up is not None:
+                raise ExchangeUnavailable(server.given_up)
+        with self._poll_lock:
+            return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
+
+    def wait(self, timeout_s: float) -> ExchangeStatus:
+        """Return the state once the run is finished or has failed.
+
+        Raises:
+            ExchangeUnavailable: Neither happened within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not ((status := self.poll()).finished or status.failure):
+            if time.monotonic() > deadline:
+                msg = (
+                    f"waited {timeout_s:g} s for the end of training: {status.acknowledged} of"
+                    f" {self.settings.schedule.max_iter} steps are done, live workers: {list(status.live_workers)}"
+                )
+                raise ExchangeUnavailable(msg)
+            time.sleep(POLL_S)
+        return status
+
+    def stop(self) -> None:
+        """End the servers; no process, no shared memory, no listening port, no books stay. May be called again."""
+        for server in self._servers:
+            server.stop()
+        with self._poll_lock:
+            self._connection.close()
+        self.center.unlink()
+        self.center.close()
+        (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
+
+    def __enter__(self) -> RunningExchange:
+        """Return itself; it runs already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+
+class _ServerProcess:
+    """One server, started again over the same center and the same socket when it dies.
+
+    Attributes:
+        restarts: How often it was started again.
+        given_up: Why it is not started any more; None while it is.
+    """
+
+    def __init__(self, plain: Mapping[str, Any], listener: socket.socket) -> None:
+        """Take over the listening socket; ``plain`` is what the process is told, without its descriptor."""
+        self.restarts = 0
+        self.given_up: str | None = None
+        self._plain = plain
+        self._listener = listener
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present process."""
+        assert self._process is not None, "start comes first"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, wait until it serves, and watch it from then on.
+
+        Raises:
+            ExchangeUnavailable: It does not serve.
+        """
+        self._process = self._spawn()
+        self._watcher = threading.Thread(target=self._watch, name="exchange watcher", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End it and close its socket. May be called again."""
+        self._stopping.set()
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(START_TIMEOUT_S)
+        self._listener.close()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        descriptor = self._listener.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deepspark_ops.exchange.server.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps({**self._plain, "listener_fd": descriptor}).encode() + b"\n")
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
+            line = process.stdout.readline() if ready else b""
+        except BrokenPipeError:
+            line = b""
+        if line.strip() != b"ready":
+            _end(process)
+            state = f"it ended with code {process.returncode}" if line == b"" else f"it said {line[:80]!r}"
+            msg = f"the exchange server did not get ready within {START_TIMEOUT_S:g} s: {state}; its log is above"
+            raise ExchangeUnavailable(msg)
+        return process
+
+    def _watch(self) -> None:
+        """Start the server again when it dies, over the same center and the same socket."""
+        quick_deaths = 0
+        while (process := self._process) is not None:
+            born = time.monotonic()
+            code = process.wait()
+            if self._stopping.is_set():
+                return
+            quick_deaths = quick_deaths + 1 if time.monotonic() - born < QUICK_DEATH_S else 0
+            if quick_deaths >= MAX_QUICK_DEATHS:
+                self.given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
+                logger.error("%s", self.given_up)
+                return
+            logger.warning("the exchange server ended with code %d; starting it again over the same center", code)
+            _close_pipes(process)
+            try:
+                fresh = self._spawn()
+            except ExchangeUnavailable as error:
+                self.given_up = str(error)
+                logger.error("%s", error)  # noqa: TRY400  # the message says it all; poll raises it
+                return
+            self.restarts += 1
+            if self._stopping.is_set():
+                _end(fresh)
+                return
+            self._process = fresh
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        msg = (
+            f"listen_address={host}, listen_port={port}: {error.strerror}; another process may hold the port:"
+            " use listen_port=0 (chosen by the system) or another one, and an address of this host"
+        )
+        raise ConfigError(msg) from error
+    return listener
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server by closing its standard input; kill it if it does not."""
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+    except BrokenPipeError:
+        logger.debug("the exchange server was gone before it was told to stop")
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _close_pipes(process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None and not pipe.closed:
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                logger.debug("unsent settings of a dead exchange server are dropped")

@@ -1,0 +1,275 @@
+"""The exchange server: one process, one thread per connection, no lock on the center.
+
+Started by ``launch.start_exchange`` as ``python -m deepspark_ops.exchange.server.process``: settings and secret come
+as one line of JSON on standard input, the listening socket as an inherited descriptor. It prints ``ready`` and serves
+until standard input ends, which is when the driver stops it or dies. It imports numpy and the standard library only.
+
+A run may have several, each with a key range of the one center that all of them map. The first one keeps the books;
+the others know pulls and pushes only. Any of them may be killed: each goes on from its own slots in the center.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from deepspark_ops.errors import DeepSparkError, ProtocolError
+from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.server.coordinator import Coordinator
+from deepspark_ops.exchange.server.vector_session import VectorPeer
+from deepspark_ops.exchange.server.worker_session import BookPeer
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.compression import CODES, PushCoder
+from deepspark_ops.exchange.transport.wire import Connection
+from deepspark_ops.param_vector import Vector
+
+logger = logging.getLogger(__name__)
+
+MAX_HANDSHAKES = 64
+"""Connections that have not proved who they are; more wait in the listening queue."""
+PUSH_BUFFERS = 16
+"""Chunks that may be received at the same time; memory stays the same however many workers there are."""
+HOUSEKEEPING_S = 0.2
+THREAD_STACK_BYTES = 512 << 10
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ExchangeServer:
+    """Accepts connections and hands each to a thread."""
+
+    def __init__(
+        self, settings: ExchangeSettings, secret: bytes, center: Center, listener: socket.socket, index: int = 0
+    ) -> None:
+        """Take over the listening socket; nothing is accepted before ``start``.
+
+        Args:
+            settings: The run.
+            secret: The run's.
+            center: Opened as this server's.
+            listener: Listening already.
+            index: Which server of the run; the first, 0, keeps the books.
+        """
+        self.settings = settings
+        self.center = center
+        self.index = index
+        center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
+        self.coordinator = Coordinator(settings, center) if index == 0 else None
+        self.strategy = settings.running_strategy()
+        self.moving_rate = settings.alpha()
+        self.chunks = Chunks(settings.n_params, settings.chunk, self.strategy, settings.statistics)
+        self.wire_dtype = CODES[settings.running_wire_dtype()]
+        n_floats = min(settings.chunk, settings.n_params)
+        self.coder = None
+        if self.wire_dtype != wire.FLOAT32:
+            self.coder = PushCoder(settings.running_wire_dtype(), n_floats)
+            n_floats += (n_floats + 1) // 2
+        self.buffers = _BufferStore(n_floats)
+        self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
+        self.last_statistics: dict[int, tuple[int, Vector]] = {}
+        self._secret = secret
+        self._listener = listener
+        self._handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)
+        self._lock = threading.Lock()
+        self._members: dict[int, VectorPeer] = {}
+        self._gone: list[tuple[float, int, str]] = []
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Begin to accept."""
+        threading.stack_size(THREAD_STACK_BYTES)
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        if self.coordinator is not None:
+            threading.Thread(target=self._keep_house, args=(self.coordinator,), name="keep house", daemon=True).start()
+
+    def stop(self) -> None:
+        """Accept nothing more and close every connection."""
+        self._stopping.set()
+        self._listener.close()
+        with self._lock:
+            members = list(self._members.values())
+        for member in members:
+            member.connection.close()
+
+    def order(self, worker: int) -> tuple[int, ...]:
+        """Return the positions of this server's chunks in a worker's order."""
+        settings = self.settings
+        return tuple(self.chunks.order(worker, settings.n_workers, self.index, settings.running_servers()))
+
+    def check_session(self, worker: int, session: str) -> None:
+        """Refuse a process that is not the present one of ``worker``.
+
+        Raises:
+            ProtocolError: Says why.
+        """
+        self.settings.check_worker(worker)
+        if self.coordinator is not None:
+            self.coordinator.check_session(worker, session)
+        elif not self.center.is_admitted(worker, session):
+            msg = f"worker {worker}: session {session[:8]} is not known; it has not joined, or a newer process has"
+            raise ProtocolError(msg)
+
+    def enter(self, peer: VectorPeer) -> None:
+        """Make ``peer`` the one connection of its worker; an older one is closed and waited for."""
+        with self._lock:
+            before = self._members.get(peer.worker)
+            self._members[peer.worker] = peer
+        if before is not None and before is not peer:
+            before.connection.close()
+            before.ended.wait(self.settings.exchange_timeout_s)
+
+    def exit(self, peer: VectorPeer) -> None:
+        """A connection ended; its worker has a while to come back."""
+        with self._lock:
+            if self._members.get(peer.worker) is peer:
+                del self._members[peer.worker]
+                if peer.session and self.coordinator is not None:
+                    patience = min(self.settings.exchange_timeout_s, self.settings.grant_timeout_s)
+                    self._gone.append((time.monotonic() + patience, peer.worker, peer.session))
+        peer.ended.set()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            self._handshakes.acquire()
+            try:
+                sock, address = self._listener.accept()
+            except OSError as error:
+                self._handshakes.release()
+                if not self._stopping.is_set():
+                    # Out of descriptors, most likely: those who are in go on, newcomers wait in the queue.
+                    logger.warning("cannot accept a connection: %s", error)
+                    time.sleep(HOUSEKEEPING_S)
+                continue
+            threading.Thread(target=self._serve, args=(sock, address), name=f"peer {address}", daemon=True).start()
+
+    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """One connection's thread, from the first byte to the last."""
+        peer = f"{address[0]}:{address[1]}"
+        settings = self.settings
+        try:
+            try:
+                wire.greet_client(sock, secret=self._secret, run_id=settings.run_id, peer=peer)
+            finally:
+                self._handshakes.release()
+            connection = Connection(
+                sock,
+                run_id=settings.run_id,
+                limit_bytes=self.limit_bytes,
+                timeout_s=settings.exchange_timeout_s,
+                peer=peer,
+            )
+            coordinator = self.coordinator
+            served = VectorPeer(self, connection) if coordinator is None else BookPeer(self, connection, coordinator)
+            served.run()
+        except (DeepSparkError, OSError) as error:
+            if not self._stopping.is_set():
+                logger.warning("%s", error)
+        except Exception as error:
+            # The outermost loop of this thread: a fault of ours. Others go on; the driver hears of it, or the worker,
+            # whose connection breaks.
+            logger.exception("connection of %s", peer)
+            if self.coordinator is not None:
+                self.coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
+        finally:
+            sock.close()
+
+    def _keep_house(self, coordinator: Coordinator) -> None:
+        while not self._stopping.wait(HOUSEKEEPING_S):
+            coordinator.expire()
+            now = time.monotonic()
+            with self._lock:
+                overdue = [gone for gone in self._gone if gone[0] <= now]
+                self._gone = [gone for gone in self._gone if gone[0] > now]
+                overdue = [gone for gone in overdue if not self._is_back(gone[1], gone[2])]
+            for _, worker, session in overdue:
+                coordinator.lose(worker, session, "its connection ended")
+
+    def _is_back(self, worker: int, session: str) -> bool:
+        member = self._members.get(worker)
+        return member is not None and member.session == session
+
+
+class _BufferStore:
+    """A fixed number of chunk buffers for all connections; a thread that finds none waits for one."""
+
+    def __init__(self, n_floats: int) -> None:
+        self._n_floats = max(n_floats, wire.STATE_PIECE_BYTES // 4)
+        self._free: list[Vector] = []
+        self._room = threading.BoundedSemaphore(PUSH_BUFFERS)
+
+    @contextmanager
+    def borrow(self, n_floats: int) -> Iterator[Vector]:
+        """Give a float32 vector, shape (n_floats,), with arbitrary content."""
+        with self._room:
+            buffer = self._free.pop() if self._free else aligned_vector(self._n_floats)
+            try:
+                yield buffer[:n_floats]
+            finally:
+                self._free.append(buffer)
+
+    @contextmanager
+    def borrow_bytes(self) -> Iterator[memoryview]:
+        """Give room for one piece of state."""
+        with self.borrow(wire.STATE_PIECE_BYTES // 4) as buffer:
+            yield wire.number_bytes(buffer)
+
+
+def _end_with_driver(driver_pid: int) -> None:
+    """Have the kernel tell this process when the driver dies, however it dies.
+
+    The signal comes when the driver's *thread* that started us ends; only a new parent means that the driver is gone.
+    Standard input ends with the driver too, unless a process that it forked holds the other end.
+    """
+
+    def check_parent(_signal: int, _frame: FrameType | None) -> None:
+        if os.getppid() != driver_pid:
+            raise SystemExit(0)
+
+    signal.signal(signal.SIGHUP, check_parent)
+    # A terminal's Ctrl-C or an Airflow kill reaches the whole group: the driver decides, and we end with it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGHUP))
+    check_parent(0, None)
+
+
+def main() -> None:
+    """Run the server until standard input ends."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s exchange server: %(message)s")
+    plain = json.loads(sys.stdin.buffer.readline())
+    settings = ExchangeSettings.from_json(plain["settings"])
+    index = plain["index"]
+    center = Center.open(Path(plain["center_path"]), bytes.fromhex(plain["center_token"]), server=index)
+    listener = socket.socket(fileno=plain["listener_fd"])
+    server = ExchangeServer(settings, bytes.fromhex(plain["secret"]), center, listener, index)
+    try:
+        _end_with_driver(plain["driver_pid"])
+        server.start()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.buffer.read()
+    finally:
+        try:
+            # The driver's end shows twice, and the second sign must not keep us from what is left to do.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        finally:
+            center.unlink()
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What the exchange as a whole does from one report to the next: rates, overlaps, staleness, lost updates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.worker_counters import ENDED, MOVED_BYTES, OVERLAPS, STALENESS
+
+REPORT_EVERY_S = 5.0
+
+
+class ServerReport:
+    """Counts on from report to report. Thread-safe."""
+
+    def __init__(self, center: Center, watch: PushWatch, clock: Callable[[], float]) -> None:
+        """Count from now on.
+
+        Args:
+            center: Whose exchanges.
+            watch: Looks for lost updates in it; nobody else may use it.
+            clock: Seconds, never going back.
+        """
+        self._center = center
+        self._watch = watch
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counted_at = clock()
+        self._counted = self._totals()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last one is long enough ago."""
+        return self._clock() - self._counted_at >= REPORT_EVERY_S
+
+    def watch(self) -> None:
+        """Go on watching pushes, unless another thread is at it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._watch.step()
+            finally:
+                self._lock.release()
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the data of a ``server`` event on the time since the last call; None if nobody exchanged."""
+        with self._lock:
+            now, totals = self._clock(), self._totals()
+            seconds, before = now - self._counted_at, self._counted
+            exchanges, moved_bytes, overlaps, staleness = (after - b for after, b in zip(totals, before, strict=True))
+            self._counted_at, self._counted = now, totals
+            if exchanges <= 0 or seconds <= 0.0:
+                return None
+            finding = self._watch.finding()
+            self._watch.step()
+        data: dict[str, Any] = {
+            "exchanges": exchanges,
+            "seconds": round(seconds, 3),
+            "exchanges_per_s": round(exchanges / seconds, 2),
+            "bytes_per_s": round(moved_bytes / seconds),
+            "overlaps": overlaps,
+            "staleness": round(staleness / exchanges, 3),
+        }
+        if finding is not None:
+            data |= {
+                "lost_updates": round(finding.lost_updates, 6),
+                "deviation": finding.deviation,
+                "rounding": finding.rounding,
+                "watched_chunk": finding.position,
+                "watched_pushes": finding.pushes,
+            }
+        return data
+
+    def _totals(self) -> tuple[int, ...]:
+        slots = self._center.slots
+        ended, overlaps, staleness = (int(slots[:, column].sum()) for column in (ENDED, OVERLAPS, STALENESS))
+        return ended, int(self._center.all_slots[..., MOVED_BYTES].sum()), overlaps, staleness

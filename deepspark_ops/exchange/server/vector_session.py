@@ -1,0 +1,233 @@
+"""One connection to a server of a key range, from its first frame to its last; a thread of its own serves it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from deepspark_ops.errors import ConfigError, ProtocolError
+from deepspark_ops.events import DRIVER
+from deepspark_ops.exchange.center.chunks import apply_push
+from deepspark_ops.exchange.center.worker_counters import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
+from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+from deepspark_ops.param_vector import Vector
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.server.process import ExchangeServer
+
+_Kind = TypeVar("_Kind")
+
+
+class VectorPeer:
+    """One authenticated connection to a server that serves a key range: chunks are pulled and pushed."""
+
+    def __init__(self, server: ExchangeServer, connection: Connection) -> None:
+        """Serve nothing before ``run``."""
+        self.connection = connection
+        self.worker = DRIVER
+        self.session = ""
+        self.ended = threading.Event()
+        self._server = server
+        self._center = server.center
+        self._order: tuple[int, ...] = ()
+        self._whole = ExitStack()
+        self._terms: Terms | None = None  # of the exchange that is open
+        self._moved_bytes = 0
+        self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "attach": self._attach,
+            "pulled": self._pulled,
+            "pushed": lambda _: self._member(),  # calls are answered in turn: every push before it is applied
+        }
+        self._operations: dict[int, Callable[[Frame], None]] = {
+            wire.CALL: self._call,
+            wire.PULL: self._pull,
+            wire.PUSH: self._push,
+            wire.BEGIN: self._begin,
+            wire.END: self._end,
+        }
+
+    def run(self) -> None:
+        """Serve frames until the other side closes."""
+        try:
+            while (frame := self.connection.wait_frame()) is not None:
+                self._operations.get(frame.operation, self._refuse)(frame)
+        except (ProtocolError, ConfigError) as error:
+            self.connection.refuse(error)
+            raise
+        finally:
+            self._whole.close()
+            self._server.exit(self)
+
+    def _refuse(self, frame: Frame) -> None:
+        msg = f"{self.connection.peer}: operation {frame.operation} is not for a server"
+        raise ProtocolError(msg)
+
+    def _call(self, frame: Frame) -> None:
+        request = self.connection.receive_json(frame)
+        call = self._calls.get(str(request.get("call"))) if isinstance(request, dict) else None
+        if call is None:
+            msg = f"{self.connection.peer}: unknown call {str(request)[:80]}; known: {', '.join(self._calls)}"
+            raise ProtocolError(msg)
+        answer = call(request)
+        self.connection.send_json(wire.ANSWER, answer, sequence=frame.sequence)
+
+    def _attach(self, request: Mapping[str, Any]) -> None:
+        worker, session = field_of(request, "worker", int), field_of(request, "session", str)
+        self._server.check_session(worker, session)
+        self._become(worker, session)
+        # A newer process may have joined while this one waited for its old connection to end.
+        self._server.check_session(worker, session)
+
+    def _become(self, worker: int, session: str) -> None:
+        if self.worker != DRIVER:
+            msg = f"{self.connection.peer}: is worker {self.worker} already"
+            raise ProtocolError(msg)
+        self._server.settings.check_worker(worker)
+        self.worker, self.session = worker, session
+        self.connection.peer = f"worker {worker} ({self.connection.peer})"
+        self._order = tuple(self._server.order(worker))
+        self._server.enter(self)
+
+    def _lives(self, worker: int) -> None:
+        """A worker has shown that it lives."""
+
+    def _pulled(self, request: Mapping[str, Any]) -> None:
+        self._center.pulled(self._member())
+
+    def _pull(self, frame: Frame) -> None:
+        """Send the center's chunk as it is: others may be writing it."""
+        stop = frame.offset + frame.count
+        if frame.count < 1 or stop > self._center.n_params or frame.count > self._server.settings.chunk:
+            msg = (
+                f"{self.connection.peer}: pull of [{frame.offset}, {stop}); the center has"
+                f" n_params={self._center.n_params}, a chunk at most {self._server.settings.chunk}"
+            )
+            raise ProtocolError(msg)
+        answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
+        # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
+        vector = self._center.vector if self._terms is None else self._center.result(self._server.strategy)
+        self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
+        self._moved_bytes += frame.count * 4
+
+    def _begin(self, frame: Frame) -> None:
+        """Open an exchange, or go on with one whose connection broke."""
+        worker = self._member()
+        slot = self._center.slots[worker]
+        if frame.sequence == int(slot[ENDED]) + 1:
+            if int(slot[BEGUN]) == frame.sequence:
+                self._reopen(slot)
+            else:
+                slot[PLACE] = slot[MARK] = 0
+                self._terms = self._center.begin(worker, self._server.moving_rate)
+        elif frame.sequence != int(slot[ENDED]):
+            msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
+            raise ProtocolError(msg)
+        ended = frame.sequence == int(slot[ENDED])
+        if self._center.locks is not None and not ended:
+            self._whole.close()
+            self._whole.enter_context(self._center.locks.whole())
+        place = len(self._order) if ended else int(slot[PLACE])
+        terms = self._terms or self._center.reopened(worker, self._server.moving_rate)
+        answer = {"place": place, "staleness": terms.staleness, "total": terms.total}
+        self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
+
+    def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
+        if slot[MARK]:
+            # The server was killed while it added this chunk. A part may be in: it is not added a second time.
+            slot[UNCERTAIN] += np.uint64(1)
+            slot[PLACE] = slot[MARK]
+            slot[MARK] = 0
+        if self._terms is None:
+            self._terms = self._center.reopened(self.worker, self._server.moving_rate)
+
+    def _push(self, frame: Frame) -> None:
+        """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""
+        slot = self._center.slots[self._member()]
+        place = frame.steps
+        span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
+        if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
+            msg = (
+                f"{self.connection.peer}: push {place} of [{frame.offset}, +{frame.count}) with dtype {frame.dtype};"
+                f" expected {span} with dtype {self._server.wire_dtype}"
+            )
+            raise ProtocolError(msg)
+        open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
+        terms = self._terms
+        if frame.sequence > int(slot[BEGUN]) or (open_here and (terms is None or place > int(slot[PLACE]))):
+            msg = (
+                f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but exchange {int(slot[BEGUN])}"
+                f" stands at push {int(slot[PLACE])}"
+            )
+            raise ProtocolError(msg)
+        with self._received_push(frame.count) as push:
+            self._moved_bytes += frame.payload_bytes
+            if terms is None or not open_here or place < int(slot[PLACE]):
+                slot[DUPLICATES] += np.uint64(1)
+                return
+            position, locks = self._order[place], self._center.locks
+            with nullcontext() if locks is None else locks.chunk(position):
+                slot[MARK] = place + 1
+                is_watched = position == self._center.watched
+                if is_watched:
+                    self._center.begin_watched_push(self.worker)
+                apply_push(self._center, self._server.chunks, position, push, terms)
+                if is_watched:
+                    self._center.end_watched_push(self.worker, push[: self._server.chunks.watch_floats])
+                slot[PLACE] = place + 1
+                slot[MARK] = 0
+
+    @contextmanager
+    def _received_push(self, n_floats: int) -> Iterator[Vector]:
+        """Take a chunk off the connection, as float32."""
+        coder = self._server.coder
+        with self._server.buffers.borrow(n_floats if coder is None else n_floats + (n_floats + 1) // 2) as room:
+            push = room[:n_floats]
+            if coder is None:
+                self.connection.receive_into(wire.number_bytes(push), "a pushed chunk")
+            else:
+                bits = room[n_floats:].view(np.uint16)[:n_floats]
+                self.connection.receive_into(wire.number_bytes(bits), "a pushed chunk")
+                coder.decode(bits, push)
+            yield push
+
+    def _end(self, frame: Frame) -> None:
+        worker = self._member()
+        slot = self._center.slots[worker]
+        overlaps = 0
+        if frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence:
+            if int(slot[PLACE]) != len(self._order) or self._terms is None:
+                msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(slot[PLACE])} chunks"
+                raise ProtocolError(msg)
+            overlaps = self._center.end(worker, self._terms, self._moved_bytes)
+        elif frame.sequence != int(slot[ENDED]):
+            msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
+            raise ProtocolError(msg)
+        self._terms, self._moved_bytes = None, 0
+        self._whole.close()
+        self._lives(worker)
+        self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
+
+    def _member(self) -> int:
+        if self.worker == DRIVER:
+            msg = f"{self.connection.peer}: has not joined"
+            raise ProtocolError(msg)
+        return self.worker
+
+
+def field_of(request: Mapping[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    """Return a field of a call.
+
+    Raises:
+        ProtocolError: It is missing or of another kind.
+    """
+    value = request.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        msg = f'call "{request.get("call")}": {name}={str(value)[:40]!r}: expected {kind.__name__}'
+        raise ProtocolError(msg)
+    return value

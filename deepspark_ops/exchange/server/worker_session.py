@@ -1,0 +1,175 @@
+"""One connection to the server that keeps the books, from its first frame to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
+from deepspark_ops.exchange.center.worker_counters import ENDED
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.server.coordinator import Coordinator
+from deepspark_ops.exchange.server.vector_session import VectorPeer, field_of
+from deepspark_ops.exchange.state.state_calls import ASKABLE
+from deepspark_ops.exchange.state.state_file import StateFileWriter
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.server.process import ExchangeServer
+
+
+class BookPeer(VectorPeer):
+    """One authenticated connection to the server that keeps the books: a worker's or the driver's."""
+
+    def __init__(self, server: ExchangeServer, connection: Connection, coordinator: Coordinator) -> None:
+        """Serve nothing before ``run``."""
+        super().__init__(server, connection)
+        self._coordinator = coordinator
+        self._calls |= {
+            "describe": self._describe,
+            "join": self._join,
+            "ask": self._ask,
+            "heartbeat": self._heartbeat,
+            "event": self._event,
+            "round": self._round,
+            "state": self._state,
+            "leave": self._leave,
+            "status": lambda _: coordinator.status(),
+        }
+        self._operations[wire.STATISTICS] = self._statistics
+
+    def _lives(self, worker: int) -> None:
+        self._coordinator.heartbeat(worker)
+
+    def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        settings = self._server.settings
+        return {
+            "n_params": settings.n_params,
+            "n_workers": settings.n_workers,
+            "strategy": self._server.strategy.name,
+            "options": dict(settings.options) if self._server.strategy.name != "alone" else {},
+            "moving_rate": self._server.moving_rate,
+            "chunk": settings.chunk,
+            "statistics": settings.statistics.to_json(),
+            "transport": settings.transport,
+            "lock": settings.running_lock(),
+            "wire_dtype": settings.running_wire_dtype(),
+            "record": settings.record,
+            "exchange_timeout_s": settings.exchange_timeout_s,
+            "center_path": str(self._center.path),
+            "center_token": self._center.token.hex(),
+        }
+
+    def _join(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        worker, session = field_of(request, "worker", int), field_of(request, "session", str)
+        self._become(worker, "")
+        welcome = self._coordinator.join(worker, session, field_of(request, "transport", str))
+        self.session = session
+        return {"clock": welcome.clock, "sequence": int(self._center.slots[worker, ENDED])}
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        worker = self._member()
+        call, args = field_of(request, "ask", str), field_of(request, "args", list)
+        kinds = ASKABLE.get(call)
+        if kinds is None or len(args) != len(kinds) or not all(map(_is_kind, args, kinds)):
+            msg = f"{self.connection.peer}: {call}{tuple(args)} is not one of {', '.join(ASKABLE)} with its arguments"
+            raise ProtocolError(msg)
+        return self._coordinator.answer(worker, field_of(request, "request", int), call, *args)
+
+    def _heartbeat(self, request: Mapping[str, Any]) -> None:
+        self._coordinator.heartbeat(self._member())
+
+    def _event(self, request: Mapping[str, Any]) -> None:
+        self._coordinator.event(self._member(), field_of(request, "line", str))
+
+    def _round(self, request: Mapping[str, Any]) -> int | None:
+        # The others push meanwhile: a whole exchange is not locked while it waits for them.
+        self._whole.close()
+        note = RoundNote.from_json(request.get("note"))
+        return self._coordinator.await_round(self._member(), field_of(request, "sequence", int), note)
+
+    def _leave(self, request: Mapping[str, Any]) -> None:
+        worker, self.session = self._member(), ""
+        self._coordinator.leave(worker)
+
+    def _state(self, request: Mapping[str, Any]) -> bool:
+        """Take a worker's arrays: the request lists them, frames with their bytes follow."""
+        worker, iteration = self._member(), field_of(request, "iteration", int)
+        meta, arrays = field_of(request, "meta", dict), field_of(request, "arrays", list)
+        path = self._coordinator.state_path(worker, iteration)
+        taken = path is not None and self._receive_state(path, arrays)
+        if path is None:
+            self._skip_state(field_of(request, "bytes", int))
+        if taken:
+            self._coordinator.state_received(worker, iteration, meta)
+        return taken
+
+    def _receive_state(self, path: Path, arrays: list[Any]) -> bool:
+        try:
+            with StateFileWriter(path) as writer, self._server.buffers.borrow_bytes() as buffer:
+                for entry in arrays:
+                    if not _is_array_entry(entry):
+                        msg = f"{self.connection.peer}: not (name, dtype, shape): {str(entry)[:80]}"
+                        raise ProtocolError(msg)
+                    name, dtype, shape = entry
+                    missing = writer.begin(name, dtype, tuple(shape))
+                    while missing:
+                        piece = self._receive_piece(buffer)
+                        writer.write(piece)
+                        missing -= piece.nbytes
+                writer.finish()
+        except OSError as error:
+            self._coordinator.fail(
+                f"{path}: cannot write a worker's state ({error.strerror}); free space and try again"
+            )
+            msg = f"{path}: {error.strerror}"
+            raise ExchangeUnavailable(msg) from error
+        return True
+
+    def _skip_state(self, missing: int) -> None:
+        with self._server.buffers.borrow_bytes() as buffer:
+            while missing > 0:
+                missing -= self._receive_piece(buffer).nbytes
+
+    def _receive_piece(self, buffer: memoryview) -> memoryview:
+        frame = self.connection.receive_frame()
+        if frame is None or frame.operation != wire.STATE or not 0 < frame.payload_bytes <= buffer.nbytes:
+            msg = f"{self.connection.peer}: expected a piece of state of 1 to {buffer.nbytes:,} bytes, got {frame}"
+            raise ProtocolError(msg)
+        piece = buffer[: frame.payload_bytes]
+        self.connection.receive_into(piece, "a worker's state")
+        return piece
+
+    def _statistics(self, frame: Frame) -> None:
+        """Average BatchNorm's statistics; a repeated frame gets the first one's answer."""
+        worker, n_values = self._member(), self._server.settings.statistics.n_values
+        if frame.dtype != wire.FLOAT32 or frame.count != n_values:
+            msg = f"{self.connection.peer}: {frame.count} statistics of dtype {frame.dtype}; the net has {n_values}"
+            raise ProtocolError(msg)
+        local = np.empty(n_values, np.float32)
+        self.connection.receive_into(wire.number_bytes(local), "statistics")
+        sequence, answer = self._server.last_statistics.get(worker, (0, local))
+        if sequence != frame.sequence:
+            answer = self._coordinator.meet_statistics(local)
+            self._server.last_statistics[worker] = (frame.sequence, answer)
+        self.connection.send(
+            Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.number_bytes(answer)
+        )
+
+
+def _is_kind(value: Any, kind: type[Any] | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _is_array_entry(entry: Any) -> bool:
+    """Whether a JSON value is (name, dtype, shape)."""
+    if not isinstance(entry, list) or len(entry) != 3:
+        return False
+    name, dtype, shape = entry
+    names = isinstance(name, str) and isinstance(dtype, str)
+    return names and isinstance(shape, list) and all(_is_kind(n, int) and 0 <= n < 2**40 for n in shape)

@@ -1,0 +1,295 @@
+"""The arithmetic of each strategy in numpy, one file each, and the interface they share.
+
+A strategy is one file ``strategies/<name>.py`` with one frozen object ``STRATEGY``. Nothing else names it: adding a
+file adds the strategy to the command line, the DAG's form and the server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.rounds.round_closing import ChunkwiseCloser, RoundCloser
+from deepspark_ops.param_vector import Vector
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.rounds.solver_step import CenterSolver
+
+Option = bool | int | float | str
+
+
+class Terms(NamedTuple):
+    """The numbers of one exchange. A tuple, since one is made for each: the exchange of a small net takes 0.2 ms.
+
+    Attributes:
+        n_workers: p, workers the run was configured with.
+        moving_rate: alpha, dimensionless; unused by strategies without an elastic term.
+        staleness: Exchanges by other workers since this worker's last pull.
+        own: Exchanges that this worker ended before.
+        total: Exchanges that all workers ended before.
+        others_begun: Exchanges that others had begun when this one did; with ``others_open``, how many of them had not
+            ended, what ``Center.end`` counts overlaps by.
+        others_open: See there.
+    """
+
+    n_workers: int
+    moving_rate: float = 0.0
+    staleness: int = 0
+    own: int = 0
+    total: int = 0
+    others_begun: int = 0
+    others_open: int = 0
+
+
+LockMode = Literal["none", "striped", "full"]
+LOCK_MODES: tuple[LockMode, ...] = ("none", "striped", "full")
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a strategy asks of the rest.
+
+    Attributes:
+        comm_period_one: It exchanges after every minibatch; another tau is refused.
+    """
+
+    comm_period_one: bool = False
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How workers and center meet; frozen, without state, pure functions on chunks.
+
+    A strategy's own options are fields with defaults; ``configure`` sets them by name.
+
+    One exchange of one chunk: ``worker_chunk`` computes what the worker pushes, ``server_chunk`` applies it. Whoever
+    holds the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of zeros
+    changes nothing (``alone`` excepted): so BatchNorm's statistics are kept out of it.
+
+    Attributes:
+        name: As the user writes it; the file's stem.
+        aliases: Other names of the same thing.
+        source: Paper and place.
+        unit: What is pushed.
+        round: When the center changes: at each push, after several, or when all live workers have pushed.
+        pulls: When the worker reads the center's chunk. ``before``: for ``worker_chunk``, which computes the new
+            parameters from it. ``after`` its push, ``after_round``: the new parameters are the center. ``never``.
+        requires: Conditions on the rest of the run.
+        lock: The least lock it is right with.
+        least_auto_period: The smallest tau that ``comm_period: auto`` takes, however cheap exchanging is.
+        keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
+        invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
+            chunk in float64. What is missing was lost to overlaps.
+        has_moving_rate: Whether alpha means something.
+        compensates: Whether a worker takes its gradient first, looks at the center, and steps from there by what
+            ``compensate`` makes of the gradient.
+        solves_at_center: Whether the server decides by the workers' gradients where they go, and is told what the
+            solver says of its parameters; else each worker makes its own updates.
+        history_at_center: Whether the solver's history lies behind the strategy's own ``server_vectors``.
+        repeats_data: Whether a worker measures over the same minibatches again and again.
+        result: Server vector that holds where workers go after a round; None: the center does.
+        server_vectors: Vectors of n_params floats that the center keeps besides itself.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    source: ClassVar[str]
+    unit: ClassVar[Literal["weights", "delta", "gradient"]]
+    round: ClassVar[Literal["none", "pushes", "all"]] = "none"
+    pulls: ClassVar[Literal["before", "after", "after_round", "never"]] = "before"
+    requires: ClassVar[Requires] = Requires()
+    lock: ClassVar[LockMode] = "none"
+    least_auto_period: ClassVar[int] = 1
+    keeps_start: ClassVar[bool] = False
+    invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
+    has_moving_rate: ClassVar[bool] = False
+    compensates: ClassVar[bool] = False
+    solves_at_center: ClassVar[bool] = False
+    history_at_center: ClassVar[bool] = False
+    repeats_data: ClassVar[bool] = False
+    result: ClassVar[int | None] = None
+
+    @property
+    def agrees_on_period(self) -> bool:
+        """Whether ``comm_period: auto`` is one for all: where all wait for all, the shortest would always wait."""
+        return self.round == "all" and not self.repeats_data
+
+    @property
+    def server_vectors(self) -> int:
+        """Vectors of n_params floats that the center keeps besides itself."""
+        return 0
+
+    @property
+    def budgets_loss(self) -> bool:
+        """Whether a worker's period ends with the loss it has summed up, and not after a number of steps."""
+        return False
+
+    def worker_chunk(
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+    ) -> None:
+        """Compute a worker's side of one chunk.
+
+        Args:
+            local: The worker's parameters, shape (chunk,), read only.
+            center: The center's chunk as pulled, if ``pulls`` is ``before``. In shared memory it is the center
+                itself, which others write meanwhile: read it once.
+            new_local: Receives the worker's new parameters, if ``pulls`` is ``before`` or ``never``.
+            push: Receives what ``server_chunk`` gets.
+            start: What the worker began with: its chunk after the last exchange or pull, if ``keeps_start``; read only.
+            terms: Numbers of this exchange.
+        """
+        raise NotImplementedError
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Apply one pushed chunk, in place.
+
+        Args:
+            center: The center's chunk.
+            extras: This chunk of the server's own vectors.
+            push: What ``worker_chunk`` wrote.
+            terms: Numbers of this exchange.
+            n_held: Pushes of this chunk that the server's vectors hold and the center does not.
+
+        Returns:
+            The same count after this push; 0 where pushes are applied at once.
+        """
+        raise NotImplementedError
+
+    def compensate(self, gradient: Vector, local: Vector, center: Vector, n_passes: int) -> Vector:
+        """Return the gradient to step by from ``center``, if ``compensates``; fresh, all of shape (n_params,).
+
+        Args:
+            gradient: Sum over ``n_passes`` passes, taken at ``local``; 0 for statistics; read only.
+            local: Where it was taken; read only.
+            center: Where the step begins; read only.
+            n_passes: iter_size.
+        """
+        raise NotImplementedError
+
+    def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
+        """Apply what a round has gathered in one chunk, in place: ``n_held`` pushes, at least one (round ``all``)."""
+        raise NotImplementedError
+
+    def closer(self, solver: CenterSolver | None) -> RoundCloser:
+        """Return what ends the rounds of one run (round ``all``); here, ``close_round`` chunk by chunk.
+
+        Args:
+            solver: The run's, if the server is to make its updates.
+        """
+        return ChunkwiseCloser(self.close_round)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return how far the mean of center and workers moves per tick of the clock, in steps of plain SGD."""
+        raise NotImplementedError
+
+    def rate_limit(self, n_workers: int) -> float:
+        """Return the largest factor on the solver's rate that ``rate_scale: auto`` may choose."""
+        return math.inf
+
+    def default_moving_rate(self, n_workers: int) -> float:
+        """Return alpha where the user gives none."""
+        return 0.0
+
+    def for_workers(self, n_workers: int) -> Strategy:
+        """Return what really runs: with one worker there is nobody to meet, and the center copies the worker."""
+        return find_strategy("alone") if n_workers == 1 else self
+
+
+def strategy_names() -> tuple[str, ...]:
+    """Return the names a user may choose, aliases included, sorted."""
+    return tuple(sorted(name for name in _by_name() if name != "alone"))
+
+
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy of a name or an alias.
+
+    Raises:
+        ConfigError: Unknown name; the message lists the known ones and the nearest.
+    """
+    known = _by_name()
+    if name in known:
+        return known[name]
+    names = strategy_names()
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    msg = f'strategy "{name}" is unknown; known: {", ".join(names)}{hint}'
+    raise ConfigError(msg)
+
+
+def configure(name: str, options: Mapping[str, Option]) -> Strategy:
+    """Return the strategy of a name with some of its options set.
+
+    Raises:
+        ConfigError: Unknown name or option, or a value that the option does not take; says what is allowed.
+    """
+    strategy = find_strategy(name)
+    known = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(strategy)}
+    values: dict[str, Option] = {}
+    for key, value in options.items():
+        if key not in known:
+            allowed = ", ".join(known) or "none"
+            msg = f'option "{key}" of strategy {strategy.name} is unknown; allowed: {allowed}'
+            raise ConfigError(msg)
+        kind = type(known[key])
+        fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+        if not fits and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+            msg = f"{key}={value!r} of strategy {strategy.name}: expected {kind.__name__}"
+            raise ConfigError(msg)
+        values[key] = kind(value)
+    return dataclasses.replace(strategy, **values)
+
+
+def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: int) -> tuple[float, list[str]]:
+    """Return the alpha to use and warnings about it.
+
+    Args:
+        strategy: What will run.
+        moving_rate: The user's alpha; None asks for the strategy's default.
+        n_workers: p.
+
+    Raises:
+        ConfigError: alpha outside (0, 1].
+    """
+    if moving_rate is None:
+        return strategy.default_moving_rate(n_workers), []
+    if not 0.0 < moving_rate <= 1.0:
+        msg = f"moving_rate={moving_rate:g}: must be in (0, 1]; above 0.5 the exchange overshoots"
+        raise ConfigError(msg)
+    if not strategy.has_moving_rate or n_workers == 1:
+        return moving_rate, []
+    warnings = []
+    if moving_rate > 0.5:
+        warnings.append(
+            f"moving_rate={moving_rate:g} is above 0.5: the exchange overshoots"
+            f" (the distance of worker and center is multiplied by {1 - 2 * moving_rate:g} each time)"
+        )
+    if moving_rate > 1.0 / n_workers:
+        warnings.append(
+            f"moving_rate={moving_rate:g} is above 1/n_workers={1 / n_workers:.3g}: together the workers pull the"
+            f" center further than they are away; the default is {strategy.default_moving_rate(n_workers):.3g}"
+        )
+    return moving_rate, warnings
+
+
+@cache
+def _by_name() -> dict[str, Strategy]:
+    found: dict[str, Strategy] = {}
+    package = import_module("deepspark_ops.exchange.strategies")
+    for module_info in pkgutil.iter_modules(package.__path__):
+        strategy: Strategy | None = getattr(import_module(f"{package.__name__}.{module_info.name}"), "STRATEGY", None)
+        if strategy is None:  # what several of them share
+            continue
+        for name in (strategy.name, *strategy.aliases):
+            if name in found:
+                msg = f'strategy name "{name}" is taken twice: {found[name]!r} and {strategy!r}'
+                raise AssertionError(msg)
+            found[name] = strategy
+    return found

@@ -1,0 +1,39 @@
+"""One worker: the center is a copy of it. What every strategy becomes with ``n_workers=1``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.exchange.strategies.base import Strategy, Terms
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class Alone(Strategy):
+    """``center' = local``; the worker keeps what it has, bit for bit, so a run is Caffe's run."""
+
+    name = "alone"
+    source = "-"
+    unit = "weights"
+    pulls = "never"
+
+    def worker_chunk(
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+    ) -> None:
+        """Push and keep ``local`` as it is."""
+        np.copyto(push, local)
+        np.copyto(new_local, local)
+
+    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+        """Take the worker's parameters."""
+        np.copyto(center, push)
+        return 0
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1: it is plain SGD."""
+        return 1.0
+
+
+STRATEGY = Alone()

@@ -1,0 +1,1 @@
+"""How vectors and calls travel: frames, connections, sockets, shared memory."""

@@ -1,0 +1,147 @@
+"""How pushed numbers travel by socket: as float32, or rounded to 16 bits with what that takes away kept by the worker.
+
+Only pushes are rounded, to the nearest, ties to even; the center travels as it is. What the server adds is the rounded
+push, so the worker has to know the difference. Strategies that push an elastic difference ``e`` leave it in the
+worker's parameters, ``local' = local - rounded(e)``, so the sum of workers and center is kept. All others push
+movements or gradients: the difference is added to the worker's next push of the same chunk (error feedback; Seide, Fu,
+Droppo, Li and Yu, "1-bit stochastic gradient descent", 2014, section 2).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.strategies.base import Strategy
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.param_vector import Vector
+
+WireDtype = Literal["float32", "float16", "bfloat16"]
+WIRE_DTYPES: tuple[WireDtype, ...] = ("float32", "float16", "bfloat16")
+CODES: dict[str, int] = {"float32": wire.FLOAT32, "float16": wire.FLOAT16, "bfloat16": wire.BFLOAT16}
+
+Bits = npt.NDArray[np.uint16]
+
+
+class PushCoder:
+    """Turns float32 into 16 bits and back, one chunk at a time. Holds scratch: one thread at a time to encode.
+
+    Values beyond float16's range become its largest: the worker keeps the rest like any other rounding.
+    """
+
+    def __init__(self, dtype: WireDtype, n_floats: int) -> None:
+        """Make one for chunks of up to ``n_floats``."""
+        self._dtype = _number_type(dtype)
+        self._limit = np.float32(np.finfo(np.float16).max) if dtype == "float16" else None
+        self._clipped = np.empty(n_floats if self._limit is not None else 0, np.float32)
+
+    def encode(self, numbers: Vector, bits: Bits) -> None:
+        """Write the rounded ``numbers``, shape (n,), into ``bits``, shape (n,)."""
+        if self._limit is not None:
+            numbers = np.clip(numbers, -self._limit, self._limit, out=self._clipped[: len(numbers)])
+        np.copyto(bits.view(self._dtype), numbers, casting="unsafe")
+
+    def decode(self, bits: Bits, numbers: Vector) -> None:
+        """Write what ``bits`` stand for into ``numbers``."""
+        np.copyto(numbers, bits.view(self._dtype), casting="unsafe")
+
+
+def _number_type(dtype: WireDtype) -> np.dtype[Any]:
+    if dtype == "bfloat16":
+        # Only here: whoever does not use it starts without it.
+        import ml_dtypes
+
+        number_type: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return number_type
+    return np.dtype(dtype)
+
+
+class Pushes(Protocol):
+    """A worker's pushes on their way out: room to compute one in, and its bytes.
+
+    Several chunks are on their way at a time, each in a place of its own, ``slot``.
+    """
+
+    def room(self, slot: int, n_floats: int) -> Vector:
+        """Return where to compute a push, shape (n_floats,)."""
+
+    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+        """Return the bytes of a push, to be left alone until they are sent; may correct ``new_local``, both (n,)."""
+
+    def exchanged(self) -> None:
+        """The whole exchange is over: nothing of it is computed again."""
+
+
+class PlainPushes:
+    """Pushes as float32, sent from where they are computed."""
+
+    def __init__(self, n_slots: int, chunk: int) -> None:
+        """Make room for ``n_slots`` chunks."""
+        self._buffers = tuple(aligned_vector(chunk) for _ in range(n_slots))
+
+    def room(self, slot: int, n_floats: int) -> Vector:
+        """See ``Pushes``."""
+        return self._buffers[slot][:n_floats]
+
+    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+        """See ``Pushes``."""
+        return wire.number_bytes(push)
+
+    def exchanged(self) -> None:
+        """See ``Pushes``."""
+
+
+class RoundedPushes:
+    """Pushes as 16-bit numbers; see the module for what happens to the rest.
+
+    A chunk may be packed twice in one exchange, after a broken connection, so what this exchange leaves is used by the
+    next one only.
+    """
+
+    def __init__(self, n_slots: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> None:
+        """Make room for ``n_slots`` chunks, and for the rest of a whole vector unless the strategy is elastic."""
+        self._coder = PushCoder(dtype, chunk)
+        self._bits = tuple(np.empty(chunk, np.uint16) for _ in range(n_slots))
+        self._push, self._decoded = aligned_vector(chunk), aligned_vector(chunk)
+        self._is_elastic = strategy.has_moving_rate
+        self._moves_local = strategy.pulls == "before"
+        n_kept = 0 if self._is_elastic else n_params
+        self._kept, self._next_kept = np.zeros(n_kept, np.float32), np.zeros(n_kept, np.float32)
+
+    def room(self, slot: int, n_floats: int) -> Vector:
+        """See ``Pushes``."""
+        return self._push[:n_floats]
+
+    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+        """See ``Pushes``."""
+        bits, decoded = self._bits[slot][: len(push)], self._decoded[: len(push)]
+        if self._is_elastic:
+            self._coder.encode(push, bits)
+            self._coder.decode(bits, decoded)
+            np.subtract(push, decoded, out=decoded)
+            np.add(new_local, decoded, out=new_local)
+            return wire.number_bytes(bits)
+        if self._moves_local:
+            # The worker goes on from where the center will be: from what is added to it, not from what is meant.
+            np.subtract(new_local, push, out=new_local)
+        np.add(push, self._kept[span], out=push)
+        self._coder.encode(push, bits)
+        self._coder.decode(bits, decoded)
+        np.subtract(push, decoded, out=self._next_kept[span])
+        if self._moves_local:
+            np.add(new_local, decoded, out=new_local)
+        return wire.number_bytes(bits)
+
+    def exchanged(self) -> None:
+        """See ``Pushes``."""
+        self._kept, self._next_kept = self._next_kept, self._kept
+
+
+def make_pushes(n_slots: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> Pushes:
+    """Return what a worker sends its pushes with."""
+    if dtype == "float32":
+        return PlainPushes(n_slots, chunk)
+    return RoundedPushes(n_slots, chunk, n_params, dtype, strategy)

@@ -1,0 +1,188 @@
+"""A process' connection to a server of the exchange, which comes back by itself; and how requests are answered."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.events import DRIVER
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+
+Transport = Literal["auto", "shm", "socket"]
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class ExchangeAddress:
+    """Where the server is and how to prove that one belongs to the run. Travels inside the Spark task's closure.
+
+    Attributes:
+        host: Address the server listens on.
+        port: Its port.
+        run_id: The run.
+        secret: 32 bytes; never in a file, an argument, the environment or a log.
+        transport: ``auto``: shared memory where the center can be mapped, else the socket.
+        exchange_timeout_s: Longest wait for the server.
+        more_ports: Ports of the servers of further key ranges; the first server's range comes first.
+    """
+
+    host: str
+    port: int
+    run_id: int
+    secret: bytes = field(repr=False)
+    transport: Transport = "auto"
+    exchange_timeout_s: float = 30.0
+    more_ports: tuple[int, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """How errors call the other end."""
+        return f"exchange server {self.host}:{self.port}"
+
+
+class ServerConnection:
+    """A connection to the server that comes back: requests are repeated over a new one until time is up.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, address: ExchangeAddress, who: str) -> None:
+        """Connect at the first request.
+
+        Args:
+            address: The server.
+            who: How errors call this process: ``worker 3``, ``driver``.
+        """
+        self.address = address
+        self.who = who
+        self.limit_bytes = wire.MAX_JSON_BYTES
+        self._connection: Connection | None = None
+        self._sequence = 0
+        self._introduce: Callable[[Connection], None] | None = None
+
+    def introduce_with(self, introduce: Callable[[Connection], None]) -> None:
+        """Have ``introduce`` called on every new connection, before anything else is sent."""
+        self._introduce = introduce
+
+    def repeat(self, attempt: Callable[[Connection, bool], _Result]) -> _Result:
+        """Call ``attempt(connection, is_repeated)`` until it succeeds.
+
+        Raises:
+            ExchangeUnavailable: Not within ``exchange_timeout_s``; the message counts the tries.
+            ProtocolError: As raised by ``attempt``: repeating does not help.
+        """
+        deadline = time.monotonic() + self.address.exchange_timeout_s
+        backoff_s, tries = FIRST_BACKOFF_S, 0
+        while True:
+            tries += 1
+            try:
+                return attempt(self._connected(deadline), tries > 1)
+            except ExchangeUnavailable as error:
+                self.close()
+                if time.monotonic() + backoff_s >= deadline:
+                    raise self._given_up(tries, error) from error
+                logger.warning("%s: %s; trying again", self.who, error)
+                time.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+            except ProtocolError:
+                self.close()
+                raise
+
+    def call(self, request: Mapping[str, Any], *, worker: int = DRIVER) -> Any:
+        """Make a control call that may be repeated; returns its answer."""
+        self._sequence += 1
+        return self.repeat(lambda connection, _: call_once(connection, request, worker, self._sequence))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self, deadline: float) -> Connection:
+        if self._connection is not None:
+            return self._connection
+        address = self.address
+        left = max(0.01, deadline - time.monotonic())
+        try:
+            sock = socket.create_connection((address.host, address.port), timeout=left)
+        except OSError as error:
+            msg = f"cannot connect to {address.server}: {error.strerror or error}"
+            raise ExchangeUnavailable(msg) from error
+        try:
+            wire.greet_server(sock, secret=address.secret, run_id=address.run_id, peer=address.server, timeout_s=left)
+            connection = Connection(
+                sock,
+                run_id=address.run_id,
+                limit_bytes=self.limit_bytes,
+                timeout_s=address.exchange_timeout_s,
+                peer=address.server,
+            )
+            if self._introduce is not None:
+                self._introduce(connection)
+        except (OSError, ExchangeUnavailable, ProtocolError):
+            sock.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _given_up(self, tries: int, error: ExchangeUnavailable) -> ExchangeUnavailable:
+        return ExchangeUnavailable(
+            f"{self.who}: no answer from {self.address.server} after"
+            f" exchange_timeout_s={self.address.exchange_timeout_s:g}, {tries} tries; is the driver still running?"
+            f" (last: {error})"
+        )
+
+
+def call_once(connection: Connection, request: Mapping[str, Any], worker: int, sequence: int) -> Any:
+    """Send one control call and return its answer.
+
+    Raises:
+        ExchangeUnavailable: No answer.
+        ProtocolError: The server refused.
+    """
+    connection.send_json(wire.CALL, request, worker=worker, sequence=sequence)
+    return expect_json(connection, wire.ANSWER)
+
+
+def expect_json(connection: Connection, operation: int) -> Any:
+    """Wait for a frame of ``operation`` and return its JSON."""
+    return connection.receive_json(expect_frame(connection, operation))
+
+
+def expect_frame(connection: Connection, operation: int) -> Frame:
+    """Wait for a frame of ``operation``.
+
+    Raises:
+        ExchangeUnavailable: The connection was closed.
+        ProtocolError, ConfigError: The server refused, or sent another frame.
+    """
+    frame = connection.receive_frame()
+    if frame is None:
+        msg = f"{connection.peer} closed the connection"
+        raise ExchangeUnavailable(msg)
+    if frame.operation == wire.ERROR:
+        raise_refusal(connection.receive_json(frame))
+    if frame.operation != operation:
+        msg = f"{connection.peer} answered with operation {frame.operation}; expected {operation}"
+        raise ProtocolError(msg)
+    return frame
+
+
+def raise_refusal(found: Any) -> None:
+    """Raise what an ``ERROR`` frame carries."""
+    kind, message = str(found.get("kind")), str(found.get("message"))
+    if kind == "ConfigError":
+        raise ConfigError(message)
+    raise ProtocolError(message)

@@ -1,0 +1,216 @@
+"""All that a worker loop sees of the exchange: one protocol, whatever lies between worker and center."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.events import Event
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
+from deepspark_ops.exchange.state.leases import Lease
+from deepspark_ops.param_vector import Vector
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What a worker is told when it joins.
+
+    Attributes:
+        clock: Steps granted so far over all workers.
+        n_params: Length of the parameter vector.
+        n_workers: p.
+        strategy: Name of the strategy that runs (``alone`` with one worker).
+        moving_rate: alpha.
+        chunk: Floats per chunk.
+        transport: ``shm``, ``socket`` or ``local``: how this worker reaches the center.
+    """
+
+    clock: int
+    n_params: int
+    n_workers: int
+    strategy: str
+    moving_rate: float
+    chunk: int
+    transport: str
+
+
+class RoundEnd(NamedTuple):
+    """How an exchange that waits for all workers ended.
+
+    Attributes:
+        waited_s: Seconds from the push to the end of the round: nothing that a longer tau would save.
+        comm_period: The tau that all take from now on, 0 for each its own.
+    """
+
+    waited_s: float
+    comm_period: int
+
+
+NO_ROUND = RoundEnd(0.0, 0)
+
+
+class ExchangeReport(NamedTuple):
+    """One exchange, as the worker saw it.
+
+    Attributes:
+        sequence: This worker's exchanges so far, this one included; starts at 1.
+        seconds: Wall time.
+        bytes_up: Bytes from worker to center.
+        bytes_down: Bytes from center to worker.
+        staleness: Exchanges that other workers ended since this worker's last pull.
+        overlaps: Exchanges of other workers that were open while this one was.
+        distance: L2 norm of local - center, as met; None if it was not asked for or the strategy does not pull.
+        transport: ``shm``, ``socket`` or ``local``.
+        round_end: Of strategies whose workers wait for each other.
+    """
+
+    sequence: int
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    staleness: int
+    overlaps: int
+    distance: float | None
+    transport: str
+    round_end: RoundEnd = NO_ROUND
+
+
+@dataclass(frozen=True)
+class ExchangeStatus:
+    """The run as the exchange sees it at one moment.
+
+    Attributes:
+        clock: Steps granted.
+        acknowledged: Steps done.
+        finished: Everything done; workers are told to leave.
+        live_workers: Ids, ascending.
+        reissued_grants: Grants that were lost and given again.
+        snapshots: Iterations whose parts all lie in ``work/pending/iter_N``, in the order of completion.
+        failure: What makes going on pointless (a full disk), or None.
+        exchanges: Exchanges ended, by worker id. All zero at the end: nobody ever exchanged.
+        staleness_sums: Sum over a worker's exchanges of their staleness, by worker id.
+        overlap_sums: Likewise, of their overlaps.
+        duplicate_chunks: Pushed chunks that came twice and were applied once.
+        uncertain_chunks: Chunks of which a killed server had perhaps applied a part.
+    """
+
+    clock: int
+    acknowledged: int
+    finished: bool
+    live_workers: tuple[int, ...]
+    reissued_grants: int
+    snapshots: tuple[int, ...]
+    failure: str | None
+    exchanges: tuple[int, ...]
+    staleness_sums: tuple[int, ...]
+    overlap_sums: tuple[int, ...]
+    duplicate_chunks: int
+    uncertain_chunks: int
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> ExchangeStatus:
+        """Build it from ``Coordinator.status``."""
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+        return cls(**fields)
+
+
+class WorkerLink(Protocol):
+    """A worker's way to the center, the clock and the data leases.
+
+    The loop of a worker::
+
+        link.join(worker)
+        local = link.pull()
+        while not isinstance(answer := link.request_grant(tau), Finished):
+            if isinstance(answer, Wait): sleep(answer.seconds); continue
+            if answer.state_for: link.send_state(answer.state_for, meta, arrays)
+            ...test nets if answer.tests, then answer.count steps on local...
+            if answer.count: local, report = link.exchange(local)
+            link.acknowledge(answer)
+        link.leave(); link.close()
+
+    Thread-safe: a thread that fetches data may take leases while another exchanges.
+
+    Every call may raise ``ExchangeUnavailable`` (no answer within ``exchange_timeout_s``; the caller may start over)
+    or ``ProtocolError`` (wrong secret, a newer process took this worker's place, a peer that breaks the protocol).
+    """
+
+    def join(self, worker: int) -> Welcome:
+        """Announce this process as ``worker``; whatever an earlier process of that id held is given to others."""
+
+    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+        """Ask for up to ``want`` steps. While a grant is not acknowledged, the same one is returned again.
+
+        A worker whose exchange for one grant is still under way may ask for another by naming the one it holds.
+        """
+
+    def acknowledge(self, grant: Grant) -> bool:
+        """Return a grant: its steps are done and exchanged. False if it had expired and another worker has it."""
+
+    def pull(self) -> Vector:
+        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; for the caller to read.
+
+        The worker goes on from it: staleness counts from here, and so does its next movement.
+        """
+
+    def look(self, *, as_start: bool = False) -> Vector:
+        """Return such a copy for a worker that goes on from what it has; nothing is counted from here.
+
+        Args:
+            as_start: The worker's next movement is measured from this copy; staleness is not.
+        """
+
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
+        """Meet the center.
+
+        Args:
+            local: The worker's parameters, shape (n_params,), float32, contiguous; only read, and only during the
+                call. Where the strategy's unit is the gradient, that, with the parameters' statistics in their places.
+            measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so ask when it is logged.
+            note: What a strategy that waits for all workers wants to know.
+
+        Returns:
+            The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the
+            caller to keep and read, not to write; its memory is used again by a later exchange once nothing refers to
+            it any more.
+        """
+
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """Exchange with another alpha from now on; this worker alone."""
+
+    def lease(self, dataset: str = "train") -> Lease | None:
+        """Return the next piece of data to read; None once every step of the run is acknowledged."""
+
+    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
+        """Report a piece as read; ``consumed`` samples of it (``skip`` included) if not all: the rest goes on."""
+
+    def send_event(self, event: Event) -> None:
+        """Append an event to the run's ``events.jsonl``."""
+
+    def send_state(
+        self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        """Hand over this worker's part of snapshot ``iteration``.
+
+        Args:
+            iteration: ``Grant.state_for``.
+            meta: JSON values. Key ``leases``, if present, maps lease id (as text) -> samples consumed, by dataset:
+                ``{"train": {"17": 300}}``: the data position of the snapshot.
+            arrays: Solver history, layer state and so on; any numeric dtype.
+        """
+
+    def heartbeat(self) -> None:
+        """Give a sign of life; needed only where nothing else is called for long (a long test)."""
+
+    def leave(self) -> None:
+        """Go in peace: what is still held is given to others at once."""
+
+    def close(self) -> None:
+        """Close the connection; without ``leave`` this is a crash as far as the server knows."""

@@ -1,0 +1,136 @@
+"""What a solver's training net weighs: parameters, minibatch, operations; the data need not be there."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver.solver_nets import solver_nets
+from caffe_import.solver.solver_spec import load_solver
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding
+from deepspark_ops.train.data.sources import SourceResolver
+
+KNOWN_DATA: Final[dict[str, tuple[Shape, int]]] = {
+    "cifar": ((3, 32, 32), 50_000),
+    "mnist": ((1, 28, 28), 60_000),
+    "digits": ((1, 28, 28), 1_438),
+    "ilsvrc12": ((3, 256, 256), 1_281_167),
+    "imagenet": ((3, 256, 256), 1_281_167),
+}
+"""Part of a source's path -> shape and number of its training samples, as Caffe's examples and ours store them."""
+
+
+@dataclass(frozen=True)
+class NetSize:
+    """A training net.
+
+    Attributes:
+        name: The net's own name.
+        n_params: Length of its parameter vector.
+        images_per_step: Samples of a minibatch: batch_size times iter_size.
+        step_flops: Operations of a minibatch, backward pass included, taken as twice the forward pass.
+        epoch_images: Samples of an epoch, None if nothing says it.
+        notes: What was assumed, one line each.
+    """
+
+    name: str
+    n_params: int
+    images_per_step: int
+    step_flops: int
+    epoch_images: int | None
+    notes: tuple[str, ...]
+
+
+class _Samples:
+    """Says what a net's data layers read: from the data, else as the user says it, else by the source's name."""
+
+    def __init__(self, config: PlanConfig, binding: DataBinding) -> None:
+        self._config = config
+        self._binding = binding
+        self.epoch_images = config.epoch_images
+        self.were_read = False
+        self.notes: list[str] = []
+
+    def shapes(self, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
+        if self._config.sample_shape is not None:
+            return _image_and_label(layer, tuple(int(extent) for extent in self._config.sample_shape.split("x")))
+        try:
+            shapes = self._binding.sample_shapes("TRAIN", layer)
+        except (DataError, CaffeImportError) as error:
+            if self._config.dataset is not None:
+                raise
+            return self._shapes_by_name(layer, error)
+        self.were_read = True
+        return shapes
+
+    def _shapes_by_name(self, layer: caffe_pb2.LayerParameter, error: Exception) -> tuple[Shape, ...]:
+        source = _source(layer)
+        for name, (shape, n_samples) in KNOWN_DATA.items():
+            if layer.type in READS_FILES and name in source.lower():
+                self.epoch_images = self.epoch_images or n_samples
+                extents = "x".join(str(extent) for extent in shape)
+                self.notes.append(
+                    f'the data of layer "{layer.name}" are not here; by the name "{name}" in their path they are taken'
+                    f" to be {n_samples:,} samples of {extents} (sample_shape and epoch_images, or dataset, say better)"
+                )
+                return _image_and_label(layer, shape)
+        msg = f"{error}; or say what it will read: sample_shape, e.g. 3x32x32, and epoch_images"
+        raise ConfigError(msg) from error
+
+
+def measure_net(config: PlanConfig) -> NetSize:
+    """Build the training net for its shapes, without TensorFlow.
+
+    Raises:
+        CaffeImportError: Solver or net.
+        ConfigError: The shape of the samples is not known.
+        DataError: The dataset that was given is damaged or missing.
+    """
+    loaded = load_solver(config.solver, config.overrides)
+    with tempfile.TemporaryDirectory(prefix="deepspark-plan-") as scratch:
+        sources = SourceResolver(config.dataset, config.solver, Path(scratch))
+        resolved = sources.resolve(loaded.train_net)
+        sources.write_lists()
+        binding = DataBinding(config.dataset, Path.cwd())
+        with closing(binding):
+            samples = _Samples(config, binding)
+            with solver_nets(loaded, config.solver)[0].errors_placed():
+                net = build_net_spec(
+                    resolved,
+                    phase="TRAIN",
+                    level=loaded.train_state.level,
+                    stages=tuple(loaded.train_state.stage),
+                    sample_shapes=samples.shapes,
+                )
+            epoch_images = samples.epoch_images
+            fed = binding.fed_layers(net) if epoch_images is None and samples.were_read else ()
+            if fed:  # windows that a layer draws at random have no epochs
+                epoch_images = fed[0].samples.n_samples
+    batches = [shape[0] for shape in net.inputs.values() if shape]
+    passes = loaded.spec.iter_size
+    return NetSize(
+        name=net.name or config.solver.stem,
+        n_params=net.params.n_params,
+        images_per_step=(batches[0] if batches else 1) * passes,
+        step_flops=3 * passes * sum(layer.definition.flops for layer in net.layers),
+        epoch_images=epoch_images,
+        notes=tuple(dict.fromkeys(samples.notes)),
+    )
+
+
+def _image_and_label(layer: caffe_pb2.LayerParameter, shape: Shape) -> tuple[Shape, ...]:
+    """Return one sample's shapes: the first top is the image, the others are one number each."""
+    return (shape, *[()] * (len(layer.top) - 1))
+
+
+def _source(layer: caffe_pb2.LayerParameter) -> str:
+    return layer.data_param.source or layer.image_data_param.source or layer.hdf5_data_param.source

@@ -1,0 +1,274 @@
+"""Stage plan: how a net and solver would run on clusters of many sizes, and what to choose there. No TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import Strategy, find_strategy
+from deepspark_ops.exchange.transport.compression import WireDtype
+from deepspark_ops.param_vector import chunk_ranges
+from deepspark_ops.planning.net_size import NetSize, measure_net
+from deepspark_ops.planning.plan_report import Advice, PlanReport, Row
+from deepspark_ops.planning.simulator import (
+    Crew,
+    ExchangeCost,
+    Hardware,
+    Prediction,
+    memory_cost,
+    saturation_workers,
+    simulate,
+    socket_cost,
+)
+from deepspark_ops.planning.step_time import step_time
+from deepspark_ops.train.worker.schedule import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
+
+PLAN_VERSION: Final = 1
+DATA_CORES: Final = 0.02
+"""Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
+MAX_SERVERS: Final = 16
+BEARABLE_SHARE: Final = 0.05
+"""A recommended choice spends at most this share of the workers' time on exchanges: twice and a half what tau=auto aims
+at for an idle center, since queueing is counted here."""
+BEARABLE_LOAD: Final = 0.85
+"""And leaves the center this idle: real arrivals come in worse order than simulated ones."""
+
+
+class Choice(NamedTuple):
+    """What the advice may change."""
+
+    comm_period: int
+    n_servers: int
+    wire_dtype: WireDtype
+
+
+def make_plan(config: PlanConfig) -> PlanReport:
+    """Return the predictions.
+
+    Raises:
+        CaffeImportError: Solver or net.
+        ConfigError, DataError: An option, the run or the dataset.
+    """
+    strategy = find_strategy(config.strategy)
+    if strategy.requires.comm_period_one and config.comm_period not in ("auto", 1):
+        msg = f"comm_period={config.comm_period}: strategy {strategy.name} exchanges after every minibatch; allowed: 1"
+        raise ConfigError(msg)
+    size = measure_net(config)
+    step_s, source, note = step_time(config, size)
+    planner = _Planner(config, size, strategy, step_s)
+    rows = tuple(planner.row(count, planner.given(count)) for count in config.worker_counts)
+    return PlanReport(
+        format_version=PLAN_VERSION,
+        solver=str(config.solver),
+        net=size.name,
+        n_params=size.n_params,
+        images_per_step=size.images_per_step,
+        epoch_images=size.epoch_images,
+        strategy=strategy.name,
+        step_ms=1e3 * step_s,
+        step_source=source,
+        saturation_workers=planner.saturation(rows[-1]),
+        rows=rows,
+        advice=tuple(planner.advice(row) for row in rows),
+        notes=(*size.notes, *([note] if note else [])),
+    )
+
+
+class _Planner:
+    """Simulates one net and solver under varying choices."""
+
+    def __init__(self, config: PlanConfig, size: NetSize, strategy: Strategy, step_s: float) -> None:
+        self._config = config
+        self._size = size
+        self._strategy = strategy
+        self._step_s = step_s
+        self._hardware = Hardware(
+            bandwidth_bytes=config.bandwidth_gbps * 1e9 / 8,
+            latency_s=config.latency_us * 1e-6,
+            server_bytes=config.server_gbytes_per_s * 1e9,
+            memory_bytes=config.memory_gbytes_per_s * 1e9,
+            control_s=config.control_us * 1e-6,
+            loop_s=config.loop_us * 1e-6,
+            cold_bytes=config.cold_gbytes_per_s * 1e9,
+        )
+
+    def given(self, n_workers: int) -> Choice:
+        """Return the options as given, tau chosen as training would choose it."""
+        config = self._config
+        n_servers = min(config.n_servers, len(chunk_ranges(self._size.n_params)))  # as training cuts
+        if config.comm_period != "auto":
+            return Choice(config.comm_period, n_servers, config.wire_dtype)
+        return self._with_auto_period(n_workers, Choice(1, n_servers, config.wire_dtype))
+
+    def _with_auto_period(self, n_workers: int, choice: Choice) -> Choice:
+        """Return the choice with the smallest tau whose exchange, queueing included, costs little."""
+        if self._strategy.requires.comm_period_one:
+            return choice
+        alone_s = self._cost(n_workers, choice).alone_s
+        strategy = self._strategy.for_workers(n_workers)
+        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
+        if strategy.agrees_on_period:  # waiting for others is nothing that a longer tau would save
+            return choice._replace(comm_period=low)
+        high = MAX_COMM_PERIOD
+        while low < high:
+            middle = (low + high) // 2
+            if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= EXCHANGE_SHARE:
+                high = middle
+            else:
+                low = middle + 1
+        return choice._replace(comm_period=low)
+
+    def _cost(self, n_workers: int, choice: Choice) -> ExchangeCost:
+        strategy = self._strategy.for_workers(n_workers)
+        if self._config.transport == "shm":
+            return memory_cost(self._size.n_params, strategy, self._hardware)
+        return socket_cost(
+            self._size.n_params,
+            strategy,
+            self._hardware,
+            wire_dtype=choice.wire_dtype,
+            n_servers=choice.n_servers,
+        )
+
+    def _predict(self, n_workers: int, choice: Choice) -> Prediction:
+        config = self._config
+        crew = Crew(
+            n_workers=n_workers,
+            step_s=self._step_s,
+            comm_period=choice.comm_period,
+            spread=config.straggler_spread,
+            jitter=config.step_jitter,
+            slowdown=self._slowdown(n_workers),
+        )
+        return simulate(crew, self._cost(n_workers, choice), self._strategy.for_workers(n_workers), seed=config.seed)
+
+    def _slowdown(self, n_workers: int) -> float:
+        """Return how many times too few cores the one host has, at least 1."""
+        config = self._config
+        if not config.host_cores:
+            return 1.0
+        demand = n_workers * (config.worker_cores or config.threads_per_worker + DATA_CORES)
+        return max(1.0, demand / config.host_cores)
+
+    def row(self, n_workers: int, choice: Choice) -> Row:
+        """Return the prediction of one choice."""
+        found = self._predict(n_workers, choice)
+        images_per_s = found.steps_per_s * self._size.images_per_step
+        epoch_images = self._size.epoch_images
+        return Row(
+            workers=n_workers,
+            **choice._asdict(),
+            images_per_s=images_per_s,
+            efficiency=found.steps_per_s * self._step_s / n_workers,
+            staleness=found.staleness,
+            staleness_p95=found.staleness_p95,
+            server_load=found.server_load,
+            exchange_ms=1e3 * found.exchange_s,
+            exchange_share=found.exchange_share,
+            epoch_s=epoch_images / images_per_s if epoch_images else None,
+        )
+
+    def saturation(self, row: Row) -> int:
+        """Return the number of workers at which the center is busy all the time, with the choice of a row."""
+        cost = self._cost(max(2, row.workers), Choice(row.comm_period, row.n_servers, row.wire_dtype))
+        return math.floor(saturation_workers(cost, step_s=self._step_s, comm_period=row.comm_period))
+
+    def advice(self, given: Row) -> Advice:
+        """Return what costs the least accuracy among what is fast enough: tau last, exact numbers first."""
+        n_workers = given.workers
+        if n_workers == 1:
+            return Advice(row=given, reason="a worker alone pushes what it has: no choice changes its result")
+        for choice in self._choices():
+            if not self._is_worth_simulating(n_workers, choice):
+                continue
+            row = self.row(n_workers, choice)
+            if row.exchange_share <= BEARABLE_SHARE and row.server_load <= BEARABLE_LOAD:
+                return Advice(row=row, reason=self._reason(row))
+        choices = self._choices()
+        row = max((self.row(n_workers, choice) for choice in choices[-self._n_kinds() :]), key=lambda r: r.images_per_s)
+        return Advice(row=row, reason=self._reason_of_excess(row))
+
+    def _choices(self) -> Sequence[Choice]:
+        """Return every choice, those first that cost the least: small tau, then exact numbers, then few processes."""
+        n_chunks = len(chunk_ranges(self._size.n_params))
+        is_shared = self._config.transport == "shm"
+        servers = [1] if is_shared else [n for n in (1, 2, 4, 8, MAX_SERVERS) if n <= n_chunks]
+        dtypes: list[WireDtype] = ["float32"] if is_shared else ["float32", "bfloat16"]
+        fixed = self._strategy.requires.comm_period_one
+        least = self._strategy.least_auto_period
+        offered = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, MAX_COMM_PERIOD)
+        periods = [1] if fixed else [period for period in offered if period >= least]
+        return [Choice(period, n, dtype) for period in periods for dtype in dtypes for n in servers]
+
+    def _n_kinds(self) -> int:
+        """Return how many choices share one tau."""
+        return len({choice[1:] for choice in self._choices()})
+
+    def _is_worth_simulating(self, n_workers: int, choice: Choice) -> bool:
+        """Can it be fast enough? Not if the center is short of time, or the exchange alone takes too long."""
+        cost = self._cost(n_workers, choice)
+        period_s = choice.comm_period * self._step_s
+        limit = saturation_workers(cost, step_s=self._step_s, comm_period=choice.comm_period)
+        return n_workers <= max(1.0, BEARABLE_LOAD * limit) and cost.alone_s <= BEARABLE_SHARE * (
+            period_s + cost.alone_s
+        )
+
+    def _reason(self, row: Row) -> str:
+        choice = Choice(row.comm_period, row.n_servers, row.wire_dtype)
+        told = [f"exchanges take {row.exchange_share:.1%} of the time, center busy {row.server_load:.0%}"]
+        if row.n_servers > 1:
+            fewer = choice._replace(n_servers=row.n_servers // 2)
+            limit = saturation_workers(self._cost(row.workers, fewer), step_s=self._step_s, comm_period=row.comm_period)
+            told.append(f"with half as many key ranges it saturates at {_count(limit)} workers")
+        if row.wire_dtype != "float32":
+            told.append(
+                "halving what is pushed loses nothing, since the worker keeps the rest; a larger tau costs accuracy"
+            )
+        if row.comm_period > (least := self._strategy.least_auto_period):
+            told.append(f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}")
+        else:
+            told.append(f"tau {least} is the most accurate")
+        if (slowdown := self._slowdown(row.workers)) > 1.0:
+            cores = self._config.host_cores
+            told.append(f"{cores} cores make each worker {slowdown:.2g} times as slow as with enough of them")
+        return "; ".join(told)
+
+    def _reason_of_excess(self, row: Row) -> str:
+        limit = self.saturation(row)
+        if row.workers <= limit:
+            return (
+                f"nothing keeps exchanges below {BEARABLE_SHARE:.0%} of the time and the center's load below"
+                f" {BEARABLE_LOAD:.0%}: {row.exchange_share:.1%} and {row.server_load:.0%} at best; take larger"
+                " minibatches, or hosts of more equal speed where workers wait for each other"
+            )
+        return (
+            f"the center saturates at {_count(limit)} workers even so, limited by {self._bottleneck(row)}: more only"
+            " queue; take fewer workers with more threads, larger minibatches, or a faster link or host"
+        )
+
+    def _bottleneck(self, row: Row) -> str:
+        """Return the part of the center that would help most if it took no time."""
+        if self._config.transport == "shm":
+            return "its control calls"
+        now = self._hardware
+        without = {
+            "its link": replace(now, bandwidth_bytes=math.inf),
+            "what its processes move": replace(now, server_bytes=math.inf),
+            "its control calls": replace(now, control_s=0.0),
+        }
+        strategy = self._strategy.for_workers(row.workers)
+        served = {
+            name: socket_cost(
+                self._size.n_params, strategy, hardware, wire_dtype=row.wire_dtype, n_servers=row.n_servers
+            ).service_s
+            for name, hardware in without.items()
+        }
+        return min(served, key=lambda name: served[name])
+
+
+def _count(value: float) -> str:
+    return f"{math.floor(value):,}"

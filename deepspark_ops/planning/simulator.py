@@ -1,0 +1,304 @@
+"""How fast a run would be: workers that compute and meet one center, as discrete events. numpy and heapq alone.
+
+The center is one station that serves exchanges one after the other, in the order of their arrival, each for the time
+that its narrowest part (link or server process) needs: chunks of one exchange flow through both at once. A worker is a
+clock that computes for ``comm_period`` minibatches, then queues; it is the closed queue of the machine repairman
+(Feller, "An Introduction to Probability Theory", vol. 1, XVII.7) with given service times, simulated and not solved,
+since workers differ and a round of ``sync`` waits for all.
+
+What it leaves out: data that do not arrive in time, tests, snapshots, the first call of a graph, memory bandwidth
+that workers on one host share.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import Strategy
+from deepspark_ops.exchange.transport.compression import WireDtype
+from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
+
+WIRE_BYTES: dict[WireDtype, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``wire_numbers.py``)."""
+CONTROL_CALLS = 2
+"""Round trips of every exchange by whatever transport: the grant and its acknowledgement."""
+SOCKET_CALLS = 2
+"""Further ones by socket: BEGIN and END; chunks are asked for in advance, so they add no waiting."""
+_EVENTS_PER_WORKER = 12
+_LEAST_EVENTS = 3_000
+_WARM_UP = 3
+"""One of so many events belongs to the warm-up: all workers begin at once, in the first of the periods."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a cluster can do. The defaults are what ``benchmarks/exchange.py`` shows on two cores of a server CPU.
+
+    Attributes:
+        bandwidth_bytes: Bytes/s of a host's link, in each direction at the same time.
+        latency_s: Seconds from one host to another, one way.
+        server_bytes: Bytes/s, both directions together, that one server process moves and applies.
+        memory_bytes: Bytes/s, both directions together, of a worker that maps the center.
+        control_s: Seconds of one control call without the network; for half of them the server is busy.
+        loop_s: Seconds that an exchange takes longer in the worker loop than in a benchmark that does nothing else:
+            both ends sleep between two exchanges and have to be woken.
+        cold_bytes: Bytes/s at which the parameters come back that a step has pushed out of the caches, once per
+            exchange. With ``loop_s`` it fits LeNet and cifar10_quick at tau 1 (``benchmarks/plan.py``).
+    """
+
+    bandwidth_bytes: float = 10e9 / 8
+    latency_s: float = 50e-6
+    server_bytes: float = 2.4e9
+    memory_bytes: float = 12e9
+    control_s: float = 145e-6
+    loop_s: float = 300e-6
+    cold_bytes: float = 1.9e9
+
+    def own_s(self, n_params: int) -> float:
+        """Return the seconds of an exchange that pass in the worker's own loop."""
+        return self.loop_s + 4 * n_params / self.cold_bytes
+
+
+@dataclass(frozen=True)
+class ExchangeCost:
+    """One exchange, in seconds.
+
+    Attributes:
+        push_s: The center is busy with the push, and with the control calls around it.
+        pull_s: The center is busy with the pull. Where both directions flow at once it is what the pull takes longer.
+        least_s: The worker is busy for at least this long, however idle the center.
+        latency_s: Messages under way while nobody works.
+        own_s: The worker is busy besides, before and after.
+    """
+
+    push_s: float
+    pull_s: float
+    least_s: float
+    latency_s: float
+    own_s: float = 0.0
+
+    @property
+    def service_s(self) -> float:
+        """Seconds that the center needs in all: its rate is one by this."""
+        return self.push_s + self.pull_s
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds until the worker goes on, with nobody else there."""
+        return max(self.service_s, self.least_s) + self.latency_s + self.own_s
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers.
+
+    Attributes:
+        n_workers: p.
+        step_s: Seconds of one minibatch on a core, or cores, of its own.
+        comm_period: tau, minibatches between two exchanges.
+        spread: Standard deviation of the workers' own speeds, relative to the mean: some hosts are slow for good.
+        jitter: Standard deviation of the time of one minibatch, relative to its worker's mean. With none at all,
+            workers of slightly different speeds fall in step and queue behind each other, which no real ones do.
+        slowdown: Factor on all times of a processor, since more processes than cores share it; at least 1.
+    """
+
+    n_workers: int
+    step_s: float
+    comm_period: int
+    spread: float = 0.0
+    jitter: float = 0.0
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The steady state of a run.
+
+    Attributes:
+        steps_per_s: Minibatches over all workers.
+        staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round. The mean is
+            p - 1 however unequal the workers are: exchanges of the quick are many and fresh, those of the slow stale.
+        staleness_p95: The same, exceeded by one exchange of twenty.
+        server_load: Share of the time in which the center is busy, 0 to 1.
+        exchange_s: Seconds from the last minibatch of a period until the first of the next, mean.
+        exchange_share: The same as a share of the worker's time: what the exchange costs.
+    """
+
+    steps_per_s: float
+    staleness: float
+    staleness_p95: float
+    server_load: float
+    exchange_s: float
+    exchange_share: float
+
+
+def socket_cost(
+    n_params: int, strategy: Strategy, hardware: Hardware, *, wire_dtype: WireDtype, n_servers: int
+) -> ExchangeCost:
+    """Return the cost of an exchange of workers on other hosts.
+
+    The server processes of ``n_servers`` key ranges work side by side on one host and share its link: they multiply
+    what is computed, not what is sent. The slowest range, the longest by whole chunks, decides.
+
+    Raises:
+        ConfigError: More servers than chunks.
+    """
+    n_chunks = len(chunk_ranges(n_params))
+    if not 1 <= n_servers <= n_chunks:
+        msg = f"n_servers={n_servers}: must be 1 to {n_chunks}; {n_params:,} parameters are {n_chunks} chunks"
+        raise ConfigError(msg)
+    longest = min(n_params, math.ceil(n_chunks / n_servers) * CHUNK_FLOATS)
+    up, down = WIRE_BYTES[wire_dtype], 0 if strategy.pulls == "never" else 4
+    calls = CONTROL_CALLS + SOCKET_CALLS
+    control_s = calls * hardware.control_s / 2
+    link_s = max(up, down) * n_params / hardware.bandwidth_bytes
+    busy_s = (up + down) * longest / hardware.server_bytes
+    latency_s = calls * (2 * hardware.latency_s + hardware.control_s / 2)
+    if strategy.pulls != "after_round":
+        return ExchangeCost(max(link_s, busy_s) + control_s, 0.0, link_s, latency_s, hardware.own_s(n_params))
+    # Nobody pulls before all have pushed: the two directions take turns.
+    push_s, pull_s = (
+        max(size * n_params / hardware.bandwidth_bytes, size * longest / hardware.server_bytes) for size in (up, down)
+    )
+    least_s = (up + down) * n_params / hardware.bandwidth_bytes
+    return ExchangeCost(push_s + control_s, pull_s, least_s, latency_s, hardware.own_s(n_params))
+
+
+def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
+    """Return the cost of an exchange of workers that map the center: the server only keeps the clock."""
+    passes = 1 if strategy.pulls == "never" else 2
+    control_s = CONTROL_CALLS * hardware.control_s / 2
+    copy_s = passes * 4 * n_params / hardware.memory_bytes
+    return ExchangeCost(control_s, 0.0, 2 * control_s + copy_s, 0.0, hardware.own_s(n_params))
+
+
+def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:
+    """Return p*, where the center's rate and that of p workers without waiting meet; more workers only queue."""
+    return (comm_period * step_s + cost.alone_s) / cost.service_s
+
+
+def simulate(crew: Crew, cost: ExchangeCost, strategy: Strategy, *, seed: int = 0) -> Prediction:
+    """Return the steady state; some seconds for ten thousand workers, the same for the same seed.
+
+    Args:
+        crew: The workers.
+        cost: Of an exchange of this strategy.
+        strategy: What runs with this number of workers (``Strategy.for_workers``).
+        seed: Of the workers' speeds and the minibatches' times.
+    """
+    rng = np.random.default_rng(seed)
+    cost = _slowed(cost, crew.slowdown)
+    steps_s = worker_factors(crew.spread, crew.n_workers) * crew.step_s * crew.slowdown
+    if strategy.round == "all":
+        return _in_rounds(crew, cost, steps_s, rng)
+    return _one_by_one(crew, cost, steps_s, rng)
+
+
+def worker_factors(spread: float, n_workers: int) -> npt.NDArray[np.float64]:
+    """Return each worker's factor on the time of a minibatch, shape (n_workers,), ascending; their mean speed is 1.
+
+    Quantiles of a lognormal distribution and not a sample of it, so that a few workers are no matter of luck.
+    """
+    sigma = math.sqrt(math.log1p(spread**2))
+    normal = NormalDist()
+    places = np.array([normal.inv_cdf((i + 0.5) / n_workers) for i in range(n_workers)])
+    factors: npt.NDArray[np.float64] = np.exp(sigma * places)
+    factors *= np.mean(1.0 / factors)
+    return factors
+
+
+def lognormal(rng: np.random.Generator, deviation: float, n_values: int) -> npt.NDArray[np.float64]:
+    """Return positive factors with mean 1 and a relative standard deviation, shape (n_values,)."""
+    sigma = math.sqrt(math.log1p(deviation**2))
+    return np.exp(rng.normal(-(sigma**2) / 2, sigma, n_values)) if deviation else np.ones(n_values)
+
+
+def _slowed(cost: ExchangeCost, slowdown: float) -> ExchangeCost:
+    push_s, pull_s, least_s, own_s = (slowdown * s for s in (cost.push_s, cost.pull_s, cost.least_s, cost.own_s))
+    return ExchangeCost(push_s, pull_s, least_s, cost.latency_s, own_s)
+
+
+def _period_jitter(crew: Crew) -> float:
+    """Relative deviation of a whole period: minibatches vary one by one, so their sum varies less."""
+    return crew.jitter / math.sqrt(crew.comm_period)
+
+
+def _one_by_one(
+    crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Prediction:
+    """Simulate workers that wait for nobody but the center."""
+    n_events = max(_LEAST_EVENTS, _EVENTS_PER_WORKER * crew.n_workers)
+    periods = (steps_s * crew.comm_period).tolist()
+    factors = lognormal(rng, _period_jitter(crew), n_events).tolist()
+    starts = rng.random(crew.n_workers).tolist()
+    queue = [(period * start, worker) for worker, (period, start) in enumerate(zip(periods, starts, strict=True))]
+    heapq.heapify(queue)
+    first = n_events // _WARM_UP
+    turns = [-1] * crew.n_workers
+    service_s, stay_s = cost.service_s, cost.alone_s
+    free = began_first = began = exchange_s = compute_s = 0.0
+    gaps: list[int] = []
+    for turn, factor in enumerate(factors):
+        arrival, worker = queue[0]
+        began = max(arrival, free)
+        free = began + service_s
+        computing = periods[worker] * factor
+        heapq.heapreplace(queue, (began + stay_s + computing, worker))
+        if turn == first:
+            began_first = began
+        if turn >= first:
+            exchange_s += began + stay_s - arrival
+            compute_s += computing
+            if turns[worker] >= 0:
+                gaps.append(turn - turns[worker] - 1)
+        turns[worker] = turn
+    rate = (n_events - 1 - first) / (began - began_first)
+    return Prediction(
+        steps_per_s=rate * crew.comm_period,
+        staleness=float(np.mean(gaps)),
+        staleness_p95=float(np.percentile(gaps, 95)),
+        server_load=min(1.0, rate * service_s),
+        exchange_s=exchange_s / (n_events - first),
+        exchange_share=exchange_s / (exchange_s + compute_s),
+    )
+
+
+def _in_rounds(
+    crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Prediction:
+    """Simulate workers of which each waits for the pushes of all."""
+    n_rounds = max(_EVENTS_PER_WORKER, _LEAST_EVENTS // crew.n_workers)
+    place = np.arange(crew.n_workers)
+    ready = np.zeros(crew.n_workers)
+    first, began, exchange_s, compute_s = n_rounds // _WARM_UP, 0.0, 0.0, 0.0
+    for turn in range(n_rounds):
+        computing = steps_s * crew.comm_period * lognormal(rng, _period_jitter(crew), crew.n_workers)
+        arrivals = np.sort(ready + computing)
+        # Served in order of arrival: each begins when it is there and the one before is done.
+        pushed = np.maximum.accumulate(arrivals - place * cost.push_s) + (place + 1) * cost.push_s
+        closed = pushed[-1]
+        stays = np.maximum(closed + (place + 1) * cost.pull_s, arrivals + cost.least_s)
+        stays += cost.latency_s + cost.own_s
+        if turn == first:
+            began = float(stays.max())
+        elif turn > first:
+            exchange_s += float(np.mean(stays - arrivals))
+            compute_s += float(computing.mean())
+        ready = rng.permutation(stays)  # who pulls first is whoever asks first, which changes from round to round
+    measured = n_rounds - 1 - first
+    rate = measured / (float(stays.max()) - began)
+    return Prediction(
+        steps_per_s=rate * crew.n_workers * crew.comm_period,
+        staleness=0.0,
+        staleness_p95=0.0,
+        server_load=min(1.0, rate * crew.n_workers * cost.service_s),
+        exchange_s=exchange_s / measured,
+        exchange_share=exchange_s / (exchange_s + compute_s),
+    )

@@ -1,0 +1,73 @@
+"""How long a minibatch takes on a core of its own: as given, as a run has shown, or estimated by operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal
+
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.events import Event, read_events
+from deepspark_ops.planning.net_size import NetSize
+from deepspark_ops.run_paths import RunPaths
+
+CORE_FLOPS: Final = 75e9
+"""Operations per second of one thread in training, where nothing better is known. Measured on two cores with AVX-512:
+LeNet 52e9, cifar10_quick 100e9."""
+StepSource = Literal["given", "run", "estimate"]
+
+
+def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str]:
+    """Return seconds of a minibatch, where they come from, and what to say about it."""
+    if config.step_ms is not None:
+        return config.step_ms / 1e3, "given", ""
+    if config.from_run is not None:
+        return run_step_time(config.from_run, size.images_per_step), "run", ""
+    if not size.step_flops:
+        msg = f"{config.solver}: the net's operations are not known; say how long a minibatch takes (step_ms, from_run)"
+        raise ConfigError(msg)
+    step_s = size.step_flops / (CORE_FLOPS * config.threads_per_worker)
+    note = (
+        f"a minibatch is estimated to take {1e3 * step_s:.1f} ms: {size.step_flops / 1e9:.1f} GFLOP, three times the"
+        f" forward pass, at {CORE_FLOPS / 1e9:.0f} GFLOP/s per thread; it may be off by a factor of two (step_ms or"
+        " from_run say better)"
+    )
+    return step_s, "estimate", note
+
+
+def run_step_time(run_dir: Path, images_per_step: int) -> float:
+    """Return the seconds of a minibatch in a run, waiting for data included, exchanges left out; the median.
+
+    A loss event tells seconds and images/s of its interval; the first of each worker compiles the graph and is left
+    out.
+
+    Raises:
+        ConfigError: No run's folder, or it has no loss events to learn from.
+    """
+    path = RunPaths(run_dir).events
+    if not run_dir.is_dir():
+        msg = f'from_run={run_dir}: no such folder; give one that "deepspark train" wrote'
+        raise ConfigError(msg)
+    seen: set[int] = set()
+    found = []
+    for event in read_events(path):
+        if event.kind != "loss":
+            continue
+        if event.worker in seen and (step_s := _interval_step_time(event, images_per_step)):
+            found.append(step_s)
+        seen.add(event.worker)
+    if not found:
+        msg = f"from_run={run_dir}: {path.name} holds no worker's second loss line; give a run that trained for longer"
+        raise ConfigError(msg)
+    return median(found)
+
+
+def _interval_step_time(event: Event, images_per_step: int) -> float:
+    data = event.data
+    try:
+        busy_s = float(data["compute_s"]) + float(data["data_s"])
+        n_steps = float(data["images_per_s"]) * (busy_s + float(data["exchange_s"])) / images_per_step
+    except (KeyError, ValueError):
+        return 0.0  # an event of a run before these numbers were told
+    return busy_s / n_steps if n_steps else 0.0

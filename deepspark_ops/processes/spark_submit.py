@@ -1,0 +1,204 @@
+"""Stages as processes, from their parent's side: how one is started, watched and ended.
+
+Used by the command line and by the Airflow operators; knows neither Airflow nor pyspark. ``job_log`` says how a stage
+tells its parent what happened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.job_log import JobLog, LineHandler
+from deepspark_ops.processes.stage_process import PARENT_WATCH, set_parent_death_signal
+from deepspark_ops.run_paths import write_text_whole
+
+OLDEST_JAVA = 17
+"""Spark 4 needs Java 17 or newer."""
+
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_STOP_TIMEOUT_S = 10.0
+
+
+def popen_arguments() -> dict[str, object]:
+    """Return what ``subprocess.Popen`` needs so that a child cannot outlive its parent.
+
+    ``stdin`` is cut off since an Airflow task's is the socket to its supervisor: a child that holds it keeps a dead
+    task "running" for a minute. The death signal is bound to the thread that starts the child: use the main thread.
+    """
+    parent = os.getpid()
+    return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: set_parent_death_signal(parent)}
+
+
+def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> dict[str, str]:
+    """Return the environment variables that a stage's process and its Spark workers need beside ``inherited``.
+
+    Args:
+        inherited: The environment that they will be added to; what it says about TensorFlow and addresses is kept.
+        master: Spark master of the job.
+    """
+    paths = [str(_PACKAGE_ROOT), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
+        # A script's own folder does not come before the standard library, so no stage module can shadow one of it.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        PARENT_WATCH: str(os.getpid()),
+    }
+    if master.startswith("local"):
+        # Else Spark binds to the address of the host's name and warns when that is a loopback one.
+        variables["SPARK_LOCAL_IP"] = inherited.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
+
+
+def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
+    """Return the Spark properties of every job of ours.
+
+    Args:
+        local_dir: Folder for Spark's scratch files; they go with the run instead of filling /tmp.
+    """
+    conf = {
+        "spark.log.level": "WARN",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Two copies of one worker would take each other's grants.
+        "spark.speculation": "false",
+    }
+    if local_dir is not None:
+        conf["spark.local.dir"] = str(local_dir)
+    return conf
+
+
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """Return ``--conf key=value`` pairs."""
+    return [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+
+
+def require_java(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the ``java`` that Spark will start.
+
+    Raises:
+        ConfigError: None is found, or it is older than Spark 4 accepts.
+    """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME", "")
+    found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java", path=environment.get("PATH"))
+    remedy = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+    if found is None:
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        msg = f"no Java found by {where}; Spark needs Java {OLDEST_JAVA} or newer: {remedy}"
+        raise ConfigError(msg)
+    answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    version = java_version(answer.stderr + answer.stdout)
+    if version is None or version < OLDEST_JAVA:
+        msg = f"{found} is Java {version or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
+        raise ConfigError(msg)
+    return Path(found)
+
+
+def java_version(text: str) -> int | None:
+    """Return the feature release in what ``java -version`` prints.
+
+    Example:
+        >>> java_version('openjdk version "17.0.13" 2024-10-15'), java_version('java version "1.8.0_292"')
+        (17, 8)
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def run_job(
+    module: str, config: StageConfig, *, on_line: LineHandler, config_path: Path | None = None, cwd: Path | None = None
+) -> None:
+    """Run ``python -m MODULE CONFIG.json`` to its end; nothing of it outlives this process.
+
+    Call it from the main thread (see ``popen_arguments``). Any exception, KeyboardInterrupt included, ends the child.
+
+    Args:
+        module: Entry module of a stage, e.g. ``deepspark_ops.ingest.spark_job``.
+        config: Written as JSON for the child.
+        on_line: Called with level and text of each line as it arrives.
+        config_path: Where the JSON is kept; default: a temporary file.
+        cwd: Folder that relative paths inside Caffe's files are relative to; default: this process'.
+
+    Raises:
+        StageFailed: The stage ended with an error; the message is its own last one.
+    """
+    with _config_file(config, config_path) as path:
+        command = [sys.executable, "-m", module, str(path)]
+        master = getattr(config, "master", "local[*]")
+        run_command(command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd)
+
+
+def stage_of(module: str) -> str:
+    """Return the stage's word in a module path: ``deepspark_ops.ingest.spark_job`` -> ``ingest``."""
+    return module.removeprefix("deepspark_ops.").split(".")[0]
+
+
+@contextmanager
+def _config_file(config: StageConfig, path: Path | None) -> Iterator[Path]:
+    if path is not None:
+        write_text_whole(path, config.model_dump_json(indent=2))
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
+        path = Path(folder, "config.json")
+        path.write_text(config.model_dump_json(indent=2), encoding="utf-8")
+        yield path
+
+
+def run_command(
+    command: Sequence[str], *, stage: str, on_line: LineHandler, master: str = "local[*]", cwd: Path | None = None
+) -> None:
+    """Run a stage's command, hand on its lines, and raise its own last message if it fails.
+
+    Raises:
+        StageFailed: The exit code is not 0.
+    """
+    env = {**os.environ, **job_variables(os.environ, master=master)}
+    env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*conf_arguments(spark_conf()), "pyspark-shell"])
+    log = JobLog(on_line)
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        list(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=env,
+        cwd=cwd,
+        **popen_arguments(),
+    )
+    try:
+        for line in process.stdout:
+            log.feed(line)
+        exit_code = process.wait()
+    finally:
+        stop(process)
+    if exit_code:
+        raise log.failure(stage, exit_code)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End a child that still lives: ask, wait, then kill; what it started ends with it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

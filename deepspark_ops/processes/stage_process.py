@@ -1,0 +1,120 @@
+"""A stage as a process of its own: its outermost loop, its exit code, and its end when its parent dies."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+
+PARENT_WATCH = "DEEPSPARK_PARENT_PID"
+"""Environment: the stage's process must end with its parent. Workers and servers inherit it but do not read it."""
+
+_NOT_THERE_FOR_US = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class _StageFormatter(logging.Formatter):
+    """``LEVEL: first line``, then ``LEVEL| next line`` for each further line, so that a message can be put together."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *others = super().format(record).splitlines() or [""]
+        return "\n".join([f"{record.levelname}: {first}", *(f"{record.levelname}| {line}" for line in others)])
+
+
+def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = None) -> int:
+    """Run a stage as the outermost loop of its own process and return the exit code.
+
+    Args:
+        run: The stage; takes the path of its config, JSON.
+        arguments: The command line without the program's name; default ``sys.argv[1:]``.
+
+    Example:
+        ``if __name__ == "__main__": sys.exit(stage_main(main))`` at the end of a stage's entry module.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_StageFormatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for chatty in ("py4j", "absl", "tensorflow", "h5py"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    end_with_parent()
+    log = logging.getLogger(__name__)
+    if len(arguments) != 1:
+        log.error("expected one argument, the stage's config as a JSON file; found %d", len(arguments))
+        return USER_MISTAKE
+    try:
+        run(Path(arguments[0]))
+    except (ConfigError, DataError, CaffeImportError) as error:
+        log.error("%s", error)  # noqa: TRY400 - the message is whole; a traceback would hide it
+        return USER_MISTAKE
+    except StageFailed as error:
+        log.error("%s", error)  # noqa: TRY400
+        return error.exit_code if error.exit_code > 0 else FAILED
+    except DeepSparkError as error:
+        log.error("%s", error)  # noqa: TRY400
+        return FAILED
+    except Exception as error:
+        if isinstance(error, OSError) and (told := file_trouble(error)):
+            log.error("%s", told[1])  # noqa: TRY400
+            return told[0]
+        log.info("%s", "where it happened:", exc_info=error)
+        log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback stands above
+        return FAILED
+    return 0
+
+
+def file_trouble(error: OSError) -> tuple[int, str] | None:
+    """Return exit code and message where the file system refuses a path of the user's; None for other errors.
+
+    Example:
+        >>> file_trouble(PermissionError(errno.EACCES, "Permission denied", "/data/run"))
+        (2, '/data/run: Permission denied; give a path that can be read and written, or make this one so')
+    """
+    where = error.filename or "a file"
+    if error.errno in _NOT_THERE_FOR_US:
+        return USER_MISTAKE, f"{where}: {error.strerror}; give a path that can be read and written, or make this one so"
+    if error.errno in _NO_ROOM:
+        return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
+    return None
+
+
+def read_config_file(path: Path) -> str:
+    """Return the text of a stage's config.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        msg = f"config {path}: {error.strerror or error}"
+        raise ConfigError(msg) from error
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to end this process when its parent dies, if it was started with ``job_variables``.
+
+    Needed in the Python driver below spark-submit: the JVM between it and the task is its parent, and a JVM that is
+    killed leaves its Python child alive. Linux only; elsewhere the child ends when its pipe to the JVM breaks.
+    """
+    if PARENT_WATCH in os.environ:
+        set_parent_death_signal(os.getppid())
+
+
+def set_parent_death_signal(parent: int) -> None:
+    """Have the kernel end this process when the thread of process ``parent`` that started it ends. Linux only."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # the parent died before the kernel knew our wish
+        os.kill(os.getpid(), signal.SIGTERM)

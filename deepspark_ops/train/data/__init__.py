@@ -1,0 +1,1 @@
+"""Which samples feed which data layer, and the batches made of them."""

@@ -1,0 +1,362 @@
+"""A worker's batches: leased samples, transformed as Caffe does, made ahead by one background thread.
+
+Data layers with equal sources and batch sizes share one record order (a *stream*). What is drawn at random depends on
+(seed, worker, the worker's own step, pass, layer) alone, so a resumed worker draws what it would have drawn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.data.transform import TransformOptions, transform_batch
+from caffe_import.data.window_batches import WindowBatches
+from caffe_import.net.layer_registry import Phase, Shape
+from deepspark_ops.exchange.state.leases import Lease, sample_order
+from deepspark_ops.exchange.transport.link import WorkerLink
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.data.sample_cache import Column, SampleCache
+
+RING_BYTES = 64 * 2**20
+RING_STEPS = 32
+"""Steps made ahead. A call of the graph takes at most half of them, so that the other half is made meanwhile."""
+_WAIT_S = 1.0
+_TEST_STREAM = 1 << 20
+"""Takes the place of the worker in the key of random draws for tests, which do not depend on who runs them."""
+
+
+@dataclass(frozen=True)
+class FedLayer:
+    """One data layer and where its tops' values come from.
+
+    Attributes:
+        name: The layer's.
+        tops: Blob -> full shape with the batch axis first, in the order of the columns.
+        columns: Column of the samples that each top takes.
+        samples: Where they are read.
+        transform: Applies to column 0; None for none.
+        stream: Layers of one stream get the same samples at each pass.
+        phase: Decides what the transform does.
+    """
+
+    name: str
+    tops: Mapping[str, Shape]
+    columns: tuple[int, ...]
+    samples: SampleCache
+    transform: TransformOptions | None
+    stream: str
+    phase: Phase
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one pass."""
+        return next(iter(self.tops.values()))[0]
+
+    def fill(
+        self, columns: Sequence[Column], targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]
+    ) -> None:
+        """Write one pass' values into ``targets``: top -> float32 array of the top's full shape.
+
+        Args:
+            columns: Values of ``batch_size`` samples, as read.
+            targets: Where they go.
+            key: Seed of what is drawn at random.
+        """
+        for (top, shape), position in zip(self.tops.items(), self.columns, strict=True):
+            values = columns[position]
+            if position == 0 and self.transform is not None:
+                rng = np.random.default_rng(key) if self.transform.is_random(self.phase) else None
+                values = transform_batch(values, self.transform, phase=self.phase, rng=rng)
+            targets[top][...] = values.reshape(shape)
+
+
+@dataclass(frozen=True)
+class DrawnLayer:
+    """A data layer that draws its samples at random (WindowData). They have no order, so that nothing is leased.
+
+    Attributes:
+        name: The layer's.
+        tops: Blob -> full shape with the batch axis first: windows, then labels.
+        windows: Where they are drawn from; used by one thread.
+    """
+
+    name: str
+    tops: Mapping[str, Shape]
+    windows: WindowBatches
+
+    def fill(self, targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]) -> None:
+        """Write one pass into ``targets``, top -> float32 array of its full shape; ``key`` is the seed."""
+        drawn = self.windows.draw(np.random.default_rng(key))
+        for (top, shape), values in zip(self.tops.items(), drawn, strict=True):
+            targets[top][...] = values.reshape(shape)
+
+
+@dataclass(frozen=True)
+class NetFeed:
+    """The data of one test net.
+
+    Attributes:
+        layers: Its data layers.
+        n_batches: test_iter.
+        drawn: Its data layers that draw at random.
+    """
+
+    layers: tuple[FedLayer, ...]
+    n_batches: int
+    drawn: tuple[DrawnLayer, ...] = ()
+
+
+@dataclass
+class _Use:
+    """Samples of a lease that a step used up."""
+
+    lease: Lease
+    consumed: int
+
+    @property
+    def is_all(self) -> bool:
+        return self.consumed >= self.lease.count
+
+
+class _Stream:
+    """The record order of some layers: leases one after another, cut into batches. Used by the background thread."""
+
+    def __init__(self, name: str, layers: Sequence[FedLayer], lease: Callable[[str], Lease | None]) -> None:
+        self._name = name
+        self.layers = tuple(layers)
+        self._ask = lease
+        self._lease: Lease | None = None
+        self._rows: list[tuple[Column, ...]] = []
+        self._used = 0
+
+    def next_batch(self, uses: list[_Use]) -> list[tuple[Column, ...]] | None:
+        """Return the columns of the next batch, one tuple per layer, and note what it used; None at the end."""
+        wanted = self.layers[0].batch_size
+        parts: list[list[tuple[Column, ...]]] = []
+        while wanted > 0:
+            if self._lease is None and not self._open_lease():
+                return None
+            lease = self._lease
+            assert lease is not None
+            piece = min(wanted, lease.count - self._used)
+            at = self._used - lease.skip
+            parts.append([tuple(column[at : at + piece] for column in rows) for rows in self._rows])
+            self._used += piece
+            wanted -= piece
+            uses.append(_Use(lease, self._used))
+            if self._used == lease.count:
+                self._lease = None
+        if len(parts) == 1:
+            return parts[0]
+        return [
+            tuple(np.concatenate(columns) for columns in zip(*layer_parts, strict=True))
+            for layer_parts in zip(*parts, strict=True)
+        ]
+
+    def _open_lease(self) -> bool:
+        lease = self._ask(self._name)
+        if lease is None:
+            return False
+        order = sample_order(lease) - lease.start
+        rows = [layer.samples.read(lease.shard, lease.start, lease.count) for layer in self.layers]
+        if lease.shuffle_seed is not None or lease.skip:
+            rows = [tuple(column[order] for column in columns) for columns in rows]
+        self._lease, self._rows, self._used = lease, rows, lease.skip
+        return True
+
+
+class LeasedBatches:
+    """Batches of one worker, made ahead in a ring of steps by a thread of its own.
+
+    ``take``, ``leases``, ``test_batches`` and ``close`` belong to one thread. Use it in a ``with`` block.
+    """
+
+    def __init__(
+        self,
+        link: WorkerLink,
+        layers: Sequence[FedLayer],
+        tests: Sequence[NetFeed],
+        *,
+        iter_size: int,
+        seed: int,
+        worker: int,
+        first_step: int,
+        drawn: Sequence[DrawnLayer] = (),
+        n_steps: int | None = None,
+    ) -> None:
+        """Start making batches.
+
+        Args:
+            link: Gives leases; used by both threads.
+            layers: Data layers of the training net.
+            tests: One per test net.
+            iter_size: Passes of one step.
+            seed: The run's random seed.
+            worker: This worker's id.
+            first_step: Steps this worker has already made: where its random draws go on.
+            drawn: Data layers of the training net that draw at random.
+            n_steps: Steps that will be taken; None for no end.
+        """
+        self._link = link
+        self._tests = tuple(tests)
+        self._iter_size = iter_size
+        self._key = (seed, worker)
+        self._own_step = first_step
+        self._last_step = None if n_steps is None else first_step + n_steps
+        by_stream: dict[str, list[FedLayer]] = {}
+        for layer in layers:
+            by_stream.setdefault(layer.stream, []).append(layer)
+        self._streams = [_Stream(name, group, link.lease) for name, group in by_stream.items()]
+        self._drawn = tuple(drawn)
+        shapes = _shapes_of(layers, drawn)
+        step_bytes = 4 * iter_size * sum(prod(shape) for shape in shapes.values())
+        self._capacity = max(2, min(RING_STEPS, RING_BYTES // max(1, step_bytes)) // 2 * 2)
+        self._ring = {top: _aligned((self._capacity * iter_size, *shape)) for top, shape in shapes.items()}
+        self._uses: list[list[_Use]] = [[] for _ in range(self._capacity)]
+        self._open: dict[int, _Use] = {}
+        self._turn = threading.Condition()
+        self._head = self._held = self._ready = 0
+        self._is_closed = self._is_over = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._produce, name="batches", daemon=True)
+        if self._ring:
+            self._thread.start()
+
+    def __enter__(self) -> LeasedBatches:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def take(self, max_steps: int) -> tuple[Feeds, int]:
+        """Return ``(feeds, n_steps)``: blob -> float32 [n_steps * iter_size, *shape], valid until the next call.
+
+        ``n_steps`` is 0 once there are no more leases: every step of the run is done.
+
+        Raises:
+            BaseException: What the background thread ran into, as it was.
+        """
+        if not self._ring:
+            return {}, max_steps
+        with self._turn:
+            self._head = (self._head + self._held) % self._capacity
+            self._held = 0
+            self._turn.notify_all()
+            wanted = min(max_steps, self._capacity // 2, self._capacity - self._head)
+            while self._ready < wanted and self._error is None and not self._is_over:
+                self._turn.wait(_WAIT_S)
+            if self._error is not None:
+                raise self._error
+            self._held = min(wanted, self._ready)
+            self._ready -= self._held
+            first, n_steps = self._head, self._held
+        for slot in range(first, first + n_steps):
+            self._book(self._uses[slot])
+        passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
+        return {top: values[passes] for top, values in self._ring.items()}, n_steps
+
+    def leases(self) -> dict[str, dict[str, int]]:
+        """Return the samples used of each open lease: dataset -> lease id -> count, ``skip`` included."""
+        found: dict[str, dict[str, int]] = {}
+        for use in self._open.values():
+            found.setdefault(use.lease.dataset, {})[str(use.lease.id)] = use.consumed
+        return found
+
+    def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
+        """Yield a test's batches: blob -> float32 of its full shape, valid until the next one.
+
+        The cursor goes on where test ``ordinal - 1`` ended, as Caffe's does.
+        """
+        test = self._tests[net]
+        feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn).items()}
+        for batch in range(ordinal * test.n_batches, (ordinal + 1) * test.n_batches):
+            for position, layer in enumerate(test.layers):
+                columns = layer.samples.read_wrapped(batch * layer.batch_size, layer.batch_size)
+                layer.fill(columns, feeds, (self._key[0], _TEST_STREAM, net, batch, position))
+            for position, drawn in enumerate(test.drawn, start=len(test.layers)):
+                drawn.fill(feeds, (self._key[0], _TEST_STREAM, net, batch, position))
+            yield feeds
+
+    def close(self) -> None:
+        """End the thread and close the files; leases that are not used up go back with the worker's leaving."""
+        with self._turn:
+            self._is_closed = True
+            self._turn.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        for layer in self._all_layers():
+            layer.samples.close()
+
+    def _all_layers(self) -> Iterator[FedLayer]:
+        for stream in self._streams:
+            yield from stream.layers
+        for test in self._tests:
+            yield from test.layers
+
+    def _book(self, uses: Sequence[_Use]) -> None:
+        for use in uses:
+            if use.is_all:
+                self._open.pop(use.lease.id, None)
+                self._link.return_lease(use.lease)
+            else:
+                self._open[use.lease.id] = use
+
+    def _produce(self) -> None:
+        try:
+            while self._own_step != self._last_step and self._wait_for_room():
+                slot = (self._head + self._held + self._ready) % self._capacity
+                if not self._make_step(slot):
+                    break
+                with self._turn:
+                    self._ready += 1
+                    self._turn.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the thread's outermost loop: take() raises it again
+            self._error = error
+        with self._turn:
+            self._is_over = True
+            self._turn.notify_all()
+
+    def _wait_for_room(self) -> bool:
+        with self._turn:
+            while self._held + self._ready == self._capacity and not self._is_closed:
+                self._turn.wait(_WAIT_S)
+            return not self._is_closed
+
+    def _make_step(self, slot: int) -> bool:
+        uses: list[_Use] = []
+        for number in range(self._iter_size):
+            row = slot * self._iter_size + number
+            for order, stream in enumerate(self._streams):
+                batch = stream.next_batch(uses)
+                if batch is None:
+                    return False
+                for position, (layer, columns) in enumerate(zip(stream.layers, batch, strict=True)):
+                    targets = {top: self._ring[top][row] for top in layer.tops}
+                    layer.fill(columns, targets, (*self._key, self._own_step, number, order, position))
+            for position, drawn in enumerate(self._drawn):
+                targets = {top: self._ring[top][row] for top in drawn.tops}
+                drawn.fill(targets, (*self._key, self._own_step, number, len(self._streams), position))
+        self._own_step += 1
+        self._uses[slot] = uses
+        return True
+
+
+def _shapes_of(layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer]) -> dict[str, Shape]:
+    tops = [layer.tops for layer in layers] + [layer.tops for layer in drawn]
+    return {top: shape for own in tops for top, shape in own.items()}
+
+
+def _aligned(shape: Shape) -> npt.NDArray[np.float32]:
+    """Return an uninitialised float32 array at a 64-byte boundary, which TensorFlow reads without copying it."""
+    size = prod(shape)
+    owner: npt.NDArray[Any] = np.empty(size + 16, np.float32)
+    first = (-owner.ctypes.data % 64) // 4
+    return owner[first : first + size].reshape(shape)

@@ -1,0 +1,222 @@
+"""Which samples feed which data layer: an ingested dataset if the run has one, else the net's own sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from pathlib import Path
+from typing import Literal
+
+from caffe_import.data.transform import TransformOptions, transform_options
+from caffe_import.data.window_batches import WindowBatches, open_windows
+from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
+from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
+from deepspark_ops.train.data.sample_cache import SampleCache
+
+READS_FILES = ("Data", "ImageData", "HDF5Data")
+"""Layer types with a source of their own."""
+FED_BY_COLUMN = ("Input", "MemoryData")
+"""Layer types that only a dataset can feed: their tops take its columns in order."""
+FILLS_ITSELF = ("DummyData",)
+DRAWS_ITSELF = ("WindowData",)
+"""Layer types that draw from their own files at random; a dataset does not replace these."""
+_SEQUENCE_TYPES = ("LSTM", "RNN")
+_PIECES_PER_WORKER = 8
+_PIECE_SAMPLES = 1_024
+_PIECE_BYTES = 8 * 2**20
+
+
+@dataclass
+class DataBinding:
+    """Opens what the data layers of a run's nets read; layers with equal sources share one set of samples.
+
+    Attributes:
+        dataset: Ingested dataset that replaces the layers' own sources; None for their own.
+        root: Folder that the layers' relative paths start from.
+    """
+
+    dataset: Path | None
+    root: Path
+    _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
+    _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
+
+    def sample_shapes(self, phase: Phase, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
+        """Return one sample's shape per top of a data layer, before any crop; a ``SampleShapes`` once phase is bound.
+
+        Raises:
+            DataError: The data are missing or damaged.
+            NetError: The layer reads no files and there is no dataset.
+        """
+        if layer.type in DRAWS_ITSELF:
+            return self._open_windows(layer, phase).sample_shapes()
+        return self._open(layer, phase).dataset.sample_shapes
+
+    def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
+        """Return the data layers of a net that must be fed, in order.
+
+        Raises:
+            DataError: The data are missing or damaged.
+            NetError: A layer cannot be fed from them.
+        """
+        streams: dict[tuple[object, ...], str] = {}
+        fed = []
+        taken = 0
+        for layer in net.layers:
+            if not layer.definition.is_data or layer.type in (*FILLS_ITSELF, *DRAWS_ITSELF):
+                continue
+            samples = self._open(layer.message, net.phase)
+            first = taken if layer.type in FED_BY_COLUMN else 0
+            taken += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
+            key = (*self._key(layer.message, net.phase)[:-1], layer.definition.top_shapes[0][0])
+            stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")
+            fed.append(self._fed_layer(layer, samples, first, stream, net.phase))
+        return tuple(fed)
+
+    def drawn_layers(self, net: NetSpec) -> tuple[DrawnLayer, ...]:
+        """Return the data layers of a net that draw at random, in order.
+
+        Raises:
+            DataSourceError: Their files are missing or damaged.
+            NetError: Options that do not go together.
+        """
+        return tuple(
+            DrawnLayer(
+                layer.name,
+                dict(zip(layer.tops, layer.definition.top_shapes, strict=True)),
+                self._open_windows(layer.message, net.phase),
+            )
+            for layer in net.layers
+            if layer.type in DRAWS_ITSELF
+        )
+
+    def close(self) -> None:
+        """Close every file."""
+        for cache in self._caches.values():
+            cache.close()
+        self._caches.clear()
+        self._windows.clear()
+
+    def _fed_layer(self, layer: LayerSpec, samples: SampleCache, first: int, stream: str, phase: Phase) -> FedLayer:
+        dataset = samples.dataset
+        columns = tuple(range(first, first + len(layer.tops)))
+        if columns[-1] >= len(dataset.columns):
+            finding = f"needs columns up to {columns[-1]}, its data have {len(dataset.columns)}: {dataset.columns}"
+            raise _refusal(layer, finding)
+        applies = dataset.is_transformed and layer.type != "MemoryData" and columns[0] == 0
+        transform = self._transform(layer.message) if applies else None
+        tops = dict(zip(layer.tops, layer.definition.top_shapes, strict=True))
+        for (top, shape), column in zip(tops.items(), columns, strict=True):
+            found = dataset.sample_shapes[column]
+            if column == 0 and transform is not None and transform.crop_size:
+                continue  # the net's shapes were derived from these samples and this crop
+            if prod(found) != prod(shape[1:]):
+                finding = f'top "{top}" has shape {shape}, samples of column "{dataset.columns[column]}" have {found}'
+                raise _refusal(layer, finding)
+        return FedLayer(layer.name, tops, columns, samples, transform, stream, phase)
+
+    def _open_windows(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> WindowBatches:
+        key = (phase, layer.name)
+        if key not in self._windows:
+            self._windows[key] = open_windows(layer, self.root)
+        return self._windows[key]
+
+    def _open(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> SampleCache:
+        key = self._key(layer, phase)
+        if key not in self._caches:
+            self._caches[key] = SampleCache(self._open_dataset(layer, phase))
+        return self._caches[key]
+
+    def _open_dataset(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> Dataset:
+        if self.dataset is not None:
+            split = DatasetPaths(self.dataset).split("train" if phase == "TRAIN" else "test")
+            return open_dataset(split, color=_color(layer))
+        if layer.type not in READS_FILES:
+            finding = "reads no files; give an ingested dataset (option dataset) or a layer of type Data"
+            raise _refusal(layer, finding)
+        return open_layer_dataset(layer, self.root)
+
+    def _key(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> tuple[object, ...]:
+        """Equal keys mean equal samples; the last part is how they are decoded."""
+        if self.dataset is not None:
+            return (phase, _color(layer))
+        own: bytes = b""
+        if layer.type in READS_FILES:
+            parameters = {
+                "Data": layer.data_param,
+                "ImageData": layer.image_data_param,
+                "HDF5Data": layer.hdf5_data_param,
+            }[layer.type]
+            without_batch = type(parameters)()
+            without_batch.CopyFrom(parameters)
+            without_batch.ClearField("batch_size")
+            own = without_batch.SerializeToString(deterministic=True)
+        tops = tuple(layer.top) if layer.type == "HDF5Data" else ()  # HDF5 rows are found by the tops' names
+        return (layer.type, own, (_color(layer), len(layer.top), tops))
+
+    def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
+        return transform_options(layer.transform_param, root=self.root, layer=layer.name)
+
+
+def _refusal(layer: caffe_pb2.LayerParameter | LayerSpec, finding: str) -> NetError:
+    msg = f'layer "{layer.name}" ({layer.type}): {finding}'
+    return NetError(msg, layer=layer.name)
+
+
+def _color(layer: caffe_pb2.LayerParameter) -> bool | None:
+    transform = layer.transform_param
+    if transform.force_color:
+        return True
+    if layer.type == "ImageData":
+        return layer.image_data_param.is_color
+    return False if transform.force_gray else None
+
+
+def dataset_orders(
+    net: NetSpec,
+    layers: Sequence[FedLayer],
+    *,
+    order: Literal["auto", "file", "shuffled"],
+    n_workers: int,
+    seed: int,
+) -> dict[str, DatasetOrder]:
+    """Return stream -> how the exchange leases its samples.
+
+    ``auto`` is file order for one worker, as Caffe, unless the layer itself asks for ``shuffle``; several workers take
+    pieces in random order, except sequence data, whose order means something.
+
+    Args:
+        net: The training net.
+        layers: Its fed layers.
+        order: As in TrainConfig.
+        n_workers: Pieces are small enough for everybody to have several per epoch.
+        seed: Decides shuffled orders.
+    """
+    orders: dict[str, DatasetOrder] = {}
+    is_sequence = any(layer.type in _SEQUENCE_TYPES for layer in net.layers)
+    for layer in layers:
+        if layer.stream in orders:
+            continue
+        chosen: Literal["file", "shuffled"] = order if order != "auto" else "file"
+        if order == "auto" and (_asks_for_shuffle(net.layer(layer.name)) or (n_workers > 1 and not is_sequence)):
+            chosen = "shuffled"
+        dataset = layer.samples.dataset
+        sample_bytes = max(1, sum(prod(shape) for shape in dataset.sample_shapes))
+        piece = min(_PIECE_SAMPLES, ceil(_PIECE_BYTES / sample_bytes))
+        if n_workers > 1 or chosen == "shuffled":
+            shared = ceil(dataset.n_samples / (_PIECES_PER_WORKER * n_workers))
+            # Not below a batch: every lease is a question to the server.
+            piece = min(piece, max(shared, layer.batch_size))
+        counts = tuple(shard.n_samples for shard in dataset.shards)
+        orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece))
+    return orders
+
+
+def _asks_for_shuffle(layer: LayerSpec) -> bool:
+    return layer.message.image_data_param.shuffle or layer.message.hdf5_data_param.shuffle

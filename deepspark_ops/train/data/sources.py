@@ -1,0 +1,134 @@
+"""Makes a net independent of the working directory: sources, mean files and lists become absolute paths.
+
+With an ingested dataset the layers' own sources and mean files are replaced by the dataset's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from caffe_import.data.hdf5_source import read_hdf5_list
+from caffe_import.files.relative_paths import find_relative
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, READS_FILES
+
+
+@dataclass
+class SourceResolver:
+    """Resolves the nets of one run.
+
+    Attributes:
+        dataset: Ingested dataset (absolute); None keeps the nets' own sources.
+        solver: The solver's file; relative paths are looked for as ``relative_paths`` says.
+        lists: Folder for lists of HDF5 files whose lines had to be made absolute.
+        notes: What was replaced, for the log.
+    """
+
+    dataset: Path | None
+    solver: Path
+    lists: Path
+    notes: list[str] = field(default_factory=list)
+    _lists: dict[Path, str] = field(default_factory=dict)
+
+    def resolve(self, net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
+        """Return a copy of a net with every path of its data layers absolute."""
+        resolved = caffe_pb2.NetParameter()
+        resolved.CopyFrom(net)
+        for layer in resolved.layer:
+            if layer.type in DRAWS_ITSELF:
+                self._resolve_windows(layer)
+            elif layer.transform_param.mean_file:
+                self._resolve_mean(layer)
+            if layer.type in READS_FILES:
+                self._resolve_source(layer)
+        return resolved
+
+    def write_lists(self) -> None:
+        """Write the lists of HDF5 files that ``resolve`` made; before the layers are opened."""
+        for path, text in self._lists.items():
+            write_text_whole(path, text)
+
+    def _resolve_mean(self, layer: caffe_pb2.LayerParameter) -> None:
+        transform = layer.transform_param
+        if self.dataset is None:
+            transform.mean_file = str(self._find(transform.mean_file))
+            return
+        mean = str(DatasetPaths(self.dataset).mean())
+        self._note(f'layer "{layer.name}": mean_file "{transform.mean_file}" is replaced by the dataset\'s {mean}')
+        transform.mean_file = mean
+
+    def _resolve_windows(self, layer: caffe_pb2.LayerParameter) -> None:
+        """Make the paths of a WindowData layer absolute; it reads its own files, whether there is a dataset or not."""
+        parameters = layer.window_data_param
+        if parameters.source:
+            parameters.source = str(self._find(parameters.source))
+        folder = self._find(parameters.root_folder) if parameters.root_folder else Path.cwd()
+        parameters.root_folder = f"{folder}/"
+        if layer.transform_param.mean_file:
+            layer.transform_param.mean_file = str(self._find(layer.transform_param.mean_file))
+
+    def _resolve_source(self, layer: caffe_pb2.LayerParameter) -> None:
+        if self.dataset is not None:
+            split = _split_of(layer)
+            if split:
+                _set_source(layer, str(DatasetPaths(self.dataset).split(split)))
+            return
+        if layer.type == "Data" and layer.data_param.source:
+            layer.data_param.source = str(self._find(layer.data_param.source))
+        elif layer.type == "ImageData" and layer.image_data_param.source:
+            parameters = layer.image_data_param
+            parameters.source = str(self._find(parameters.source))
+            if parameters.root_folder:
+                parameters.root_folder = f"{self._find(parameters.root_folder)}/"
+            else:
+                # Without a root folder Caffe's lists are relative to the working directory.
+                parameters.root_folder = f"{Path.cwd()}/"
+        elif layer.type == "HDF5Data" and layer.hdf5_data_param.source:
+            layer.hdf5_data_param.source = str(self._absolute_list(layer.hdf5_data_param.source))
+
+    def _absolute_list(self, source: str) -> Path:
+        """Return the list, or the place of a list with absolute lines where its own are relative."""
+        path, root = self._find_with_root(source)
+        if not path.is_file():
+            return path  # opening it says what is wrong
+        files = read_hdf5_list(path, Path())
+        if all(file.is_absolute() for file in files):
+            return path
+        text = "".join(f"{file if file.is_absolute() else root / file}\n" for file in files)
+        for target, known in self._lists.items():
+            if known == text:
+                return target
+        target = self.lists / f"{len(self._lists)}_{path.name}"
+        self._lists[target] = text
+        return target
+
+    def _find(self, written: str) -> Path:
+        return self._find_with_root(written)[0]
+
+    def _find_with_root(self, written: str) -> tuple[Path, Path]:
+        """Return the file and the folder it was found from; where none has it, the working directory's."""
+        found, root = find_relative(written, self.solver) or (Path(written), Path())
+        return found.absolute(), root.absolute()
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _set_source(layer: caffe_pb2.LayerParameter, source: str) -> None:
+    if layer.type == "Data":
+        layer.data_param.source = source
+    elif layer.type == "ImageData":
+        layer.image_data_param.source = source
+    else:
+        layer.hdf5_data_param.source = source
+
+
+def _split_of(layer: caffe_pb2.LayerParameter) -> str:
+    """Return the split that a layer reads, empty where it exists in both phases."""
+    phases = {rule.phase for rule in layer.include if rule.HasField("phase")}
+    if phases == {caffe_pb2.TRAIN}:
+        return "train"
+    return "test" if phases == {caffe_pb2.TEST} else ""

@@ -1,0 +1,1 @@
+"""The driver of a training run: the Spark job, snapshots, start and resume. Never TensorFlow."""

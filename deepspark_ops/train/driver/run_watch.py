@@ -1,0 +1,159 @@
+"""The driver's eyes on a live run: event lines to the log, curves to TensorBoard, parts to snapshots. No Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
+from deepspark_ops.events import Event, append_event, format_event, make_event, parse_event
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
+from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
+
+_LOG = logging.getLogger(__name__)
+_QUIET = ("exchange", "epoch")
+"""Kinds for machines: small data have an epoch every second."""
+
+
+class EventTail:
+    """Reads the lines that are appended to ``events.jsonl`` after its making. Not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at the file's present end: lines of earlier lives of the run were shown then."""
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+        self._torn = b""
+
+    def read(self) -> list[Event]:
+        """Return the events that have come since the last call; a line that is still being written waits."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            found = file.read()
+        self._offset += len(found)
+        *lines, self._torn = (self._torn + found).split(b"\n")
+        events = (parse_event(line.decode("utf-8", "replace")) for line in lines)
+        return [event for event in events if event is not None]
+
+
+@dataclass
+class Throughput:
+    """Images per second of the whole run, from the first minibatch that was done on.
+
+    Attributes:
+        images_per_step: Samples of a minibatch.
+    """
+
+    images_per_step: int
+    _first: tuple[float, int] | None = None
+    _last: tuple[float, int] | None = None
+
+    def see(self, now: float, done: int) -> None:
+        """Take the minibatches done at a time in seconds."""
+        if self._last is None or done > self._last[1]:
+            # The first reading is where counting starts: what it holds was done while nobody looked.
+            self._last = (now, done)
+            if self._first is None:
+                self._first = self._last
+
+    def images_per_s(self) -> float | None:
+        """Return the rate, None if the run was over too soon to tell."""
+        if self._first is None or self._last is None or self._last[1] == self._first[1]:
+            return None
+        seconds = self._last[0] - self._first[0]
+        return (self._last[1] - self._first[1]) * self.images_per_step / seconds if seconds > 0 else None
+
+
+class RunWatch:
+    """Everything the driver does while workers train, in one thread; ``step`` again and again, then ``finish``."""
+
+    def __init__(
+        self, events: Path, board: TensorBoardFile, snapshots: SnapshotWriter, *, images_per_step: int, first: int
+    ) -> None:
+        """Take over ``board``.
+
+        Args:
+            events: The run's ``events.jsonl``.
+            board: Gets the curves.
+            snapshots: Assembles what the exchange gathered.
+            images_per_step: Samples of a minibatch.
+            first: Clock the run starts from.
+        """
+        self._events = events
+        self._tail = EventTail(events)
+        self._board = board
+        self._snapshots = snapshots
+        self._throughput = Throughput(images_per_step)
+        self._first = first
+        self._written: set[int] = set()
+        self._fatal: DeepSparkError | None = None
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Iterations of the snapshots written, ascending."""
+        return tuple(sorted(self._written))
+
+    def step(self, poll: Callable[[], ExchangeStatus]) -> ExchangeStatus:
+        """Look once: show events, write snapshots, and return the exchange's state.
+
+        Raises:
+            ConfigError, TrainingFailed: A worker found what no other try can cure, or the exchange cannot go on.
+            ExchangeUnavailable: The server does not answer.
+        """
+        self._show_events()
+        if self._fatal is not None:
+            raise self._fatal
+        status = poll()
+        if status.failure:
+            raise TrainingFailed(status.failure)
+        if status.acknowledged > self._first:
+            self._throughput.see(time.monotonic(), status.acknowledged)
+        for iteration in status.snapshots:
+            if iteration not in self._written and self._snapshots.is_pending(iteration):
+                self._write(iteration)
+        return status
+
+    def images_per_s(self) -> float | None:
+        """Return the images per second so far."""
+        return self._throughput.images_per_s()
+
+    def note(self, text: str, *, clock: int) -> None:
+        """Write a line of the driver's own to events and log."""
+        append_event(self._events, make_event("note", clock=clock, text=text))
+
+    def finish(self) -> None:
+        """Show what is still unread and close the curves."""
+        self._show_events()
+        self._board.close()
+
+    def _write(self, iteration: int) -> None:
+        began = time.monotonic()
+        snapshot = self._snapshots.assemble(iteration)
+        self._written.add(iteration)
+        seconds = round(time.monotonic() - began, 3)
+        append_event(
+            self._events, make_event("snapshot", clock=iteration, weights=str(snapshot.weights), seconds=seconds)
+        )
+
+    def _show_events(self) -> None:
+        for event in self._tail.read():
+            self._board.add(event)
+            if event.kind not in _QUIET:
+                level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
+                for line in format_event(event).splitlines():
+                    _LOG.log(level, "%s", line)
+            if event.kind == "worker_lost" and self._fatal is None:
+                self._fatal = _fatal_error(event)
+
+
+def _fatal_error(event: Event) -> DeepSparkError | None:
+    """Return the error that a worker's last words amount to, None if another try may help."""
+    ending, reason = event.data.get("ending"), str(event.data.get("reason", ""))
+    if ending == "refused":
+        return ConfigError(reason)
+    return TrainingFailed(reason) if ending == "failed" else None

@@ -1,0 +1,1 @@
+"""From a config to a prepared run folder: nets, data, strategy."""

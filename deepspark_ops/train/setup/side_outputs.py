@@ -1,0 +1,97 @@
+"""Files that a net's HDF5Output layers write during training and tests, below the run's folder.
+
+The training net's files hold the pass that was shown last; a test net's all batches of its last test, in order. Caffe
+itself aborts at a layer's second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.files.hdf5_output import check_hdf5_rows, hdf5_output_inputs, write_hdf5_outputs
+from caffe_import.net.net_spec import NetSpec
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.run_paths import RunPaths
+
+Blobs = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass
+class SideOutputs:
+    """One net's files in one worker. Used by one thread.
+
+    Attributes:
+        net: The net.
+        root: Folder that relative file names start from.
+        suffix: Goes before a file's ending, so that workers write files of their own.
+    """
+
+    net: NetSpec
+    root: Path
+    suffix: str = ""
+    _rows: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+
+    def write(self, blobs: Blobs) -> None:
+        """Write one pass."""
+        write_hdf5_outputs(self.net, blobs, root=self.root, suffix=self.suffix)
+
+    def add(self, blobs: Blobs) -> None:
+        """Keep one batch of a test."""
+        check_hdf5_rows(self.net, blobs)
+        for name in hdf5_output_inputs(self.net):
+            self._rows.setdefault(name, []).append(blobs[name])
+
+    def write_added(self) -> None:
+        """Write the batches kept since the last call, sample after sample."""
+        if self._rows:
+            self.write({name: np.concatenate(parts) for name, parts in self._rows.items()})
+            self._rows.clear()
+
+
+def training_outputs(net: NetSpec, paths: RunPaths, *, worker: int, n_workers: int) -> SideOutputs:
+    """Return the training net's files of one worker: ``outputs/train/FILE``, of several ``FILE.worker_I``."""
+    return SideOutputs(net, paths.outputs / "train", f".worker_{worker}" if n_workers > 1 else "")
+
+
+def outputs_of_tests(nets: Sequence[NetSpec], paths: RunPaths) -> list[SideOutputs]:
+    """Return each test net's files, ``outputs/test_I/FILE``; whichever worker runs a test writes them."""
+    return [SideOutputs(net, paths.outputs / f"test_{index}") for index, net in enumerate(nets)]
+
+
+def check_side_outputs(nets: Mapping[str, NetSpec]) -> list[str]:
+    """Return where each HDF5Output layer writes, one line each.
+
+    Args:
+        nets: Title -> net: ``train``, ``test_0``, ...
+
+    Raises:
+        ConfigError: Two layers write one file.
+    """
+    notes: list[str] = []
+    writers: dict[Path, str] = {}
+    for title, net in nets.items():
+        for layer in net.layers:
+            if layer.type != "HDF5Output":
+                continue
+            written = layer.message.hdf5_output_param.file_name
+            path = Path(title) / written  # an absolute name stays as it is
+            who = f'layer "{layer.name}" of the {title} net'
+            if path in writers:
+                msg = f"{who} writes {written}, as {writers[path]} does; give each HDF5Output layer a file_name"
+                raise ConfigError(msg)
+            writers[path] = who
+            place = path if path.is_absolute() else Path("outputs") / path
+            notes.append(f"{who} writes {place}: {_WHEN[title == 'train']}")
+    return notes
+
+
+_WHEN = {
+    True: "the pass shown last at each display, one file per worker where there are several",
+    False: "all batches of the last test",
+}

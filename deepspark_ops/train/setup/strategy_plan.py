@@ -1,0 +1,118 @@
+"""How workers and center meet in a run: what the fields of a TrainConfig that bear on it amount to together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from deepspark_ops.config.schedules import schedule_entries
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import (
+    Option,
+    Strategy,
+    check_moving_rate,
+    configure,
+    find_strategy,
+    strategy_names,
+)
+from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
+
+Period = Literal["auto"] | int | tuple[tuple[int, float], ...]
+"""tau; the last, (clock, tau) of a schedule."""
+
+
+@dataclass(frozen=True)
+class StrategyPlan:
+    """The strategy of a run with everything that belongs to it.
+
+    Attributes:
+        strategy: As chosen, options set.
+        running: What runs with the run's number of workers.
+        options: The chosen one's own options.
+        comm_period: tau.
+        moving_rate: alpha as given, or the first of a schedule; None for the strategy's default.
+        moving_rates: (clock, alpha) of a schedule; empty without one.
+        warnings: What the user should think about, one line each.
+    """
+
+    strategy: Strategy
+    running: Strategy
+    options: Mapping[str, Option]
+    comm_period: Period
+    moving_rate: float | None
+    moving_rates: tuple[tuple[int, float], ...]
+    warnings: tuple[str, ...]
+
+
+def plan_strategy(config: TrainConfig) -> StrategyPlan:
+    """Return the strategy of a run.
+
+    Raises:
+        ConfigError: An unknown strategy or option, a value that is not allowed, or fields that contradict each other.
+    """
+    found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
+    strategy = configure(config.strategy, found.options)
+    running = strategy.for_workers(config.n_workers)
+    if config.overlap and not strategy.has_moving_rate:
+        elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
+        msg = (
+            f"overlap=true with strategy={strategy.name}: its workers go on from what the exchange gives them and have"
+            f" to wait for it; allowed with: {elastic}"
+        )
+        raise ConfigError(msg)
+    if config.record:
+        _check_recordable(config, running)
+    period = _period_of(config, running, found.comm_period)
+    moving_rates = schedule_entries(config.moving_rate) if isinstance(config.moving_rate, str) else ()
+    given = None if isinstance(config.moving_rate, str) else config.moving_rate
+    if found.moving_rate is not None:
+        _refuse_both("moving_rate", config.moving_rate, "moving_rate", found.moving_rate)
+        given = found.moving_rate
+    rates = [rate for _, rate in moving_rates] if moving_rates else [given]
+    warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
+    return StrategyPlan(strategy, running, found.options, period, rates[0], moving_rates, tuple(warnings))
+
+
+def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -> Period:
+    """Return tau of a run, as the strategy's own options or the config have it, if the strategy can use it."""
+    given = config.comm_period
+    period: Period = "auto"
+    if isinstance(given, int):
+        period = given
+    elif given != "auto":
+        period = schedule_entries(given)
+    if in_options is not None:
+        _refuse_both("comm_period", None if period == "auto" else given, "period", in_options)
+        period = in_options
+    if running.requires.comm_period_one:
+        if period not in ("auto", 1):
+            msg = f"comm_period={given}: strategy {running.name} exchanges after every minibatch; allowed: 1"
+            raise ConfigError(msg)
+        return 1
+    if running.budgets_loss and not isinstance(period, int):
+        msg = f"comm_period={given}: loss_budget counts from a first period of fixed length; give a number"
+        raise ConfigError(msg)
+    if running.repeats_data and isinstance(period, tuple):
+        msg = f"comm_period={given}: strategy {running.name} keeps its minibatches; give a number or auto"
+        raise ConfigError(msg)
+    return period
+
+
+def _check_recordable(config: TrainConfig, running: Strategy) -> None:
+    """Refuse to record what could not be repeated."""
+    if running.round != "none" or running.unit == "gradient" or running.compensates:
+        msg = f"record=true with strategy={running.name}: only exchanges of two, worker and center, are recorded"
+        raise ConfigError(msg)
+    needed = {"lock": ("striped", "full"), "transport": ("auto", "shm"), "threads_per_worker": (1,)}
+    for name, allowed in needed.items():
+        if getattr(config, name) not in allowed:
+            msg = f"record=true with {name}={getattr(config, name)}: allowed: {', '.join(map(str, allowed))}"
+            raise ConfigError(msg)
+
+
+def _refuse_both(name: str, given: float | str | None, other: str, other_value: float) -> None:
+    if given is not None and given != other_value:
+        msg = f"{name}={given} and {other}: {other_value:g} in {FIELD}: they mean the same; give one"
+        raise ConfigError(msg)

@@ -1,0 +1,299 @@
+"""Snapshots: the driver assembles what Caffe can load and what our own retry needs; a worker takes its part back.
+
+``<prefix>_iter_N.caffemodel`` and ``.solverstate`` are Caffe's; ``<prefix>_iter_N.state.h5`` is written last, so its
+presence says that the snapshot is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.solverstate import (
+    SolverState,
+    history_blobs,
+    history_slots,
+    read_solverstate,
+    write_solverstate,
+)
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import ParamLayout, Vector
+from caffe_import.solver.lr_policies import step_counter
+from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
+from deepspark_ops.run_paths import RunPaths, write_whole
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+
+STATE_VERSION = 2
+
+UNCHANGED = "training changed no weight: base_lr or every lr_mult is 0, or no worker's exchange reached the center"
+
+
+def vector_digest(vector: Vector) -> str:
+    """Return the SHA-256 of a parameter vector's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(vector).data).hexdigest()
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What ``state.h5`` holds besides the workers' arrays.
+
+    Attributes:
+        clock: Minibatches done.
+        origin: Clock at which the run began; not 0 after a Caffe solverstate.
+        n_params: Length of the parameter vector.
+        random_seed: Seed of the run.
+        weights: File with the parameters, in the same folder; empty where the caller has them.
+        workers: Ids whose state is saved, ascending; may be empty.
+        leases: Data position per dataset, as the exchange wrote it.
+        current_step: Counter of the rate policy, as in a Caffe solverstate.
+    """
+
+    clock: int
+    origin: int
+    n_params: int
+    random_seed: int
+    weights: str = ""
+    workers: tuple[int, ...] = ()
+    leases: Mapping[str, Any] = field(default_factory=dict)
+    current_step: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A finished snapshot's files."""
+
+    iteration: int
+    weights: Path
+    solverstate: Path
+    state: Path
+
+
+@dataclass(frozen=True)
+class SnapshotWriter:
+    """Assembles snapshots of one run on the driver.
+
+    Attributes:
+        paths: The run's folder.
+        prefix: First part of the files' names.
+        net: The training net.
+        solver: Says the format and the rate policy.
+        origin: As in ``RunState``.
+        random_seed: As in ``RunState``.
+        start_digest: ``vector_digest`` of the parameters that this life of the run began with.
+        unchanged: What to tell the user where they have not changed.
+        moves_late: Whether they may be those of the start at any snapshot but the last.
+    """
+
+    paths: RunPaths
+    prefix: str
+    net: NetSpec
+    solver: SolverSpec
+    origin: int
+    random_seed: int
+    start_digest: str = ""
+    unchanged: str = UNCHANGED
+    moves_late: bool = False
+
+    def is_pending(self, iteration: int) -> bool:
+        """Return whether the exchange has gathered every part of snapshot ``iteration``."""
+        return PendingSnapshot(self.paths.work, iteration).complete.is_file()
+
+    def assemble(self, iteration: int) -> Snapshot:
+        """Write the snapshot's files, whole or not at all, and remove its parts.
+
+        The solverstate holds the history beside the center, or that of the live worker with the lowest id; without
+        any, zeros.
+
+        Raises:
+            TrainingFailed: The parameters are those of the start, bit for bit: a retry must not find a result here.
+        """
+        pending = PendingSnapshot(self.paths.work, iteration)
+        found = json.loads(pending.complete.read_text(encoding="utf-8"))
+        center = np.fromfile(pending.center, np.float32)
+        may_be_start = self.moves_late and iteration < self.solver.max_iter
+        if not may_be_start and vector_digest(center) == self.start_digest:
+            raise TrainingFailed(self.unchanged)
+        history = _load_history(pending.history, center.size)
+        workers = {
+            int(worker): WorkerState.from_parts(meta, _load_arrays(pending.arrays(int(worker))))
+            for worker, meta in sorted(found["workers"].items(), key=lambda item: int(item[0]))
+        }
+        if history is not None:
+            workers = {worker: replace(state, history=history) for worker, state in workers.items()}
+        snapshot = self._files(iteration)
+        write_caffemodel(snapshot.weights, self.net, center)
+        write_solverstate(snapshot.solverstate, self._solver_state(snapshot, workers))
+        state = RunState(
+            clock=iteration,
+            origin=self.origin,
+            n_params=self.net.params.n_params,
+            random_seed=self.random_seed,
+            weights=snapshot.weights.name,
+            workers=tuple(workers),
+            leases=found["leases"],
+            current_step=step_counter(self.solver, iteration),
+        )
+        write_run_state(snapshot.state, state, workers)
+        pending.remove()
+        return snapshot
+
+    def _files(self, iteration: int) -> Snapshot:
+        suffix = ".h5" if self.solver.snapshot_format == "HDF5" else ""
+        name = self.paths.snapshot
+        return Snapshot(
+            iteration,
+            name(self.prefix, iteration, f"caffemodel{suffix}"),
+            name(self.prefix, iteration, f"solverstate{suffix}"),
+            name(self.prefix, iteration, "state.h5"),
+        )
+
+    def _solver_state(self, snapshot: Snapshot, workers: Mapping[int, WorkerState]) -> SolverState:
+        zeros = np.zeros((1, self.net.params.n_params), np.float32)
+        history = next(iter(workers.values())).history if workers else zeros
+        return SolverState(
+            iteration=snapshot.iteration,
+            learned_net=str(snapshot.weights),
+            current_step=step_counter(self.solver, snapshot.iteration),
+            history=history_blobs(self.net.params, history),
+        )
+
+
+def _load_history(path: Path, n_params: int) -> Vector | None:
+    """Return the history that lies beside the center, (n_slots, n_params); None where every worker has its own."""
+    return np.fromfile(path, np.float32).reshape(-1, n_params) if path.is_file() else None
+
+
+def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Refuse a solver's history of another shape than (n_slots, n_params) of the run.
+
+    Raises:
+        ConfigError: Says both.
+    """
+    if found != expected:
+        msg = (
+            f"saved solver history has shape {found} (slots, parameters), this solver and net need {expected};"
+            " go on with the solver type that the state was saved with"
+        )
+        raise ConfigError(msg)
+
+
+def _load_arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerState]) -> None:
+    """Write a ``state.h5``, whole or not at all."""
+    with write_whole(path) as temporary:
+        with h5py.File(temporary, "w") as file:
+            file.attrs["format_version"] = STATE_VERSION
+            for name in ("clock", "origin", "n_params", "random_seed", "weights", "current_step"):
+                file.attrs[name] = getattr(state, name)
+            # A dataset, since an attribute holds at most 64 KiB and a shuffled epoch of many pieces may need more.
+            file["leases"] = np.frombuffer(json.dumps(state.leases).encode(), np.uint8)
+            for worker, own in workers.items():
+                group = file.create_group(f"workers/{worker}")
+                group.attrs["updates"] = own.updates
+                group["history"] = own.history
+                for position, (name, value) in enumerate(sorted(own.layer_state.items())):
+                    group[f"layer_state/{position}"] = value
+                    group[f"layer_state/{position}"].attrs["name"] = name
+        temporary.chmod(0o644)
+
+
+def read_run_state(path: Path) -> RunState:
+    """Return a ``state.h5`` without the workers' arrays.
+
+    Raises:
+        DataError: Not such a file, damaged, or of another version.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            version = int(file.attrs.get("format_version", 0))
+            if version != STATE_VERSION:
+                msg = f"{path}: state of format version {version}; this program reads version {STATE_VERSION}"
+                raise DataError(msg)
+            return RunState(
+                clock=int(file.attrs["clock"]),
+                origin=int(file.attrs["origin"]),
+                n_params=int(file.attrs["n_params"]),
+                random_seed=int(file.attrs["random_seed"]),
+                weights=str(file.attrs["weights"]),
+                workers=tuple(sorted(int(worker) for worker in file.get("workers", {}))),
+                leases=json.loads(file["leases"][()].tobytes()),
+                current_step=int(file.attrs["current_step"]),
+            )
+    except (OSError, KeyError, ValueError) as error:
+        msg = f"{path}: not a state.h5 of a run, or damaged ({error}); remove it to go on from the one before"
+        raise DataError(msg) from error
+
+
+def read_worker_state(path: Path, worker: int) -> WorkerState | None:
+    """Return the state that ``worker`` goes on with: its own, or where that is not saved another's, in turn.
+
+    None if the file holds no worker's state.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    saved = read_run_state(path).workers
+    if not saved:
+        return None
+    chosen = worker if worker in saved else saved[worker % len(saved)]
+    try:
+        with h5py.File(path, "r") as file:
+            group = file[f"workers/{chosen}"]
+            layer_state = {str(item.attrs["name"]): item[()] for item in group.get("layer_state", {}).values()}
+            return WorkerState(group["history"][()], layer_state, int(group.attrs["updates"]))
+    except (OSError, KeyError) as error:
+        msg = f"{path}: the state of worker {chosen} cannot be read ({error})"
+        raise DataError(msg) from error
+
+
+def last_state(paths: RunPaths) -> Path | None:
+    """Return the ``state.h5`` of the run's last whole snapshot."""
+    done = paths.snapshot_iterations()
+    if not done:
+        return None
+    return max(paths.snapshots.glob(f"*_iter_{done[-1]}.state.h5"), key=lambda path: path.stat().st_mtime)
+
+
+def load_center(state_path: Path, state: RunState, net: NetSpec) -> Vector:
+    """Return the parameters of a snapshot of our own, shape (n_params,).
+
+    Raises:
+        ConfigError: The snapshot is of another net.
+        WeightsError: The weights beside it are damaged.
+    """
+    if state.n_params != net.params.n_params:
+        msg = (
+            f"{state_path}: state of a net with {state.n_params:,} parameters, this one has {net.params.n_params:,};"
+            " give another run_dir, or the net that this run was begun with"
+        )
+        raise ConfigError(msg)
+    weights = state_path.parent / state.weights
+    vector = np.zeros(net.params.n_params, np.float32)
+    copy_weights(net, vector, read_caffemodel(weights), where=str(weights))
+    return vector
+
+
+def load_solverstate(path: Path, layout: ParamLayout) -> tuple[SolverState, WorkerState]:
+    """Return a Caffe solverstate and what every worker takes from it.
+
+    Adam's t goes on from the restored iteration, as in Caffe; data begin at the first row again.
+
+    Raises:
+        WeightsError: The file is damaged or does not fit the net.
+    """
+    state = read_solverstate(path)
+    return state, WorkerState(history_slots(layout, state.history), {}, state.iteration)

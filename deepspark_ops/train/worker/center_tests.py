@@ -1,0 +1,58 @@
+"""Caffe's test nets, run by a worker on a copy of the center while the run goes on."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.exchange.transport.link import WorkerLink
+from deepspark_ops.train.data.batch_source import BatchSource
+from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.model import Model
+from deepspark_ops.train.worker.progress import ProgressLines
+
+HEARTBEAT_S = 1.0
+
+
+class CenterTests:
+    """The tests that fall to one worker. Used by the loop's thread."""
+
+    def __init__(
+        self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan, progress: ProgressLines
+    ) -> None:
+        """Take what the loop has."""
+        self._model = model
+        self._link = link
+        self._batches = batches
+        self._plan = plan
+        self._progress = progress
+        self._last_sign = time.monotonic()
+
+    def run(self, clock: int) -> None:
+        """Run every test net on a copy of the center; with one worker that is its own parameters, as in Caffe."""
+        params = self._link.look()
+        ordinal = self._plan.tests_before(clock)
+        for net in range(self._plan.n_test_nets):
+            began = time.monotonic()
+            sums: dict[str, npt.NDArray[np.float64]] = {}
+            n_batches = 0
+            for feeds in self._batches.test_batches(net, ordinal):
+                n_batches += 1
+                self._give_sign_of_life()
+                for name, value in self._model.test(net, params, feeds).items():
+                    sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
+                if n_batches == 1:
+                    self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
+            self._model.write_test_outputs(net)
+            means = {name: (total / n_batches).tolist() for name, total in sums.items()}
+            means["seconds"] = round(time.monotonic() - began, 3)
+            self._progress.send("evaluation", clock, test_net=net, **means)
+
+    def _give_sign_of_life(self) -> None:
+        """Keep the grant during a long test; a message per second costs nothing."""
+        now = time.monotonic()
+        if now - self._last_sign >= HEARTBEAT_S:
+            self._last_sign = now
+            self._link.heartbeat()

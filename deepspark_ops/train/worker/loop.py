@@ -1,0 +1,208 @@
+"""The one loop of every worker: ask for a grant, compute it, exchange, return it. No framework and no socket.
+
+The loop sees a ``Model`` (the compiled net), a ``WorkerLink`` (the way to server and center) and a ``BatchSource``.
+It is the same for all six solver types, for one worker and for many; with one worker it is Caffe's ``Solver::Step``
+(BVLC Caffe @9b89154, src/caffe/solver.cpp): test, display and snapshot happen before the update of their iteration.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Wait
+from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.train.data.batch_source import BatchSource
+from deepspark_ops.train.worker.background_exchange import BackgroundExchange
+from deepspark_ops.train.worker.center_tests import CenterTests
+from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.model import Model, StepReport
+from deepspark_ops.train.worker.progress import ProgressLines
+from deepspark_ops.train.worker.schedule import scheduled
+
+
+@dataclass(frozen=True)
+class WorkerSummary:
+    """What a worker did, for the driver."""
+
+    worker: int
+    steps: int
+    exchanges: int
+    last_loss: float
+
+
+class WorkerLoop:
+    """Runs one worker to the end of the run. Used by one thread; ``run`` once."""
+
+    def __init__(self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan) -> None:
+        """Take a joined link and a model that already holds the center's parameters (or the worker's saved ones)."""
+        self._model = model
+        self._link = link
+        self._batches = batches
+        self._plan = plan
+        self._progress = ProgressLines(plan, link)
+        self._tests = CenterTests(model, link, batches, plan, self._progress)
+        self._background = BackgroundExchange(link) if plan.overlaps else None
+        self._pending: Grant | None = None
+        self._next: GrantAnswer | None = None
+        self._was_idle = False
+        self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
+
+    def run(self) -> WorkerSummary:
+        """Work until the server says that the run is finished.
+
+        Raises:
+            TrainingFailed: The loss stopped being finite; the vector that caused it is not pushed.
+            ExchangeUnavailable: The server stayed silent; the worker may be started again.
+        """
+        try:
+            self._run()
+        finally:
+            if self._background is not None:
+                self._background.close()
+        done = self._progress
+        if done.n_steps:
+            self._model.write_outputs(-1)
+        return WorkerSummary(self._plan.worker, done.n_steps, done.n_exchanges, done.last_loss)
+
+    def _run(self) -> None:
+        while True:
+            asked = time.monotonic()
+            answer, self._next = self._next or self._link.request_grant(self._plan.comm_period.value), None
+            if isinstance(answer, Finished):
+                return
+            if isinstance(answer, Wait):
+                if not self._take_exchanged():
+                    time.sleep(answer.seconds)
+                self._was_idle = True
+                self._progress.sums.aside_s += time.monotonic() - asked
+                continue
+            self._work(answer, time.monotonic() - asked)
+
+    def _work(self, grant: Grant, request_s: float) -> None:
+        began = time.monotonic()
+        self._prepare(grant)
+        self._progress.sums.aside_s += time.monotonic() - began
+        if grant.count and self._was_idle and self._plan.waits_in_rounds:
+            self._model.replace_local(self._link.pull())  # the others went on without this worker
+        self._was_idle = False
+        compute_s = self._compute(grant) if grant.count else 0.0
+        began = time.monotonic()
+        waited_s = self._give_back(grant)
+        exchange_s = request_s + time.monotonic() - began
+        self._progress.sums.exchange_s += exchange_s
+        found = self._plan.comm_period.observe(
+            n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - waited_s
+        )
+        self._progress.note(grant.stop, found)
+
+    def _prepare(self, grant: Grant) -> None:
+        """Do what comes before the steps: state for a snapshot, tests, and what is scheduled for this clock."""
+        if grant.state_for or grant.tests:
+            self._take_exchanged()
+        if grant.state_for:
+            meta, arrays = self._model.state().to_parts()
+            self._link.send_state(grant.state_for, {**meta, "leases": self._batches.leases()}, arrays)
+        if grant.tests:
+            self._tests.run(grant.start)
+        self._progress.note(grant.start, self._plan.comm_period.reach(grant.start))
+        self._follow_moving_rate(grant.start)
+
+    def _follow_moving_rate(self, clock: int) -> None:
+        if not self._plan.moving_rates:
+            return
+        before, self._moving_rate = self._moving_rate, scheduled(self._plan.moving_rates, clock)
+        if self._moving_rate != before:
+            self._link.use_moving_rate(self._moving_rate)
+            self._progress.note(clock, f"moving_rate {self._moving_rate:g}: as scheduled from minibatch {clock} on")
+
+    def _compute(self, grant: Grant) -> float:
+        """Run the granted steps; return the seconds spent computing."""
+        step, compute_s = grant.start, 0.0
+        while step < grant.stop:
+            began = time.monotonic()
+            feeds, n_steps = self._batches.take(grant.stop - step)
+            if n_steps == 0:  # the run ended elsewhere: somebody else was given these steps and has done them
+                break
+            ready = time.monotonic()
+            report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
+            done = time.monotonic()
+            sums = self._progress.sums
+            sums.data_s += ready - began
+            sums.compute_s += done - ready
+            sums.steps += len(report.losses)
+            compute_s += done - ready
+            self._account(step, report)
+            step += n_steps
+        return compute_s
+
+    def _account(self, first: int, report: StepReport) -> None:
+        losses = report.losses.tolist()
+        self._plan.comm_period.spend(losses)
+        for offset, loss in enumerate(losses):
+            if not np.isfinite(loss):
+                raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
+            if self._progress.step_done(first + offset, loss):
+                self._model.write_outputs(offset)
+                self._progress.show(first + offset, report, offset)
+
+    def _give_back(self, grant: Grant) -> float:
+        """Exchange after the grant's steps, if due, and acknowledge it; return the seconds of waiting for others."""
+        waited_s = 0.0
+        is_due = grant.count and self._plan.comm_period.is_due
+        if is_due and self._background is not None:
+            self._exchange_in_background(grant, self._background)
+            return waited_s
+        if is_due:
+            model, near = self._model, self._progress.is_line_near(grant.stop)
+            note = model.round_note() or self._period_note()
+            local, report = self._link.exchange(model.local(), measure_distance=near, note=note)
+            self._take(grant.stop, local, report)
+            waited_s = report.round_end.waited_s
+        self._link.acknowledge(grant)
+        return waited_s
+
+    def _period_note(self) -> RoundNote | None:
+        proposal = self._plan.comm_period.proposal
+        return RoundNote(comm_period=proposal) if proposal else None
+
+    def _exchange_in_background(self, grant: Grant, background: BackgroundExchange) -> None:
+        """Have this grant's parameters exchanged while the next one is computed; the exchange before is over then."""
+        self._take_exchanged()
+        # Asked for first: by socket, an exchange has the connection to itself.
+        self._next = self._link.request_grant(self._plan.comm_period.value, held=grant)
+        background.start(self._model.local(), measure_distance=self._progress.is_line_near(grant.stop))
+        self._pending = grant
+
+    def _take_exchanged(self) -> bool:
+        """Wait for the exchange under way, if there is one, and apply it to what the model has become meanwhile."""
+        grant, self._pending = self._pending, None
+        if grant is None or self._background is None:
+            return False
+        self._take(grant.stop, *self._background.finish(self._model.local()))
+        self._link.acknowledge(grant)
+        return True
+
+    def _take(self, clock: int, local: Vector, report: ExchangeReport) -> None:
+        self._model.replace_local(local)
+        self._progress.note(clock, self._plan.comm_period.exchanged())
+        self._progress.note(clock, self._plan.comm_period.agree(report.round_end.comm_period))
+        self._progress.exchanged(report)
+
+
+def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float) -> TrainingFailed:
+    if learning_rate == 0.0:
+        return TrainingFailed(
+            f"worker {plan.worker}: loss is {loss} at minibatch {clock}, where the search has led it;"
+            " begin from smaller weights, raise weight_decay, or choose another strategy"
+        )
+    return TrainingFailed(
+        f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
+        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g});"
+        " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
+    )

@@ -1,0 +1,56 @@
+"""What the worker loop must know about the run: numbers that are settled before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepspark_ops.train.worker.schedule import CommPeriod, RateScale
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """What the loop must know about the run.
+
+    Attributes:
+        worker: This worker's id.
+        n_workers: Workers of the run.
+        comm_period: As in TrainConfig.
+        rate_scale: The run's factor on base_lr.
+        images_per_step: Samples of one minibatch, batch_size times iter_size.
+        origin: Clock at which the run began: 0, or the iteration of a Caffe solverstate.
+        base_lr: For messages.
+        display: Minibatches of the clock between loss lines, 0 for none.
+        average_loss: Steps that the displayed loss is averaged over.
+        n_test_nets: Number of test nets.
+        test_interval: Minibatches of the clock between tests, 0 for none.
+        test_initialization: Is there a test at clock 0?
+        overlaps: Does the exchange of one grant run while the next one is computed?
+        waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
+        moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
+    """
+
+    worker: int
+    n_workers: int
+    comm_period: CommPeriod
+    rate_scale: RateScale
+    images_per_step: int
+    origin: int
+    base_lr: float
+    display: int
+    average_loss: int
+    n_test_nets: int
+    test_interval: int
+    test_initialization: bool
+    waits_in_rounds: bool = False
+    overlaps: bool = False
+    moving_rates: Sequence[tuple[int, float]] = ()
+
+    def tests_before(self, clock: int) -> int:
+        """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
+        if self.test_interval <= 0:
+            return 0
+        first = -(-self.origin // self.test_interval)
+        if first == 0 and not self.test_initialization:
+            first = 1
+        return max(0, -(-clock // self.test_interval) - first)

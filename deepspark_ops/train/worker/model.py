@@ -1,0 +1,72 @@
+"""A compiled net, as the worker loop sees it. No framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.param_layout import Vector
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What some consecutive steps gave.
+
+    Attributes:
+        losses: Weighted loss of each step, mean over its iter_size passes, before its update; shape (n_steps,).
+        learning_rates: Rate each update used, rate scale included; shape (n_steps,).
+        outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
+        debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
+    """
+
+    losses: npt.NDArray[np.float32]
+    learning_rates: npt.NDArray[np.float32]
+    outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    debug_lines: Callable[[int], list[str]] | None = None
+
+    def scalars(self, offset: int) -> dict[str, float]:
+        """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""
+        if len(self.outputs) < 2:
+            return {}
+        return {name: round(float(value[offset]), 6) for name, value in self.outputs.items() if value[offset].size == 1}
+
+
+class Model(Protocol):
+    """A compiled net with a worker's own parameters and state; used by one thread."""
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """Make ``n_steps`` updates, the first at clock ``step``; ``feeds`` holds n_steps * iter_size batches."""
+
+    def local(self) -> Vector:
+        """Return a read-only view of what is exchanged, shape (n_params,), valid until the next change.
+
+        That is the parameters, or the gradient of the last step where the strategy's workers push gradients.
+        """
+
+    def round_note(self) -> RoundNote | None:
+        """Return what the server wants to know of a pushed gradient; None where parameters are exchanged."""
+
+    def replace_local(self, local: Vector) -> None:
+        """Take a fresh vector as the parameters; the caller gives it away."""
+
+    def state(self) -> WorkerState:
+        """Return the worker's own state; the arrays may be views that live until the next change."""
+
+    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Return the outputs of one forward pass of test net ``net`` with the training net's parameter vector."""
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        """Return the ``debug_info`` lines of that net's last pass; none if the solver does not ask for them."""
+
+    def write_outputs(self, offset: int) -> None:
+        """Write the files of the training net's HDF5Output layers, as of step ``offset`` of the last ``run``."""
+
+    def write_test_outputs(self, net: int) -> None:
+        """Write the files of a test net's HDF5Output layers: the passes since the last call."""

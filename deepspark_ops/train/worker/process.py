@@ -1,0 +1,124 @@
+"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model`` and a switch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.tf_graph.determinism import deterministic_ops
+from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
+from deepspark_ops.events import make_event
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
+from deepspark_ops.train.data.batch_source import BatchSource
+from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.repeated_data import RepeatedBatches
+from deepspark_ops.train.setup.run_setup import Run, load_run
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.snapshots.snapshot import read_worker_state
+from deepspark_ops.train.snapshots.start import with_restored_step
+from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
+from deepspark_ops.train.worker.loop import WorkerLoop
+from deepspark_ops.train.worker.task import WorkerOutcome, WorkerTask, loop_plan
+from deepspark_ops.train.worker.tf_model import TfModel
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
+    """Run one worker to the end of the run; the link is left and closed.
+
+    What the user or the run itself did wrong is an outcome. Everything else is raised: another try may help.
+
+    Raises:
+        ExchangeUnavailable, ProtocolError, OSError: The server stayed silent, a disk, anything unforeseen.
+    """
+    try:
+        welcome = link.join(task.worker)
+        outcome = _outcome(task, link, welcome)
+        if outcome.ends_the_run:
+            # The driver learns of it now, not when the last of the other workers is done.
+            data = {"reason": outcome.message, "ending": outcome.ending}
+            link.send_event(make_event("worker_lost", clock=welcome.clock, worker=task.worker, **data))
+        link.leave()
+    finally:
+        # Without leave() this tells the server of a crash at once; a reused process would keep the socket open.
+        link.close()
+    return outcome
+
+
+def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
+    try:
+        return _train(task, link, welcome)
+    except (ConfigError, DataError, CaffeImportError) as error:
+        return WorkerOutcome(task.worker, "refused", str(error))
+    except TrainingFailed as error:
+        return WorkerOutcome(task.worker, "failed", str(error))
+
+
+def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
+    run = with_restored_step(load_run(task.run_dir), task.start_state)
+    is_repeatable = run.config.record or run.config.replay is not None
+    with deterministic_ops() if is_repeatable else nullcontext():
+        return _train_run(run, task, link, welcome)
+
+
+def _train_run(run: Run, task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
+    try:
+        is_first = task.attempt == 0
+        state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None
+        if not is_first:
+            note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
+            link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
+        strategy = plan_strategy(run.config).running
+        model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=works_on_gradients(strategy))
+        plan = loop_plan(run, task.worker, task.origin)
+        with LeasedBatches(
+            link,
+            run.train_layers(),
+            run.test_feeds(),
+            iter_size=run.solver.iter_size,
+            seed=run.random_seed,
+            worker=task.worker,
+            first_step=model.updates if is_first else welcome.clock,
+            drawn=run.train_drawn(),
+            n_steps=plan.comm_period.value if strategy.repeats_data else None,
+        ) as leased:
+            batches: BatchSource = leased
+            if strategy.repeats_data:
+                batches = RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size)
+            summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
+        return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
+    finally:
+        run.binding.close()
+
+
+def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
+    """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
+
+    What another start may cure is raised, so that Spark starts this task alone again; after ``worker_tries`` starts it
+    is an outcome, since Spark would end the whole job. A task whose earlier starts were all killed says so at once.
+
+    Args:
+        plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.
+        worker: Its id, the task's partition.
+        attempt: Earlier starts of the task.
+    """
+    tries = int(plain["worker_tries"])
+    if attempt >= tries:
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
+    start_state = plain["start_state"]
+    task = WorkerTask(
+        Path(plain["run_dir"]), worker, attempt, Path(start_state) if start_state else None, int(plain["origin"])
+    )
+    try:
+        return run_worker(task, connect(plain["address"])).to_plain()
+    except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
+        if attempt + 1 < tries:
+            raise
+        _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()

@@ -1,0 +1,185 @@
+"""What a worker tells of its progress: loss, exchange, debug and note lines, and the sums that they show."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepspark_ops.events import EventKind, make_event
+from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
+from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.model import StepReport
+
+DEBUG_LINES = 1_000
+"""Lines of one event: about 100 KiB, where a message may have 1 MiB."""
+
+
+@dataclass
+class Interval:
+    """Sums since the last loss line.
+
+    Attributes:
+        began: When that was, by ``time.monotonic``.
+        steps: Minibatches computed.
+        compute_s: Seconds in the model.
+        data_s: Seconds of waiting for batches.
+        exchange_s: Seconds of waiting for grants and exchanges.
+        aside_s: Seconds that the rate of images leaves out: tests, states, nothing to do.
+        exchanges: Exchanges that ended.
+        exchanged_bytes: Bytes that they moved, up and down.
+        latencies_s: Seconds of each.
+        staleness: Sum over them.
+        overlaps: Sum over them.
+        distance: L2 norm of local - center at the last one that measured it.
+        transport: Of the last one.
+    """
+
+    began: float
+    steps: int = 0
+    compute_s: float = 0.0
+    data_s: float = 0.0
+    exchange_s: float = 0.0
+    aside_s: float = 0.0
+    exchanges: int = 0
+    exchanged_bytes: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    staleness: int = 0
+    overlaps: int = 0
+    distance: float | None = None
+    transport: str = ""
+
+    def add_exchange(self, report: ExchangeReport) -> None:
+        """Count an exchange."""
+        self.exchanges += 1
+        self.exchanged_bytes += report.bytes_up + report.bytes_down
+        self.latencies_s.append(report.seconds)
+        self.staleness += report.staleness
+        self.overlaps += report.overlaps
+        self.transport = report.transport
+        if report.distance is not None:
+            self.distance = report.distance
+
+
+class ProgressLines:
+    """Adds up what one worker does and sends it as events. Used by one thread.
+
+    Attributes:
+        sums: Since the last loss line; the loop adds its seconds.
+        n_steps: Minibatches so far.
+        n_exchanges: Exchanges so far.
+    """
+
+    def __init__(self, plan: LoopPlan, link: WorkerLink) -> None:
+        """Send by a joined link."""
+        self.sums = Interval(time.monotonic())
+        self.n_steps = 0
+        self.n_exchanges = 0
+        self._plan = plan
+        self._link = link
+        self._losses: deque[float] = deque(maxlen=max(1, plan.average_loss))
+        self._shown: int | None = None
+
+    @property
+    def last_loss(self) -> float:
+        """Of the last step; NaN before the first."""
+        return self._losses[-1] if self._losses else float("nan")
+
+    def step_done(self, clock: int, loss: float) -> bool:
+        """Note a step's loss; return whether its line is due: the first step at or after a display boundary.
+
+        One worker meets every boundary itself, as Caffe; of many each shows about one line per boundary.
+        """
+        self.n_steps += 1
+        self._losses.append(loss)
+        display = self._plan.display
+        if display <= 0:
+            return False
+        if self._shown is None:
+            self._shown = (clock - 1) // display
+        if clock // display <= self._shown:
+            return False
+        self._shown = clock // display
+        return True
+
+    def exchanged(self, report: ExchangeReport) -> None:
+        """Note an exchange."""
+        self.n_exchanges += 1
+        self.sums.add_exchange(report)
+
+    def is_line_near(self, clock: int) -> bool:
+        """May a loss line come before the next exchange? The distance it shows costs a pass over the parameters."""
+        if self._plan.display <= 0 or self._shown is None:
+            return False
+        reach = 2 * self._plan.n_workers * self._plan.comm_period.value
+        return clock + reach >= (self._shown + 1) * self._plan.display
+
+    def show(self, clock: int, report: StepReport, offset: int) -> None:
+        """Send the lines of step ``offset`` of a report and what was summed up; begin new sums."""
+        if report.debug_lines is not None:
+            self.debug(clock, report.debug_lines(offset))
+        now = time.monotonic()
+        self._send_loss(clock, report, offset, now)
+        self._send_exchanges(clock)
+        self.sums = Interval(now)
+
+    def _send_loss(self, clock: int, report: StepReport, offset: int, now: float) -> None:
+        sums = self.sums
+        wall_s = max(1e-9, now - sums.began - sums.aside_s)
+        data: dict[str, Any] = {
+            "loss": round(sum(self._losses) / len(self._losses), 6),
+            "learning_rate": float(report.learning_rates[offset]),
+            "images_per_s": round(sums.steps * self._plan.images_per_step / wall_s, 1),
+            "compute_s": round(sums.compute_s, 3),
+            "data_s": round(sums.data_s, 3),
+            "exchange_s": round(sums.exchange_s, 3),
+        }
+        if sums.exchanges:
+            data["staleness"] = round(sums.staleness / sums.exchanges, 2)
+        if sums.distance is not None:
+            data["distance"] = round(sums.distance, 6)
+        if outputs := report.scalars(offset):
+            data["outputs"] = outputs
+        self.send("loss", clock, **data)
+
+    def _send_exchanges(self, clock: int) -> None:
+        sums = self.sums
+        if sums.exchanges == 0:
+            return
+        self.send(
+            "exchange",
+            clock,
+            exchanges=sums.exchanges,
+            seconds=round(sums.exchange_s, 4),
+            bytes=sums.exchanged_bytes,
+            p99_ms=round(1e3 * _percentile(sums.latencies_s, 99), 3),
+            overlaps=sums.overlaps,
+            comm_period=self._plan.comm_period.value,
+            transport=sums.transport,
+        )
+
+    def debug(self, clock: int, lines: Sequence[str], **data: Any) -> None:
+        """Send the lines of ``debug_info``; many passes of a deep net do not fit into one message."""
+        for start in range(0, len(lines), DEBUG_LINES):
+            self.send("debug", clock, **data, lines=list(lines[start : start + DEBUG_LINES]))
+
+    def note(self, clock: int, text: str | None) -> None:
+        """Send a note, if there is something to say."""
+        if text:
+            self.send("note", clock, text=text)
+
+    def send(self, kind: EventKind, clock: int, **data: Any) -> None:
+        """Send an event of this worker."""
+        self._link.send_event(make_event(kind, clock=clock, worker=self._plan.worker, **data))
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    """Return the smallest value that ``percent`` of all do not exceed.
+
+    Example:
+        >>> _percentile([0.3, 0.1, 0.2], 99), _percentile(list(range(1, 201)), 99)
+        (0.3, 198)
+    """
+    return sorted(values)[-(-len(values) * percent // 100) - 1]

@@ -1,0 +1,121 @@
+"""What driver and worker tell each other around a run: the task, how it ended, and the loop's plan. No framework."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from deepspark_ops.train.data.repeated_data import steps_of_a_share
+from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
+from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.schedule import (
+    AgreedPeriod,
+    CommPeriod,
+    FixedSet,
+    LossBudget,
+    RateScale,
+    ScheduledPeriod,
+    plan_rate_scale,
+)
+
+Ending = Literal["finished", "refused", "failed", "given_up"]
+
+
+@dataclass(frozen=True)
+class WorkerOutcome:
+    """How a worker ended; travels to the driver as plain values.
+
+    Attributes:
+        worker: Its id.
+        ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
+            ``given_up``: it failed in every try.
+        message: What to tell the user; empty if finished.
+        steps: Minibatches it computed in its last try.
+        exchanges: Exchanges it made in its last try.
+    """
+
+    worker: int
+    ending: Ending
+    message: str = ""
+    steps: int = 0
+    exchanges: int = 0
+
+    @property
+    def ends_the_run(self) -> bool:
+        """Does no other worker make up for this one?"""
+        return self.ending in ("refused", "failed")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """What a worker is told.
+
+    Attributes:
+        run_dir: The run's folder; driver and workers see the same one.
+        worker: Its id.
+        attempt: Earlier starts of it in this application.
+        start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
+        origin: Clock at which the run first began.
+    """
+
+    run_dir: Path
+    worker: int
+    attempt: int
+    start_state: Path | None
+    origin: int
+
+
+def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
+    """Return what the worker loop must know of a run."""
+    solver, config = run.solver, run.config
+    plan = plan_strategy(config)
+    return LoopPlan(
+        worker=worker,
+        n_workers=config.n_workers,
+        comm_period=_comm_period(run, plan),
+        rate_scale=rate_scale(run, origin),
+        images_per_step=run.images_per_step(),
+        origin=origin,
+        base_lr=solver.base_lr,
+        display=solver.display,
+        average_loss=solver.average_loss,
+        n_test_nets=len(run.test_nets),
+        test_interval=solver.test_interval,
+        test_initialization=solver.test_initialization,
+        waits_in_rounds=plan.running.round == "all",
+        overlaps=config.overlap and plan.running.has_moving_rate,
+        moving_rates=plan.moving_rates,
+    )
+
+
+def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
+    period = plan.comm_period
+    if isinstance(period, tuple):
+        return ScheduledPeriod(period, 0)
+    if plan.running.repeats_data:
+        return FixedSet(steps_of_a_share(run) if period == "auto" else period)
+    if plan.running.budgets_loss and period != "auto":
+        return LossBudget(period)
+    if plan.running.agrees_on_period and period == "auto":
+        return AgreedPeriod(plan.running.least_auto_period)
+    return CommPeriod(period, least=plan.running.least_auto_period)
+
+
+def rate_scale(run: Run, origin: int) -> RateScale:
+    """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
+    config = run.config
+    strategy = plan_strategy(config).running
+    return plan_rate_scale(
+        config.rate_scale,
+        progress_per_step=strategy.progress_per_step(config.n_workers),
+        rate_limit=strategy.rate_limit(config.n_workers),
+        n_workers=config.n_workers,
+        origin=origin,
+        max_iter=run.solver.max_iter,
+    )

@@ -1,0 +1,244 @@
+"""The ``Model`` of the worker loop over the compiled net; the only file of this stage that knows TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.errors import NetError
+from caffe_import.files.hdf5_output import hdf5_output_inputs
+from caffe_import.net.debug_info import forward_lines
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import ParamLayout, Vector
+from caffe_import.solver.lr_policies import learning_rate
+from caffe_import.tf_graph.builder import initial_layer_state
+from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
+from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
+from deepspark_ops.train.snapshots.snapshot import check_history
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.model import StepReport
+
+
+class TfModel:
+    """One worker's compiled training net, test nets and training state. Used by one thread.
+
+    Attributes:
+        statistics: BatchNorm's blobs in the parameters.
+        n_passes: The solver's iter_size.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        worker: int,
+        pull: Callable[[], Vector],
+        state: WorkerState | None,
+        in_parts: bool = False,
+    ) -> None:
+        """Compile the nets and trace the training step, which takes a large net half a minute.
+
+        Args:
+            run: Nets, solver, seed and threads.
+            worker: Workers with one seed draw different numbers.
+            pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
+                during which other workers may have trained.
+            state: The worker's own state from a snapshot; None to begin with an empty history.
+            in_parts: Will ``gradient`` be called and not ``run``?
+
+        Raises:
+            NetError: A layer type that cannot be computed.
+            ConfigError: The state is of another net or solver.
+        """
+        n_threads = run.config.threads_per_worker
+        self._seed, self._worker = run.random_seed, worker
+        self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
+        self.statistics = StatisticBlobs.from_layout(run.train_net.params)
+        self.n_passes = run.solver.iter_size
+        if in_parts:
+            self._train.prepare_parts()
+        else:
+            self._train.prepare()
+        self._tests = [
+            _TestNet(
+                side,
+                run.train_net.params,
+                compile_forward(
+                    side.net,
+                    n_threads=n_threads,
+                    outputs=tuple(dict.fromkeys((*side.net.outputs, *hdf5_output_inputs(side.net)))),
+                    debug_info=run.solver.debug_info,
+                ),
+                self._seed,
+            )
+            for side in outputs_of_tests(run.test_nets, run.paths)
+        ]
+        self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
+        self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        self._state = self._train.initial_state(pull())
+        if state is not None:
+            self._state = _restored(self._state, state)
+
+    @property
+    def updates(self) -> int:
+        """Updates this worker has made, earlier lives of the run included."""
+        return self._state.updates
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        """See ``Model``."""
+        self._state, outputs = self._train.run(
+            self._state,
+            step=step,
+            n_steps=n_steps,
+            rate_scale=rate_scale,
+            seed=self._seed,
+            worker=self._worker,
+            feeds=feeds,
+        )
+        debug = outputs.debug
+        lines = partial(debug.lines, self._train.net) if debug is not None else None
+        return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines)
+
+    def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
+        """See ``GradientSource``."""
+        self._state, found = self._train.gradient(
+            self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
+        )
+        rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
+        outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
+        n_rows = {name: value[np.newaxis] for name, value in found.n_rows.items()}
+        losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
+        lines = partial(found.debug.lines, self._train.net) if found.debug is not None else None
+        return found.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines)
+
+    def _reported(self, blobs: Feeds, n_rows: Feeds) -> dict[str, npt.NDArray[Any]]:
+        """Keep what HDF5Output layers may write and return the net's outputs."""
+        net = self._train.net
+        self._passes = {name: (blobs[name], n_rows[name]) for name in hdf5_output_inputs(net)}
+        return {name: blobs[name] for name in net.outputs}
+
+    def write_outputs(self, offset: int) -> None:
+        """See ``Model``."""
+        if self._passes:
+            # Behind Filter a batch has fewer rows than its place here.
+            kept = {name: values[offset][: n_rows[offset]] for name, (values, n_rows) in self._passes.items()}
+            self._side.write(kept)
+
+    def count_update(self) -> int:
+        """See ``GradientSource``."""
+        self._state = replace(self._state, updates=self._state.updates + 1)
+        return self._state.updates
+
+    def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
+        """See ``GradientSource``."""
+        self._state, _ = self._train.apply(self._state, gradient, step=step, rate_scale=rate_scale)
+
+    def local(self) -> Vector:
+        """See ``Model``."""
+        return self._state.params_view()
+
+    def replace_local(self, local: Vector) -> None:
+        """See ``Model``."""
+        self._state = replace(self._state, params=local)
+
+    def round_note(self) -> RoundNote | None:
+        """See ``Model``."""
+        return None
+
+    def state(self) -> WorkerState:
+        """See ``Model``."""
+        layer_state = {name: as_array(value) for name, value in self._state.layer_state.items()}
+        return WorkerState(self._state.history_view(), layer_state, self._state.updates)
+
+    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See ``Model``."""
+        return self._tests[net].run(params, feeds)
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        """See ``Model``."""
+        return self._tests[net].debug_lines
+
+    def write_test_outputs(self, net: int) -> None:
+        """See ``Model``."""
+        self._tests[net].side.write_added()
+
+
+def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
+    check_history(state.history.shape, np.shape(fresh.history))
+    known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
+    return TrainState(fresh.params, state.history, known, state.updates)
+
+
+class _TestNet:
+    """A test net that takes its parameters from the training net's vector, by layer name.
+
+    Layers that the training net does not have keep what their fillers gave them.
+    Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
+    """
+
+    def __init__(self, side: SideOutputs, trained: ParamLayout, forward: ForwardFunction, seed: int) -> None:
+        net = side.net
+        self.side = side
+        self._forward = forward
+        self._is_same = net.params.entries == trained.entries
+        self._copies = [] if self._is_same else _shared_pieces(net, trained)
+        self._params = None if self._is_same else initial_vector(net, seed)
+        self._layer_state: Mapping[str, Any] = initial_layer_state(net)
+        self._seed = seed
+        self.debug_lines: list[str] = []
+
+    def run(self, trained: Vector, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
+        params = trained
+        if self._params is not None:
+            params = self._params
+            for target, source in self._copies:
+                params[target] = trained[source]
+        done = self._forward.run(params, feeds, layer_state=self._layer_state, seed=self._seed)
+        self._layer_state = done.layer_state
+        if done.debug is not None:
+            self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())
+        self.side.add(done.blobs)
+        net = self.side.net
+        return {name: _in_whole_batch(done.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+
+
+def _in_whole_batch(values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:
+    """Return an output in its declared shape, so that batches can be averaged: behind Filter rows of NaN at the end."""
+    if values.shape == shape:
+        return values
+    whole = np.full(shape, np.nan, np.float32)
+    whole[: len(values)] = values
+    return whole
+
+
+def _shared_pieces(net: NetSpec, trained: ParamLayout) -> list[tuple[slice, slice]]:
+    """Return (place in the test net's vector, place in the training net's) of every blob that both have.
+
+    Raises:
+        NetError: A layer of the same name has another shape.
+    """
+    pieces: dict[tuple[int, int], tuple[slice, slice]] = {}
+    for layer, index in net.params.uses:
+        if (layer, index) not in trained.uses:
+            continue
+        target, source = net.params.entry(layer, index), trained.entry(layer, index)
+        if target.shape != source.shape:
+            msg = (
+                f'layer "{layer}": blob {index} has shape {target.shape} in the test net and {source.shape} in the'
+                " training net; layers of one name share their weights"
+            )
+            raise NetError(msg, layer=layer)
+        pieces[target.offset, source.offset] = (slice(target.offset, target.stop), slice(source.offset, source.stop))
+    return list(pieces.values())

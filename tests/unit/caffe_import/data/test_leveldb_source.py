@@ -1,0 +1,194 @@
+"""LevelDB sources: the database Caffe wrote, damaged copies of it, and hand-made logs and tables."""
+
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+
+from caffe_import.data.leveldb_source import LeveldbSource
+from caffe_import.data.lmdb_source import LmdbSource
+from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import encode_datum
+from tests.paths import FIXTURES
+
+CAFFE = FIXTURES / "caffe"
+VALUE, DELETION = 1, 0
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def text(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
+def log_file(*records: bytes, block: int = 32_768) -> bytes:
+    """LevelDB's log format, records cut at block ends."""
+    out = b""
+    for record in records:
+        first = True
+        while True:
+            left = block - len(out) % block
+            if left < 7:
+                out += bytes(left)
+                left = block
+            piece, record = record[: left - 7], record[left - 7 :]
+            kind = (1 if not record else 2) if first else (4 if not record else 3)
+            out += struct.pack("<IHB", 0, len(piece), kind) + piece
+            first = False
+            if not record:
+                break
+    return out
+
+
+def write_batch(sequence: int, *writes) -> bytes:
+    out = struct.pack("<QI", sequence, len(writes))
+    for kind, key, value in writes:
+        out += bytes([kind]) + text(key) + (text(value) if kind == VALUE else b"")
+    return out
+
+
+def block(entries, *, snappy: bool) -> bytes:
+    body, previous = b"", b""
+    for key, value in entries:
+        shared = 0
+        while shared < min(len(key), len(previous)) and key[shared] == previous[shared]:
+            shared += 1
+        body += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        previous = key
+    body += struct.pack("<II", 0, 1)
+    if snappy:
+        return pyarrow.compress(body, codec="snappy", asbytes=True) + b"\x01" + bytes(4)
+    return body + b"\x00" + bytes(4)
+
+
+def table_file(entries, *, snappy: bool) -> bytes:
+    data = block(
+        [(key + struct.pack("<Q", seq << 8 | kind), value) for key, seq, kind, value in entries], snappy=snappy
+    )
+    last = entries[-1][0] + struct.pack("<Q", entries[-1][1] << 8 | entries[-1][2])
+    index = block([(last, varint(0) + varint(len(data) - 5))], snappy=False)
+    footer = varint(0) + varint(0) + varint(len(data)) + varint(len(index) - 5)
+    return data + index + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+def write_database(folder: Path, *, tables=(), log=b"", deleted=()) -> Path:
+    folder.mkdir()
+    edit = varint(1) + text(b"leveldb.BytewiseComparator") + varint(2) + varint(100)
+    for number, content in tables:
+        (folder / f"{number:06d}.ldb").write_bytes(content)
+        edit += varint(7) + varint(0) + varint(number) + varint(len(content)) + text(b"a" * 9) + text(b"z" * 9)
+    for number in deleted:
+        edit += varint(6) + varint(0) + varint(number)
+    (folder / "MANIFEST-000001").write_bytes(log_file(edit))
+    (folder / "CURRENT").write_text("MANIFEST-000001\n")
+    (folder / "000099.log").write_bytes(log_file(write_batch(1, (VALUE, b"old", b"x"))))  # before the live log
+    (folder / "000100.log").write_bytes(log)
+    return folder
+
+
+def datum(label: int) -> bytes:
+    return encode_datum(np.full((1, 2, 2), label, np.uint8), label)
+
+
+def labels_of(folder: Path) -> list[int]:
+    source = LeveldbSource(folder)
+    _, labels = source.read(0, len(source))
+    source.close()
+    return labels.tolist()
+
+
+def test_leveldb_and_lmdb_of_the_same_images_agree():
+    level, lm = LeveldbSource(CAFFE / "data" / "leveldb_raw"), LmdbSource(CAFFE / "data" / "lmdb_raw")
+    assert (len(level), level.sample_shapes()) == (len(lm), lm.sample_shapes())
+    for ours, others in zip(level.read(0, 7), lm.read(0, 7), strict=True):
+        np.testing.assert_array_equal(ours, others)
+    np.testing.assert_array_equal(level.read(5, 2)[0], lm.read(5, 2)[0])
+    level.close()
+    lm.close()
+
+
+@pytest.mark.parametrize("snappy", [False, True])
+def test_table_blocks_are_read_plain_and_compressed(tmp_path, snappy):
+    entries = [(f"{i:08d}_x".encode(), i + 1, VALUE, datum(i)) for i in range(50)]
+    folder = write_database(tmp_path / "db", tables=[(7, table_file(entries, snappy=snappy))])
+    assert labels_of(folder) == list(range(50))
+
+
+def test_log_larger_than_a_block_is_read(tmp_path):
+    big = encode_datum(np.zeros((3, 120, 120), np.uint8), 5)
+    assert len(big) > 32_768
+    log = log_file(write_batch(1, (VALUE, b"a", big), (VALUE, b"b", big)), write_batch(3, (VALUE, b"c", big)))
+    assert labels_of(write_database(tmp_path / "db", log=log)) == [5, 5, 5]
+
+
+@pytest.mark.parametrize("left", range(1, 10))
+def test_record_that_leaves_no_room_for_a_header_is_followed_by_padding(tmp_path, left):
+    overhead = len(log_file(write_batch(1, (VALUE, b"a", b"x" * 20_000)))) - 20_000
+    filler = b"x" * (32_768 - overhead - left)
+    first = write_batch(1, (VALUE, b"a", filler))
+    log = log_file(first, write_batch(2, (DELETION, b"a", b""), (VALUE, b"b", datum(8))))
+    assert len(log_file(first)) == 32_768 - left
+    assert labels_of(write_database(tmp_path / "db", log=log)) == [8]
+
+
+def test_newest_write_of_a_key_counts_and_a_deletion_hides(tmp_path):
+    table = table_file(
+        [(b"a", 1, VALUE, datum(1)), (b"b", 2, VALUE, datum(2)), (b"c", 3, VALUE, datum(3))], snappy=False
+    )
+    newer = table_file([(b"b", 9, VALUE, datum(9))], snappy=False)
+    log = log_file(write_batch(10, (DELETION, b"a", b""), (VALUE, b"d", datum(4))))
+    assert labels_of(write_database(tmp_path / "db", tables=[(5, newer), (6, table)], log=log)) == [9, 3, 4]
+
+
+def test_deleted_table_and_old_log_do_not_count(tmp_path):
+    tables = [
+        (5, table_file([(b"a", 1, VALUE, datum(1))], snappy=False)),
+        (6, table_file([(b"b", 2, VALUE, datum(2))], snappy=False)),
+    ]
+    assert labels_of(write_database(tmp_path / "db", tables=tables, deleted=[5])) == [2]
+
+
+@pytest.mark.parametrize("keep", [0, 10, 100, 3000, 5330])
+def test_table_cut_short_is_refused(tmp_path, keep):
+    shutil.copytree(CAFFE / "data" / "leveldb_raw", tmp_path / "db")
+    table = tmp_path / "db" / "000005.ldb"
+    table.write_bytes(table.read_bytes()[:keep])
+    with pytest.raises(DataSourceError, match=r"000005\.ldb: (not a LevelDB table, or cut short|.*missing or empty)"):
+        len(LeveldbSource(tmp_path / "db"))
+
+
+def test_damage_anywhere_in_a_table_is_an_error_or_leaves_readable_records(tmp_path):
+    shutil.copytree(CAFFE / "data" / "leveldb_raw", tmp_path / "db")
+    table = tmp_path / "db" / "000005.ldb"
+    content = table.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 300):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        table.write_bytes(damaged)
+        source = LeveldbSource(tmp_path / "db")
+        try:
+            source.read(0, len(source))
+        except DataSourceError:
+            pass
+        finally:
+            source.close()
+
+
+def test_folder_without_leveldb_says_so(tmp_path):
+    with pytest.raises(DataSourceError, match=f"{tmp_path}: no LevelDB here"):
+        len(LeveldbSource(tmp_path))
+
+
+def test_empty_database_says_so(tmp_path):
+    with pytest.raises(DataSourceError, match="the LevelDB has no records"):
+        len(LeveldbSource(write_database(tmp_path / "db")))

@@ -1,0 +1,164 @@
+"""LMDB sources: positions, wrapping, forks, and every way a database can be damaged."""
+
+import os
+import shutil
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from caffe_import.data import read_wrapped
+from caffe_import.data.lmdb_environment import acquire_environment, open_environments, release_environment
+from caffe_import.data.lmdb_source import LmdbSource
+from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import encode_datum
+from caffe_import.proto import caffe_pb2
+from tests.paths import FIXTURES
+
+CAFFE = FIXTURES / "caffe"
+
+
+def write_lmdb(folder: Path, records) -> Path:
+    with lmdb.open(str(folder), map_size=2**26, lock=False) as environment, environment.begin(write=True) as txn:
+        for key, record in records:
+            txn.put(key, record)
+    return folder
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """300 records whose one pixel value is position % 256 and whose label is the position."""
+    image = np.zeros((1, 2, 3), np.uint8)
+    records = [(f"{i:08d}_x".encode(), encode_datum(image + np.uint8(i % 256), i)) for i in range(300)]
+    source = LmdbSource(write_lmdb(tmp_path / "db", records))
+    yield source
+    source.close()
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (0, 300), (63, 2), (64, 64), (127, 100), (299, 1)])
+def test_read_returns_the_samples_of_the_range(numbered, start, count):
+    images, labels = numbered.read(start, count)
+    assert images.shape == (count, 1, 2, 3)
+    assert images.dtype == np.uint8
+    assert labels.tolist() == list(range(start, start + count))
+    np.testing.assert_array_equal(images[:, 0, 1, 2], np.arange(start, start + count) % 256)
+
+
+def test_read_wrapped_goes_round_more_than_once(numbered):
+    _, labels = read_wrapped(numbered, 899, 302)
+    assert labels.tolist() == [299, *range(300), 0]
+
+
+@pytest.mark.parametrize(("start", "count"), [(-1, 1), (300, 1), (299, 2), (0, 0)])
+def test_range_outside_the_source_is_refused(numbered, start, count):
+    with pytest.raises(ValueError, match="asked of a source with 300"):
+        numbered.read(start, count)
+
+
+def test_shapes_and_single_top():
+    source = LmdbSource(CAFFE / "data" / "lmdb_raw")
+    assert (len(source), source.sample_shapes()) == (7, ((3, 14, 17), ()))
+    source.close()
+    alone = LmdbSource(CAFFE / "data" / "lmdb_raw", with_labels=False)
+    assert alone.sample_shapes() == ((3, 14, 17),)
+    assert len(alone.read(0, 2)) == 1
+    alone.close()
+
+
+def test_two_sources_of_one_path_live_in_one_process(numbered):
+    other = LmdbSource(numbered.folder)
+    assert len(numbered) == len(other) == 300
+    other.close()
+    assert numbered.read(5, 1)[1].tolist() == [5]
+
+
+def test_source_opened_before_a_fork_reads_in_the_child(numbered):
+    assert numbered.read(3, 1)[1].tolist() == [3]
+    parents = acquire_environment(numbered.folder)
+    child = os.fork()
+    if child == 0:
+        ok = False
+        try:
+            fresh = LmdbSource(numbered.folder)
+            ok = fresh.read(7, 1)[1].tolist() == [7] and numbered.read(8, 1)[1].tolist() == [8]
+            fresh.close()
+            # LMDB forbids using an environment that was opened before a fork.
+            ok = ok and acquire_environment(numbered.folder) is not parents
+            ok = ok and numbered.read(8, 2)[1].tolist() == [8, 9]
+        finally:
+            os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert numbered.read(9, 1)[1].tolist() == [9]
+    release_environment(numbered.folder)
+
+
+def test_closed_source_reads_again(numbered):
+    numbered.read(0, 1)
+    numbered.close()
+    assert numbered.read(200, 1)[1].tolist() == [200]
+
+
+def test_nothing_is_written_beside_the_data(tmp_path):
+    folder = tmp_path / "db"
+    shutil.copytree(CAFFE / "data" / "lmdb_raw", folder)
+    source = LmdbSource(folder)
+    source.read(0, 7)
+    source.close()
+    assert [path.name for path in folder.iterdir()] == ["data.mdb"]
+
+
+def test_missing_database_says_so(tmp_path):
+    with pytest.raises(DataSourceError) as caught:
+        len(LmdbSource(tmp_path))
+    assert str(caught.value) == f"{tmp_path}: no LMDB here (data.mdb is missing)"
+
+
+def test_empty_database_says_so(tmp_path):
+    with pytest.raises(DataSourceError, match="the LMDB has no records"):
+        len(LmdbSource(write_lmdb(tmp_path / "db", [])))
+
+
+def test_file_that_is_no_lmdb_says_so(tmp_path):
+    (tmp_path / "data.mdb").write_bytes(b"text" * 5000)
+    with pytest.raises(DataSourceError, match=r"not a readable LMDB: .*; the file has 20,000 bytes"):
+        len(LmdbSource(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [8192, 12_288, 16_384])
+def test_database_cut_short_is_refused_before_it_is_mapped(tmp_path, kept):
+    shutil.copytree(CAFFE / "data" / "lmdb_raw", tmp_path / "db")
+    with (tmp_path / "db" / "data.mdb").open("r+b") as handle:
+        handle.truncate(kept)
+    with pytest.raises(DataSourceError) as caught:
+        len(LmdbSource(tmp_path / "db"))
+    expected = f"{tmp_path / 'db'}: data.mdb is cut short: {kept:,} bytes, its header says 20,480; copy it again"
+    assert str(caught.value) == expected
+
+
+def test_samples_of_different_shapes_name_record_and_shapes(tmp_path):
+    records = [(b"0", encode_datum(np.zeros((1, 2, 2), np.uint8), 0))]
+    records += [(b"1", encode_datum(np.zeros((1, 3, 2), np.uint8), 0))]
+    source = LmdbSource(write_lmdb(tmp_path / "db", records))
+    with pytest.raises(
+        DataSourceError, match=r"record b'1' is uint8 \(1, 3, 2\), the one at position 0 is uint8 \(1, 2, 2\)"
+    ):
+        source.read(0, 2)
+    source.close()
+
+
+def test_damaged_record_names_its_key(tmp_path):
+    record = caffe_pb2.Datum(channels=1, height=2, width=2, data=b"1").SerializeToString()
+    source = LmdbSource(write_lmdb(tmp_path / "db", [(b"k7", record)]))
+    with pytest.raises(DataSourceError, match=r"record b'k7': shape \(1, 2, 2\) needs 4 values, the record has 1"):
+        source.read(0, 1)
+    source.close()
+
+
+def test_a_relative_folder_is_given_back_after_the_process_went_elsewhere(numbered, monkeypatch):
+    monkeypatch.chdir(numbered.folder.parent)
+    source = LmdbSource(Path(numbered.folder.name))
+    assert len(source) == 300
+    monkeypatch.chdir("/")
+    source.close()
+    assert open_environments() == ()

@@ -1,0 +1,207 @@
+"""Pixels against Caffe's recorded batches and against a slow loop."""
+
+import json
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from caffe_import.data import open_source, read_wrapped
+from caffe_import.data.transform import (
+    TransformOptions,
+    transform_batch,
+    transform_options,
+    transformed_shape,
+)
+from caffe_import.errors import DataSourceError, NetError
+from caffe_import.proto import caffe_pb2
+from tests.paths import FIXTURES
+from tests.reference.slow_transform import transform_image
+
+CAFFE = FIXTURES / "caffe"
+CASES = {case["name"]: case for case in json.loads((CAFFE / "transforms" / "index.json").read_text())}
+EXACT = sorted(name for name, case in CASES.items() if not case.get("random"))
+
+
+def layer_of(name: str) -> caffe_pb2.LayerParameter:
+    text = (CAFFE / "transforms" / f"{name}.prototxt").read_text()
+    return text_format.Parse(text, caffe_pb2.NetParameter()).layer[0]
+
+
+def batch_size_of(layer: caffe_pb2.LayerParameter) -> int:
+    return max(layer.data_param.batch_size, layer.hdf5_data_param.batch_size) or layer.image_data_param.batch_size
+
+
+def run_layer(name: str):
+    """Yield (recorded batch, our batch) per top, batch after batch, going round the data as Caffe does."""
+    layer = layer_of(name)
+    recorded = np.load(CAFFE / "transforms" / f"{name}.npz")
+    source = open_source(layer, CAFFE)
+    options = transform_options(layer.transform_param, root=CAFFE)
+    n_batches = len({member.split("/")[0] for member in recorded.files if member.startswith("batch")})
+    for k in range(n_batches):
+        columns = read_wrapped(source, k * batch_size_of(layer), batch_size_of(layer))
+        if source.is_transformed:
+            columns[0] = transform_batch(columns[0], options, phase=CASES[name]["phase"])
+        for top, ours in zip(layer.top, columns, strict=True):
+            yield recorded[f"batch{k + 1}/{top}"], ours
+    source.close()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_batches_equal_caffes(name):
+    tolerance = 2 if "jpg" in name else 0  # JPEG decoders may differ by a level or two
+    pairs = list(run_layer(name))
+    assert len(pairs) >= 3
+    for recorded, ours in pairs:
+        assert ours.shape == recorded.shape
+        np.testing.assert_allclose(ours, recorded, rtol=0, atol=tolerance)
+
+
+def test_random_cases_are_present():
+    assert sorted(set(CASES) - set(EXACT)) == ["data_random_crop_mirror_meanfile", "data_random_mirror_test_phase"]
+
+
+def every_crop(image, options, phase):
+    """All results that a random transform of one image may have."""
+    crop, (_, height, width) = options.crop_size, image.shape
+    centre = ((height - crop) // 2, (width - crop) // 2)
+    rows = [centre[0]] if phase == "TEST" else range(height - crop + 1)
+    columns = [centre[1]] if phase == "TEST" else range(width - crop + 1)
+    return [
+        transform_image(image, mean=options.mean, scale=options.scale, crop=crop, row=row, column=column, flip=flip)
+        for row in rows
+        for column in columns
+        for flip in (False, True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["data_random_crop_mirror_meanfile", "data_random_mirror_test_phase"])
+def test_random_batches_of_caffe_and_ours_are_among_the_possible_crops(name):
+    layer, phase = layer_of(name), CASES[name]["phase"]
+    options = transform_options(layer.transform_param, root=CAFFE)
+    source = open_source(layer, CAFFE)
+    images, _ = source.read(0, 7)
+    source.close()
+    recorded = np.load(CAFFE / "transforms" / f"{name}.npz")["batch1/data"]
+    ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(3))
+    for image, caffes, our in zip(images, recorded, ours, strict=True):
+        possible = every_crop(image, options, phase)
+        assert any(np.array_equal(caffes, crop) for crop in possible)
+        assert any(np.array_equal(our, crop) for crop in possible)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("mean_kind", ["file", "values", "one value", "none"])
+@pytest.mark.parametrize(("crop", "mirror", "phase"), [(5, True, "TRAIN"), (0, True, "TEST"), (4, True, "TEST")])
+def test_random_transform_equals_slow_loop(dtype, mean_kind, crop, mirror, phase):
+    rng = np.random.default_rng(11)
+    images = rng.integers(0, 256, (6, 3, 7, 9)).astype(dtype)
+    mean = rng.normal(100, 20, (3, 7, 9)).astype(np.float32)
+    fields = {"file": {"mean": mean}, "values": {"mean_values": (1.5, 2.5, 3.5)}, "one value": {"mean_values": (7.5,)}}
+    options = TransformOptions(scale=0.5, mirror=mirror, crop_size=crop, **fields.get(mean_kind, {}))
+    subtracted = {"file": mean, "values": [1.5, 2.5, 3.5], "one value": [7.5] * 3, "none": None}[mean_kind]
+    ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(5))
+
+    draws = np.random.default_rng(5)
+    flips = draws.integers(0, 2, 6)
+    rows, columns = np.full(6, (7 - crop) // 2), np.full(6, (9 - crop) // 2)
+    if crop and phase == "TRAIN":
+        rows, columns = draws.integers(0, 7 - crop + 1, 6), draws.integers(0, 9 - crop + 1, 6)
+    if not crop:
+        rows, columns = np.zeros(6, int), np.zeros(6, int)
+    for i in range(6):
+        slow = transform_image(
+            images[i], mean=subtracted, scale=0.5, crop=crop, row=rows[i], column=columns[i], flip=flips[i]
+        )
+        np.testing.assert_array_equal(ours[i], slow)
+
+
+def test_train_crops_and_flips_reach_every_place():
+    image = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
+    options = TransformOptions(crop_size=3, mirror=True)
+    corners = transform_batch(np.repeat(image, 400, axis=0), options, phase="TRAIN", rng=np.random.default_rng(0))[
+        :, 0, 0
+    ]
+    seen = {tuple(row) for row in corners[:, :2].astype(int).tolist()}
+    assert seen == {(0, 1), (1, 2), (4, 5), (5, 6), (2, 1), (3, 2), (6, 5), (7, 6)}
+
+
+def test_same_generator_state_gives_same_batch():
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    options = TransformOptions(crop_size=4, mirror=True)
+    first, second = (transform_batch(images, options, phase="TRAIN", rng=np.random.default_rng(9)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_input_is_not_written():
+    images = np.full((2, 1, 3, 3), 9.0, np.float32)
+    transform_batch(images, TransformOptions(scale=2.0, mean_values=(1.0,)), phase="TEST")
+    assert (images == 9.0).all()
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_result_is_written_into_out(phase):
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    options = TransformOptions(crop_size=4, scale=0.25, mean_values=(3.0,))
+    ring = np.full((10, 3, 4, 4), np.nan, np.float32)
+    returned = transform_batch(images, options, phase=phase, rng=np.random.default_rng(2), out=ring[1:9])
+    assert np.shares_memory(returned, ring)
+    np.testing.assert_array_equal(
+        ring[1:9], transform_batch(images, options, phase=phase, rng=np.random.default_rng(2))
+    )
+    assert np.isnan(ring[[0, 9]]).all()
+
+
+def test_more_images_than_are_converted_at_once():
+    images = np.random.default_rng(0).integers(0, 256, (50, 3, 40, 41), dtype=np.uint8)
+    mean = np.random.default_rng(1).random((3, 40, 41), np.float32)
+    result = transform_batch(images, TransformOptions(mean=mean), phase="TRAIN")
+    np.testing.assert_array_equal(result, images.astype(np.float32) - mean)
+
+
+def test_random_transform_without_generator_is_refused():
+    images = np.zeros((1, 1, 4, 4), np.uint8)
+    with pytest.raises(ValueError, match="needs rng"):
+        transform_batch(images, TransformOptions(crop_size=2), phase="TRAIN")
+    assert transform_batch(images, TransformOptions(crop_size=2), phase="TEST").shape == (1, 1, 2, 2)
+
+
+def test_crop_larger_than_image_names_both_sizes():
+    with pytest.raises(NetError) as caught:
+        transform_batch(np.zeros((1, 3, 8, 9), np.uint8), TransformOptions(crop_size=9), phase="TEST")
+    assert str(caught.value) == "crop_size=9 is larger than the image, 8 x 9 pixels"
+
+
+def test_mean_of_another_size_names_both_shapes():
+    options = TransformOptions(mean=np.zeros((3, 4, 4), np.float32))
+    with pytest.raises(DataSourceError) as caught:
+        transform_batch(np.zeros((1, 3, 8, 9), np.uint8), options, phase="TEST")
+    assert str(caught.value) == "mean_file holds shape (3, 4, 4), the images have (3, 8, 9); allowed: equal shapes"
+
+
+def test_wrong_number_of_mean_values_says_what_is_allowed():
+    with pytest.raises(DataSourceError, match=r"2 mean_value for images of 3 channels; allowed: 1 or 3"):
+        transform_batch(np.zeros((1, 3, 8, 9), np.uint8), TransformOptions(mean_values=(1.0, 2.0)), phase="TEST")
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ('mean_file: "m" mean_value: 3', 'layer "d": transform_param has mean_file "m" and mean_value'),
+        ("force_color: true force_gray: true", 'layer "d": transform_param has force_color and force_gray'),
+    ],
+)
+def test_excluding_fields_are_refused(text, finding):
+    message = text_format.Parse(text, caffe_pb2.TransformationParameter())
+    with pytest.raises(NetError) as caught:
+        transform_options(message, root=CAFFE, layer="d")
+    assert str(caught.value) == f"{finding}; allowed: one of them"
+
+
+def test_transformed_shape_follows_the_crop():
+    message = caffe_pb2.TransformationParameter(crop_size=5)
+    assert transformed_shape((3, 8, 9), message) == (3, 5, 5)
+    assert transformed_shape((3, 8, 9), caffe_pb2.TransformationParameter()) == (3, 8, 9)
+    with pytest.raises(NetError, match='layer "d": crop_size=5 is larger than the image, 4 x 9 pixels'):
+        transformed_shape((3, 4, 9), message, layer="d")

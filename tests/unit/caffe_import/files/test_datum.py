@@ -1,0 +1,105 @@
+"""Datum records against databases that Caffe's convert_imageset wrote."""
+
+import cv2
+import lmdb
+import numpy as np
+import pytest
+
+from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import (
+    decode_datum,
+    decode_image,
+    encode_datum,
+    encode_datum_jpeg,
+    resize_image,
+)
+from caffe_import.proto import caffe_pb2
+from tests.paths import FIXTURES
+
+CAFFE = FIXTURES / "caffe"
+
+
+def records_of(name: str) -> dict[str, bytes]:
+    with lmdb.open(str(CAFFE / "data" / name), readonly=True, lock=False) as environment:
+        with environment.begin() as transaction:
+            return {key.decode()[9:]: value for key, value in transaction.cursor()}
+
+
+@pytest.mark.parametrize(("name", "gray"), [("lmdb_raw", False), ("lmdb_gray", True), ("lmdb_grayfromcolor", True)])
+def test_raw_datum_has_the_bytes_that_convert_imageset_wrote(name, gray):
+    records = records_of(name)
+    assert len(records) >= 5
+    for file, record in records.items():
+        image = decode_image((CAFFE / "data" / "img" / file).read_bytes(), color=not gray, where=file)
+        label = caffe_pb2.Datum.FromString(record).label
+        assert encode_datum(image, label) == record
+
+
+def test_resized_datum_has_the_bytes_that_convert_imageset_wrote():
+    for file, record in records_of("lmdb_resized").items():
+        image = decode_image((CAFFE / "data" / "img" / file).read_bytes(), color=True, where=file)
+        assert encode_datum(resize_image(image, 10, 12), caffe_pb2.Datum.FromString(record).label) == record
+
+
+@pytest.mark.parametrize("name", ["lmdb_jpg", "lmdb_png"])
+def test_compressed_datum_has_the_bytes_that_convert_imageset_wrote(name):
+    for file, record in records_of(name).items():
+        label = caffe_pb2.Datum.FromString(record).label
+        assert encode_datum_jpeg((CAFFE / "data" / "img" / file).read_bytes(), label) == record
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_decode_returns_what_was_encoded(dtype):
+    image = np.random.default_rng(0).integers(0, 256, (2, 3, 4)).astype(dtype)
+    decoded, label = decode_datum(encode_datum(image, 41))
+    assert (decoded.dtype, label) == (dtype, 41)
+    np.testing.assert_array_equal(decoded, image)
+
+
+def test_pixels_are_bgr():
+    red = np.zeros((4, 4, 3), np.uint8)
+    red[..., 2] = 255  # OpenCV's order
+    record = encode_datum_jpeg(cv2.imencode(".png", red)[1].tobytes(), 0)
+    assert decode_datum(record)[0].reshape(3, -1).mean(axis=1).tolist() == [0.0, 0.0, 255.0]
+
+
+@pytest.mark.parametrize(("color", "channels"), [(None, 1), (True, 3), (False, 1)])
+def test_color_decides_the_channels_of_compressed_gray_images(color, channels):
+    record = encode_datum_jpeg(cv2.imencode(".png", np.full((3, 5), 7, np.uint8))[1].tobytes(), 2)
+    image, label = decode_datum(record, color=color)
+    assert (image.shape, label) == ((channels, 3, 5), 2)
+    assert (image == 7).all()
+
+
+def test_record_that_is_no_datum_names_the_record():
+    with pytest.raises(DataSourceError) as caught:
+        decode_datum(b"\xff\xff\xff", where="db: record 7")
+    assert str(caught.value) == "db: record 7: 3 bytes that are no Caffe Datum; is this a database of images?"
+
+
+@pytest.mark.parametrize(
+    ("datum", "finding"),
+    [
+        (caffe_pb2.Datum(channels=3, height=2, width=2, data=b"12345"), "shape (3, 2, 2) needs 12 values"),
+        (caffe_pb2.Datum(label=1), "shape (0, 0, 0) needs 0 values, the record has 0"),
+        (caffe_pb2.Datum(data=b"no image", encoded=True), "8 bytes that are no image OpenCV can read"),
+        (caffe_pb2.Datum(encoded=True), "0 bytes that are no image OpenCV can read"),
+    ],
+)
+def test_damaged_datum_says_what_is_wrong(datum, finding):
+    with pytest.raises(DataSourceError) as caught:
+        decode_datum(datum.SerializeToString(), where="here")
+    assert str(caught.value).startswith(f"here: {finding}")
+
+
+def test_sixteen_bit_image_is_refused():
+    compressed = cv2.imencode(".png", np.full((3, 5), 700, np.uint16))[1].tobytes()
+    with pytest.raises(DataSourceError, match="pixels are uint16; Caffe reads images of 8 bits a channel"):
+        decode_image(compressed, color=None, where="x")
+
+
+def test_resize_keeps_equal_size_and_dtype():
+    image = np.random.default_rng(1).random((3, 4, 5), np.float32)
+    assert resize_image(image, 4, 5) is image
+    assert resize_image(image, 8, 10).dtype == np.float32
+    assert resize_image(image[:1], 2, 2).shape == (1, 2, 2)

@@ -1,0 +1,225 @@
+"""Reading prototxts: what is read, and the exact words and places of every kind of mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from caffe_import.errors import CaffeImportError, NetError, PrototxtError
+from caffe_import.files import prototxt
+from caffe_import.proto import caffe_pb2
+from tests.paths import FIXTURES
+
+BAD = sorted((FIXTURES / "prototxt" / "bad").glob("*.prototxt"))
+GOOD = sorted((FIXTURES / "caffe" / "nets").glob("*.prototxt")) + sorted((FIXTURES / "nets").glob("*.prototxt"))
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_file_gives_exact_message(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    with pytest.raises(CaffeImportError) as caught:
+        prototxt.read_net(Path(path.name))
+    assert str(caught.value) == path.with_suffix(".expected").read_text().removesuffix("\n")
+
+
+def test_table_of_bad_files_is_there() -> None:
+    assert len(BAD) >= 30
+
+
+def test_unknown_field_carries_place_and_allowed_names() -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net('layer {\n  name: "c"\n  convolution_param { kernal_size: 5 }\n}', path="n.prototxt")
+    error = caught.value
+    assert (error.path, error.line, error.column) == ("n.prototxt", 3, 23)
+    assert error.allowed == tuple(sorted(caffe_pb2.ConvolutionParameter.DESCRIPTOR.fields_by_name))
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_format_message_gives_the_same_net_again(path: Path) -> None:
+    net = prototxt.read_net(path)
+    assert len(net.layer) > 0
+    assert prototxt.parse_net(prototxt.format_message(net)) == net
+
+
+def test_binary_net_is_read_like_text(tmp_path: Path) -> None:
+    net = prototxt.parse_net('name: "b" layer { name: "r" type: "ReLU" bottom: "x" top: "y" }')
+    (tmp_path / "net.binaryproto").write_bytes(net.SerializeToString())
+    assert prototxt.read_net(tmp_path / "net.binaryproto") == net
+
+
+def test_byte_order_mark_and_comments_in_other_encodings_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "bom.prototxt").write_bytes(b'\xef\xbb\xbfname: "a"')
+    (tmp_path / "latin.prototxt").write_bytes('name: "a"  # Größe\n'.encode("latin-1"))
+    assert prototxt.read_net(tmp_path / "bom.prototxt").name == "a"
+    assert prototxt.read_net(tmp_path / "latin.prototxt").name == "a"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty; a net's prototxt was expected"),
+        (b" \n\t", "is empty"),
+        ('name: "a"'.encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+        ('layer { name: "Größe" }'.encode("latin-1"), ":1:15: bytes that are not UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is neither text nor a binary NetParameter"),
+        (b"\x08\x01\x10\x02", "is not a net: read as a binary NetParameter it has 2 fields"),
+    ],
+    ids=["empty", "blank", "utf-16", "latin-1 text", "image", "other message"],
+)
+def test_bytes_that_are_no_net_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "x.prototxt"
+    path.write_bytes(content)
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.read_net(path)
+    assert str(caught.value).startswith(str(path))
+    assert words in str(caught.value)
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError, match=r"absent\.prototxt: no such file; give the net's prototxt"):
+        prototxt.read_net(tmp_path / "absent.prototxt")
+    with pytest.raises(PrototxtError, match="is a folder; give the solver's prototxt file"):
+        prototxt.read_solver(tmp_path)
+    with pytest.raises(PrototxtError, match="cannot be read: "):
+        prototxt.read_net(Path("a\0b"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PrototxtError, match="cannot be read: Not a directory"):
+        prototxt.read_net(tmp_path / "file" / "net.prototxt")
+
+
+def test_giant_files_are_refused_before_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "big.prototxt"
+    path.write_text("#" * 100)
+    monkeypatch.setattr(prototxt, "MAX_TEXT_BYTES", 99)
+    with pytest.raises(PrototxtError, match="100 bytes of text; a net of more than 99 bytes is not read"):
+        prototxt.read_net(path)
+    monkeypatch.setattr(prototxt, "MAX_BINARY_BYTES", 99)
+    with pytest.raises(PrototxtError, match="100 bytes; a net of more than 99 bytes cannot be read"):
+        prototxt.read_net(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["layer {" * 20_000, "{" * 20_000, "net_param {" * 10_000, "'" * 20_000, "x" * 1_000_000, "1 " * 10_000]
+)
+def test_nesting_and_length_are_bounded(text: str) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(text)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("text", ['name: "\\xff"', 'name: "\ud800"', 'name: "\\ud800"'])
+def test_text_that_is_no_unicode_is_refused_printably(text: str) -> None:
+    with pytest.raises(PrototxtError, match="a text whose backslash escapes do not give UTF-8") as caught:
+        prototxt.parse_net(text)
+    assert str(caught.value).encode().startswith(b"<text>:1:")
+
+
+@pytest.mark.parametrize("escape", ["\\l", "\\400", "\\u12", "\\U00110000", "\\xz", "\\8", "\\N{DASH}"])
+def test_unknown_escape_is_refused_at_its_place(escape: str) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(f'name: "a\\n{escape}"')
+    assert f'<text>:1:11: unknown escape "{escape[:2]}" in quotes' in str(caught.value)
+
+
+def test_known_escapes_are_read() -> None:
+    text = r'name: "\a\b\f\n\r\t\v\\\"\' \0 \12 \303\251 \x41 \xAu \u00e9 \U0001F600"'
+    assert prototxt.parse_net(text).name == "\a\b\f\n\r\t\v\\\"' \0 \n é A \nu é \U0001f600"
+
+
+def test_windows_path_says_how_to_write_it() -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(r'layer { data_param { source: "D:\lmdb" } }')
+    assert str(caught.value).endswith("  write a backslash as \\\\, in paths better /")
+
+
+def test_errors_of_legacy_forms_name_the_file() -> None:
+    with pytest.raises(NetError, match=r"^old\.prototxt: net has 1 `layer` and 1 old `layers`"):
+        prototxt.parse_net('layer { name: "a" } layers { name: "b" }', path="old.prototxt")
+
+
+class TestMergeSolver:
+    def merged(self, overrides: str) -> caffe_pb2.SolverParameter:
+        solver = prototxt.parse_solver(
+            'net: "n" base_lr: 0.5 stepvalue: 10 stepvalue: 20 train_state { level: 3 stage: "a" }'
+        )
+        return prototxt.merge_solver(solver, overrides)
+
+    def test_scalar_replaces(self) -> None:
+        assert self.merged("base_lr: 0.25").base_lr == 0.25
+        assert self.merged("base_lr: 0.25").net == "n"
+
+    def test_repeated_replaces_all(self) -> None:
+        assert list(self.merged("stepvalue: 7").stepvalue) == [7]
+        assert list(self.merged("max_iter: 7").stepvalue) == [10, 20]
+
+    def test_message_is_merged_by_the_same_rule(self) -> None:
+        state = self.merged('train_state { stage: "b" }').train_state
+        assert (state.level, list(state.stage)) == (3, ["b"])
+
+    def test_original_is_not_changed(self) -> None:
+        solver = prototxt.parse_solver("max_iter: 1")
+        prototxt.merge_solver(solver, "max_iter: 2")
+        assert solver.max_iter == 1
+
+    def test_old_solver_type_overrides_type(self) -> None:
+        assert prototxt.merge_solver(prototxt.parse_solver('type: "SGD"'), "solver_type: ADAM").type == "Adam"
+
+    def test_error_names_the_overrides(self) -> None:
+        with pytest.raises(PrototxtError, match=r'^<solver overrides>:1:1: unknown field "base_rl" in the solver'):
+            self.merged("base_rl: 1")
+
+
+LENET = (FIXTURES / "caffe" / "nets" / "lenet_mini.prototxt").read_text()
+FRAGMENTS = st.sampled_from(
+    ["layer {", "}", "name: ", '"a"', "'", "\\", "\0", "convolution_param", "pool: MAX", "<", ">", "[", "]", ":", "#",
+     "1e400", "-1", "0x", "nan", "\n", "\t", "é", "\ufffd", "layers", "99999999999999999999", "dim: -1", "input_dim: 3",
+     "{", ",", ";", "layer", 'top: "x"', "clip_param { min: 1 }", "type: DATA"]
+)  # fmt: skip
+
+
+def refusal(read: Callable[[], Message]) -> str | None:
+    """Return the importer's words, or None if it reads; any other error fails the test by itself."""
+    try:
+        read()
+    except CaffeImportError as error:
+        return str(error)
+    return None
+
+
+def refuses_or_reads(text: str) -> None:
+    for parse in (prototxt.parse_net, prototxt.parse_solver):
+        said = refusal(partial(parse, text))
+        assert said is None or 0 < len(said) < 2000
+
+
+@settings(max_examples=60)
+@given(st.lists(FRAGMENTS, max_size=40).map(" ".join))
+def test_fragments_in_any_order_give_a_message_or_a_named_error(text: str) -> None:
+    refuses_or_reads(text)
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=200))
+def test_any_text_gives_a_message_or_a_named_error(text: str) -> None:
+    refuses_or_reads(text)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, len(LENET) - 1), st.integers(0, 30), FRAGMENTS)
+def test_mutated_net_gives_a_message_or_a_named_error(start: int, length: int, inserted: str) -> None:
+    refuses_or_reads(LENET[:start] + inserted + LENET[start + length :])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_message_or_a_named_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.prototxt"
+    path.write_bytes(content)
+    said = refusal(partial(prototxt.read_net, path))
+    assert said is None or said.startswith(str(path))

@@ -1,0 +1,222 @@
+"""Solver definitions: what is read, what Caffe's Solver would refuse, which nets it finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caffe_import.errors import PrototxtError
+from caffe_import.files.prototxt import parse_solver
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver.solver_spec import SolverSpec, load_solver, solver_spec
+from tests.paths import FIXTURES
+
+CAFFE = FIXTURES / "caffe"
+BASE = 'base_lr: 0.5 max_iter: 10 lr_policy: "fixed" '
+NET = 'name: "n" layer { name: "d" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
+
+
+def spec_of(text: str) -> SolverSpec:
+    return solver_spec(parse_solver(text), path="s.prototxt")
+
+
+def without(field: str) -> str:
+    return " ".join(part for part in BASE.replace(": ", ":").split() if not part.startswith(field)).replace(":", ": ")
+
+
+class TestValues:
+    def test_defaults_are_caffes(self) -> None:
+        spec = spec_of(BASE)
+        assert (spec.type, spec.momentum, spec.iter_size, spec.average_loss) == ("SGD", 0, 1, 1)
+        assert (spec.regularization_type, spec.clip_gradients, spec.random_seed) == ("L2", -1, -1)
+        assert (spec.snapshot, spec.snapshot_format, spec.snapshot_after_train) == (0, "BINARYPROTO", True)
+        assert (spec.test_iter, spec.test_interval, spec.test_initialization) == ((), 0, True)
+        assert spec.delta == pytest.approx(1e-8)
+        assert (spec.momentum2, spec.rms_decay) == pytest.approx((0.999, 0.99))
+
+    def test_given_values_arrive(self) -> None:
+        spec = spec_of(
+            'base_lr: 0.25 max_iter: 7 lr_policy: "multistep" gamma: 0.5 stepvalue: 2 stepvalue: 4 type: "Nesterov" '
+            'momentum: 0.75 weight_decay: 0.5 regularization_type: "L1" iter_size: 3 snapshot: 2 snapshot_prefix: "p" '
+            "snapshot_format: HDF5 random_seed: 42 clip_gradients: 8 display: 1 average_loss: 5 debug_info: true"
+        )
+        assert (spec.base_lr, spec.max_iter, spec.lr_policy, spec.gamma) == (0.25, 7, "multistep", 0.5)
+        assert (spec.stepvalue, spec.type, spec.momentum, spec.weight_decay) == ((2, 4), "Nesterov", 0.75, 0.5)
+        assert (spec.regularization_type, spec.iter_size, spec.snapshot, spec.snapshot_prefix) == ("L1", 3, 2, "p")
+        assert (spec.snapshot_format, spec.random_seed, spec.clip_gradients) == ("HDF5", 42, 8)
+        assert (spec.display, spec.average_loss, spec.debug_info) == (1, 5, True)
+
+    def test_floats_are_float32_values(self) -> None:
+        assert spec_of(BASE.replace("0.5", "0.1")).base_lr == 0.10000000149011612
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (without("base_lr"), "base_lr is not given"),
+            (without("max_iter"), "max_iter is not given"),
+            (without("lr_policy"), "lr_policy is not given"),
+            (BASE + 'type: "Sgd"', 'RMSProp, AdaDelta, Adam; did you mean "SGD"?'),
+            (BASE.replace("fixed", "stp"), 'multistep, poly, sigmoid; did you mean "step"?'),
+            (BASE.replace("fixed", "step") + "gamma: 0.1", 'stepsize is not given; lr_policy "step" needs it'),
+            (BASE.replace("fixed", "step") + "stepsize: 1", 'gamma is not given; lr_policy "step" needs it'),
+            (BASE.replace("fixed", "step") + "stepsize: 0 gamma: 1", 'stepsize=0; allowed: 1 or more;'),
+            (BASE.replace("fixed", "exp"), 'gamma is not given; lr_policy "exp" needs it'),
+            (BASE.replace("fixed", "inv") + "gamma: 1", 'power is not given; lr_policy "inv" needs it'),
+            (BASE.replace("fixed", "multistep") + "gamma: 1", 'stepvalue is not given; lr_policy "multistep" needs it'),
+            (BASE.replace("fixed", "poly"), 'power is not given; lr_policy "poly" needs it'),
+            (BASE.replace("fixed", "poly").replace("10", "0") + "power: 1", 'max_iter=0; allowed: 1 or more;'),
+            (BASE.replace("fixed", "sigmoid") + "gamma: -1 stepsize: 3", "gamma=-1; allowed: 0 or more"),
+            (BASE + "iter_size: 0", "iter_size=0; allowed: 1 or more"),
+            (BASE + "average_loss: 0", "average_loss=0; allowed: 1 or more"),
+            (BASE + "test_iter: 3 test_iter: 0", "test_iter=0; allowed: 1 or more"),
+            (BASE + "snapshot: -1", "snapshot=-1; allowed: 0 or more"),
+            (BASE + "momentum: nan", "momentum=nan; allowed: a finite number"),
+            (BASE.replace("0.5", "inf"), "base_lr=inf; allowed: a finite number"),
+            (BASE + 'regularization_type: "L3"', 'regularization_type is "L3"; allowed: L1, L2'),
+            (BASE + 'type: "AdaGrad" momentum: 0.5', "momentum=0.5; AdaGrad knows none, allowed: 0"),
+            (BASE + 'type: "RMSProp" momentum: 0.5', "momentum=0.5; RMSProp knows none, allowed: 0"),
+            (BASE + 'type: "RMSProp" rms_decay: 1', "rms_decay=1; allowed: 0 or more and below 1"),
+            (BASE + 'type: "Adam" momentum: 1', "momentum=1; allowed: 0 or more and below 1 for Adam"),
+            (BASE + 'type: "Adam" momentum2: 1', "momentum2=1; allowed: 0 or more and below 1 for Adam"),
+        ],
+    )  # fmt: skip
+    def test_refused(self, text: str, message: str) -> None:
+        with pytest.raises(PrototxtError) as caught:
+            spec_of(text)
+        assert str(caught.value).startswith("s.prototxt: ")
+        assert message in str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A solver's folder with a net, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "net.prototxt").write_text(NET)
+    return tmp_path / "model"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "solver.prototxt"
+    path.write_text(text)
+    return path
+
+
+class TestLoadSolver:
+    def test_refused_value_is_shown_with_its_line(self, folder: Path) -> None:
+        path = write(folder, 'net: "net.prototxt"\nbase_lr: 0.5\nmax_iter: 10\nlr_policy: "fixd"\n')
+        with pytest.raises(PrototxtError) as caught:
+            load_solver(path)
+        assert str(caught.value) == (
+            f'{path}:4:12: lr_policy is "fixd"; allowed: fixed, step, exp, inv, multistep, poly, sigmoid; '
+            'did you mean "fixed"?\n    4 | lr_policy: "fixd"\n      |            ^^^^^^'
+        )
+        assert (caught.value.line, caught.value.column, caught.value.allowed[0]) == (4, 12, "fixed")
+
+    def test_refused_override_is_shown_in_the_overrides(self, folder: Path) -> None:
+        path = write(folder, f'net: "net.prototxt" {BASE} momentum: 0.5')
+        with pytest.raises(PrototxtError, match=r"^<solver overrides>:1:11: momentum=-1; allowed: 0 or more"):
+            load_solver(path, "momentum: -1")
+
+    def test_net_beside_the_solver_is_found(self, folder: Path) -> None:
+        loaded = load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+        assert loaded.net_path == folder / "net.prototxt"
+        assert loaded.train_net.name == "n"
+
+    def test_working_directory_goes_first(self, folder: Path) -> None:
+        (folder.parent / "net.prototxt").write_text(NET.replace('"n"', '"outer"'))
+        loaded = load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+        assert (loaded.train_net.name, loaded.net_path) == ("outer", Path("net.prototxt"))
+
+    def test_net_named_from_a_folder_above_the_solver_is_found(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir("/")
+        loaded = load_solver(write(folder, f'net: "{folder.name}/net.prototxt" {BASE}'))
+        assert loaded.net_path == folder / "net.prototxt"
+
+    def test_missing_net_names_both_places(self, folder: Path) -> None:
+        with pytest.raises(PrototxtError) as caught:
+            load_solver(write(folder, f'net: "../nett.prototxt" {BASE}'))
+        assert str(caught.value) == (
+            f'{folder / "solver.prototxt"}: net: "../nett.prototxt": no such file, neither from the working directory '
+            f"{folder.parent} nor from the solver's folder {folder} or one above it"
+        )
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ("", "names no training net; give one of net, net_param, train_net, train_net_param"),
+            ('net: "net.prototxt" train_net: "net.prototxt"', "names net, train_net as training net; keep one of them"),
+            ('net: "net.prototxt" test_net: "net.prototxt"', "0 test_iter for 1 test nets; give at least one"),
+            ('train_net: "net.prototxt" test_iter: 3 test_interval: 1', "1 test_iter for 0 test nets"),
+            ('net: "net.prototxt" test_iter: 3', "test_iter is given but test_interval is not"),
+            ('net: "net.prototxt" test_iter: 3 test_interval: 1 test_state { } test_state { }', "2 test_state for 1"),
+        ],
+    )  # fmt: skip
+    def test_nets_that_caffe_refuses(self, folder: Path, fields: str, message: str) -> None:
+        with pytest.raises(PrototxtError) as caught:
+            load_solver(write(folder, f"{fields} {BASE}"))
+        assert f"solver.prototxt: {message}" in str(caught.value)
+
+    def test_test_interval_without_test_iter_means_no_test_nets(self, folder: Path) -> None:
+        loaded = load_solver(write(folder, f'net: "net.prototxt" test_interval: 5 {BASE}'))
+        assert (loaded.test_nets, loaded.test_states) == ((), ())
+
+    def test_test_nets_come_in_caffes_order(self, folder: Path) -> None:
+        (folder / "b.prototxt").write_text(NET.replace('"n"', '"b"'))
+        text = (
+            'net: "net.prototxt" test_net: "b.prototxt" test_net_param { name: "a" } test_interval: 5 '
+            "test_iter: 1 test_iter: 2 test_iter: 3 test_iter: 4 "
+        )
+        loaded = load_solver(write(folder, text + BASE))
+        assert [net.name for net in loaded.test_nets] == ["a", "b", "n", "n"]
+        assert loaded.spec.test_iter == (1, 2, 3, 4)
+
+    def test_states_merge_net_then_solver(self, folder: Path) -> None:
+        (folder / "net.prototxt").write_text(NET + ' state { level: 2 stage: "own" }')
+        text = (
+            'net: "net.prototxt" train_state { stage: "t" } test_interval: 5 test_iter: 1 test_iter: 1 '
+            'test_state { level: 7 } test_state { stage: "v" } '
+        )
+        loaded = load_solver(write(folder, text + BASE))
+        assert loaded.train_state == caffe_pb2.NetState(phase=caffe_pb2.TRAIN, level=2, stage=["own", "t"])
+        assert loaded.test_states == (
+            caffe_pb2.NetState(phase=caffe_pb2.TEST, level=7, stage=["own"]),
+            caffe_pb2.NetState(phase=caffe_pb2.TEST, level=2, stage=["own", "v"]),
+        )
+
+    def test_net_inside_the_solver_is_upgraded(self, folder: Path) -> None:
+        loaded = load_solver(write(folder, f'net_param {{ layers {{ name: "r" type: RELU }} }} {BASE}'))
+        assert loaded.train_net.layer[0].type == "ReLU"
+        assert loaded.net_path is None
+
+    def test_overrides_are_applied_before_the_checks(self, folder: Path) -> None:
+        loaded = load_solver(write(folder, f'net: "net.prototxt" {without("max_iter")}'), "max_iter: 3 stepvalue: 9")
+        assert (loaded.spec.max_iter, loaded.spec.stepvalue) == (3, (9,))
+
+    def test_snapshot_prefix_defaults_to_the_solvers_path(self, folder: Path) -> None:
+        path = write(folder, f'net: "net.prototxt" {BASE}')
+        assert load_solver(path).spec.snapshot_prefix == str(folder / "solver")
+        assert load_solver(path, f'snapshot_prefix: "{folder}"').spec.snapshot_prefix == str(folder / "solver")
+        assert load_solver(path, 'snapshot_prefix: "x/y"').spec.snapshot_prefix == "x/y"
+
+    def test_weights_are_split_and_resolved(self, folder: Path) -> None:
+        (folder / "a.caffemodel").write_bytes(b"")
+        text = f'net: "net.prototxt" weights: "a.caffemodel, b.caffemodel" weights: "c" {BASE}'
+        assert load_solver(write(folder, text)).weights == (str(folder / "a.caffemodel"), "b.caffemodel", "c")
+
+    def test_error_in_the_net_names_the_net(self, folder: Path) -> None:
+        (folder / "net.prototxt").write_text("layr { }")
+        with pytest.raises(PrototxtError, match=r'net\.prototxt:1:1: unknown field "layr" in the net'):
+            load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+
+
+@pytest.mark.parametrize("case", sorted(path.parent.name for path in CAFFE.glob("solvers/*/solver.prototxt")))
+def test_every_recorded_solver_loads(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAFFE)
+    loaded = load_solver(Path("solvers") / case / "solver.prototxt")
+    assert loaded.net_path == Path("solvers") / case / "net.prototxt"
+    assert len(loaded.test_nets) == len(loaded.spec.test_iter)
+    assert loaded.spec.type == {"legacy_enum": "Nesterov"}.get(case, loaded.spec.message.type)

@@ -1,0 +1,333 @@
+import io
+import json
+import logging
+import resource
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from deepspark_ops.command import cli, stage_display
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.evaluate.metrics import build_metrics
+from deepspark_ops.events import append_event, make_event
+from deepspark_ops.processes.job_log import StageFailed
+from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
+
+NET = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 4 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+"""
+SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 10 snapshot_prefix: "x"'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    return tmp_path
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """Stages that the command would start, as (module, config)."""
+    started = []
+
+    def run_job(module, config, *, on_line):
+        started.append((module, config))
+        on_line(logging.INFO, "worker 0 loss clock=5 loss=0.5")
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+    return started
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+# Each message is whole: what is wrong, with which value, and what is allowed or to be done.
+BAD_INPUT = [
+    (
+        ["check", "none.prototxt"],
+        "{folder}/none.prototxt: no such file; give the solver's prototxt, relative to {folder} or absolute",
+    ),
+    (
+        ["check", "no_net.prototxt"],
+        "{folder}/no_net.prototxt: names no training net; give one of net, net_param, train_net, train_net_param",
+    ),
+    (["check", "solver.prototxt", "--n-workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
+    (["check", "solver.prototxt", "--workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
+    (
+        ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "0"],
+        "n_workers=0: Input should be greater than or equal to 1",
+    ),
+    (
+        ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "two"],
+        "n_workers='two': Input should be a valid integer",
+    ),
+    (
+        ["train", "solver.prototxt", "--run-dir", "r", "--comm-period", "often"],
+        "comm_period='often': Input should be 'auto' or a valid integer or a schedule is VALUE@CLOCK, one after another"
+        " from @0 on, e.g. '1@0 10@2000'",
+    ),
+    (
+        ["train", "solver.prototxt", "--run-dir", "r", "--moving-rate", "1.5"],
+        "moving_rate=1.5: Input should be less than or equal to 1",
+    ),
+    (
+        ["train", "solver.prototxt", "--run-dir", "r", "--weights", "a", "--resume", "b"],
+        "TrainConfig: weights=a and resume=b: give one; a solverstate brings its own weights",
+    ),
+    (
+        ["train", "no_net.prototxt", "--run-dir", "r"],
+        "{folder}/no_net.prototxt: names no training net; give one of net, net_param, train_net, train_net_param",
+    ),
+    (
+        ["ingest", "list.txt", "--output", "o", "--resize-height", "8"],
+        "IngestConfig: resize_height=8, resize_width=0: give both or neither",
+    ),
+    (
+        ["ingest", "list.txt", "--output", "o", "--shard-format", "csv"],
+        "shard_format='csv': Input should be 'lmdb' or 'hdf5'",
+    ),
+    (["evaluate", "run", "--split", "half"], "split='half': Input should be 'train' or 'test'"),
+    (["export", "run", "--check-samples", "0"], "check_samples=0: Input should be greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT, ids=[" ".join(row[0]) for row in BAD_INPUT])
+def test_bad_input_gives_one_message_and_exit_code_2(folder, jobs, arguments, message):
+    (folder / "no_net.prototxt").write_text(SOLVER.replace('net: "net.prototxt"', ""))
+    before = sorted(path.name for path in folder.iterdir())
+    result = invoke(*arguments)
+    assert result.stderr == f"error: {message.format(folder=folder)}\n"
+    assert result.stdout == ""
+    assert result.exit_code == 2
+    assert jobs == []
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (
+            NET.replace("num_output", "num_outputs"),
+            'net.prototxt:3:88: unknown field "num_outputs" in inner_product_param of layer "ip"',
+        ),
+        (NET.replace('"InnerProduct"', '"InnerProdukt"'), 'no importer for layer type "InnerProdukt"; known: '),
+        (NET.replace('bottom: "data"', 'bottom: "dada"'), '"dada"'),
+    ],
+)
+def test_broken_net_is_placed(folder, net, message):
+    (folder / "net.prototxt").write_text(net)
+    result = invoke("check", "solver.prototxt")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_check_reports_what_it_can_and_fails_with_the_problems_last(folder):
+    result = invoke("check", "solver.prototxt")
+    assert result.exit_code == 2
+    assert "reads no files; give an ingested dataset" in result.stderr
+
+
+def test_check_as_json_is_one_document(folder):
+    result = invoke("check", "solver.prototxt", "--json")
+    report = json.loads(result.stdout)
+    assert report["format_version"] == 1
+    assert report["problems"][0]["severity"] == "error"
+    assert result.exit_code == 2
+
+
+def test_train_hands_every_option_to_the_job_with_absolute_paths(folder, jobs):
+    result = invoke(
+        "train",
+        "solver.prototxt",
+        "--run-dir",
+        "runs/a",
+        "--n-workers",
+        "3",
+        "--comm-period",
+        "4",
+        "--rate-scale",
+        "2.5",
+    )
+    assert result.exit_code == 0, result.output
+    ((module, config),) = jobs
+    assert module == "deepspark_ops.train.driver.spark_job"
+    assert config == TrainConfig(
+        solver=folder / "solver.prototxt", run_dir=folder / "runs/a", n_workers=3, comm_period=4, rate_scale=2.5
+    )
+    assert result.stdout == f"run={folder}/runs/a\n"
+
+
+@pytest.mark.parametrize("errors", [(), ("parity: case relu: failed",)])
+def test_train_keeps_the_comparison_with_caffe_first(folder, jobs, monkeypatch, errors):
+    checked = []
+    monkeypatch.setattr(
+        "deepspark_ops.preflight.check.run_check",
+        lambda config: checked.append(config) or SimpleNamespace(errors=errors),
+    )
+    result = invoke("train", "solver.prototxt", "--run-dir", "r", "--parity", "--workers", "3")
+    (config,) = checked
+    assert (config.parity, config.run_dir, config.n_workers) == (True, folder / "r", 3)
+    assert result.exit_code == (2 if errors else 0), result.output
+    assert len(jobs) == (0 if errors else 1)
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
+    def certify(config):
+        config.run_dir.mkdir()
+        (config.run_dir / "parity.json").touch()
+        return SimpleNamespace(errors=())
+
+    def run_job(module, config, *, on_line):
+        if began:
+            (config.run_dir / "events.jsonl").touch()
+        raise StageFailed("port taken", 2)
+
+    monkeypatch.setattr("deepspark_ops.preflight.check.run_check", certify)
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+    assert invoke("train", "solver.prototxt", "--run-dir", "r", "--parity").exit_code == 2
+    assert (folder / "r").exists() == began
+
+
+def test_lines_of_the_job_go_to_stderr(folder, jobs):
+    assert "worker 0 loss clock=5 loss=0.5\n" in invoke("train", "solver.prototxt", "--run-dir", "r").stderr
+
+
+def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=130, color_system=None)
+    monkeypatch.setattr(stage_display, "Console", lambda **_: console)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+
+    def run_job(module, config, *, on_line):
+        config.run_dir.mkdir()
+        numbers = {"loss": 0.25, "learning_rate": 0.01, "images_per_s": 4321.0}
+        append_event(config.run_dir / "events.jsonl", make_event("loss", clock=5, worker=0, **numbers))
+        on_line(logging.INFO, "worker 0 loss clock=5 loss=0.25 learning_rate=0.01 images_per_s=4321")
+        on_line(logging.INFO, "driver note clock=0 text=rate_scale 3")
+        on_line(logging.ERROR, "an executor is gone")
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    assert invoke("train", "solver.prototxt", "--run-dir", "r").exit_code == 0
+    shown = screen.getvalue()
+    last = shown[shown.rindex("worker   clock") :]
+    assert "4,321" in last
+    assert "5 of 10 minibatches" in last
+    assert "driver note clock=0 text=rate_scale 3" in shown
+    assert "an executor is gone" in shown
+    assert "worker 0 loss" not in shown  # the table says it
+
+
+def test_ingest_and_export_start_their_modules(folder, jobs):
+    assert invoke("ingest", "a.tar::list.txt", "--output", "d", "--gray", "--no-shuffle").exit_code == 0
+    assert invoke("export", "run", "--check-samples", "5").exit_code == 0
+    assert jobs == [
+        (
+            "deepspark_ops.ingest.spark_job",
+            IngestConfig(source=folder / "a.tar::list.txt", output=folder / "d", gray=True, shuffle=False),
+        ),
+        ("deepspark_ops.export", ExportConfig(run_dir=folder / "run", check_samples=5)),
+    ]
+
+
+def test_evaluate_prints_the_figures(folder, jobs):
+    output = folder / "run" / "evaluation"
+    output.mkdir(parents=True)
+    (output / "metrics.json").write_text(build_metrics(scores_of([[3, 1], [0, 4]]), SCORED, ()).to_json())
+    result = invoke("evaluate", "run")
+    assert result.stdout == f"top1=0.8750 loss=0.5000 samples=8 report={output}/report.html\n"
+    assert jobs == [("deepspark_ops.evaluate", EvaluateConfig(run_dir=folder / "run"))]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StageFailed("bad shard\nsecond line", 2), 2),
+        (StageFailed("loss is nan", 1), 1),
+        (StageFailed("killed", -9), 1),
+        (TrainingFailed("nobody exchanged"), 2),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
+    def run_job(module, config, *, on_line):
+        for line in str(error).splitlines():
+            on_line(logging.ERROR, line)
+        raise error
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+    result = invoke("train", "solver.prototxt", "--run-dir", "r")
+    assert result.exit_code == code
+    message = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
+    assert result.stderr == f"{message}\n"
+
+
+def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypatch):
+    def run_job(module, config, *, on_line):
+        on_line(logging.ERROR, "Spark lost an executor")
+        on_line(logging.INFO, "going on")
+        raise StageFailed("loss is nan", 1)
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_java", lambda: None)
+    result = invoke("train", "solver.prototxt", "--run-dir", "r")
+    assert result.stderr == "Spark lost an executor\ngoing on\nerror: loss is nan\n"
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "ingest", "train", "evaluate", "export"])
+def test_help_names_every_field_with_its_description(folder, command):
+    config = {
+        "check": cli.CheckConfig,
+        "plan": cli.PlanConfig,
+        "ingest": IngestConfig,
+        "train": TrainConfig,
+        "evaluate": EvaluateConfig,
+        "export": ExportConfig,
+    }[command]
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    shown = " ".join(result.stdout.replace("│", " ").split())
+    for name, field in config.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in shown or name.upper() in shown
+        assert field.description.split()[0] in shown
+
+
+def test_help_shows_bounds_defaults_and_choices(folder):
+    shown = " ".join(invoke("train", "--help").stdout.replace("│", " ").split())
+    assert "Training workers (1 to 10000) [default: 2]" in shown
+    assert "auto|shm|socket" in shown
+    assert "Spark master [default: local[*]]" in shown
+
+
+def test_help_is_quick_and_loads_no_framework():
+    script = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom deepspark_ops.command import cli\n"
+        "assert CliRunner().invoke(cli.app, ['train', '--help']).exit_code == 0\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'keras', 'pyspark', 'airflow', 'cv2')]"
+    )
+    assert min(_seconds(script) for _ in range(3)) < 1.0
+
+
+def _seconds(script):
+    """Return the processor time of a fresh interpreter: wall time would measure the neighbours."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.memory import CenterShape
+
+
+def test_snapshot_is_a_copy(tmp_path: Path) -> None:
+    center = Center.in_memory(np.float32([1.0, 2.0]), CenterShape(2, 1, 1))
+    copy = center.snapshot()
+    center.vector[0] = 9.0
+    assert copy.tolist() == [1.0, 2.0]
+    center.write_snapshot(tmp_path / "pending" / "center.f32")
+    assert np.fromfile(tmp_path / "pending" / "center.f32", "<f4").tolist() == [9.0, 2.0]
+
+
+def test_staleness_counts_exchanges_by_others_since_my_pull() -> None:
+    center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 3, 1))
+    for worker in range(3):
+        center.pulled(worker)
+    for worker in (1, 1, 2):
+        center.end(worker, center.begin(worker), 0)
+    ticket = center.begin(0)
+    assert ticket.staleness == 3
+    center.end(0, ticket, 0)
+    center.end(1, center.begin(1), 0)
+    assert center.begin(0).staleness == 1
+
+
+def test_overlaps_count_exchanges_that_were_open_with_mine() -> None:
+    center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 3, 1))
+    mine = center.begin(0)
+    before = center.begin(1)
+    center.end(1, before, 0)
+    center.begin(2)
+    assert center.end(0, mine, 0) == 2
+    again = center.begin(1)
+    assert center.end(1, again, 0) == 1, "worker 2 is still in its exchange"
+    center.abandon(2)
+    assert center.end(1, center.begin(1), 0) == 0

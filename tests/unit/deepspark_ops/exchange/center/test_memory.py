@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ConfigError, ProtocolError
+from deepspark_ops.exchange.center import memory as center_memory
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.memory import CenterShape, remove_stale_centers
+
+
+@pytest.fixture
+def in_work_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Have no shared memory, so that centers land in the run's work folder."""
+    monkeypatch.setattr(center_memory, "SHARED_MEMORY", tmp_path / "none")
+    return tmp_path / "work"
+
+
+def create(work: Path, values: list[float], n_workers: int = 2, server_vectors: int = 0) -> Center:
+    return Center.create(
+        np.float32(values), CenterShape(len(values), n_workers, 1, server_vectors), run_id=5, work=work
+    )
+
+
+def test_two_mappings_share_vector_extras_and_slots(in_work_folder: Path) -> None:
+    first = create(in_work_folder, [1.0, 2.0, 3.0], server_vectors=2)
+    assert first.path is not None
+    second = Center.open(first.path, first.token)
+    first.vector[1] = 7.0
+    first.extras[1][2] = 8.0
+    first.slots[1, 3] = 9
+    assert second.vector.tolist() == [1.0, 7.0, 3.0]
+    assert second.extras[1].tolist() == [0.0, 0.0, 8.0]
+    assert second.slots[1].tolist() == [0, 0, 0, 9, *[0] * 12]
+    second.close()
+    first.unlink()
+    first.close()
+
+
+def test_file_is_the_users_alone_and_reserved_in_full(in_work_folder: Path) -> None:
+    center = create(in_work_folder, [0.0] * 10_000)
+    assert center.path is not None
+    found = center.path.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert found.st_blocks * 512 >= found.st_size
+    center.unlink()
+    center.close()
+    assert list(in_work_folder.iterdir()) == []
+
+
+def test_no_room_is_one_clear_error(in_work_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ConfigError, match=r"no room for a center of 16,384 bytes \(No space left on device\)"):
+        create(in_work_folder, [0.0])
+    assert list(in_work_folder.iterdir()) == []
+
+
+def test_file_of_another_exchange_is_refused(in_work_folder: Path) -> None:
+    center = create(in_work_folder, [0.0])
+    assert center.path is not None
+    with pytest.raises(ProtocolError, match="belongs to another exchange"):
+        Center.open(center.path, bytes(16))
+    other = in_work_folder / "other"
+    other.write_bytes(b"not a center, but long enough to hold the header" * 2)
+    with pytest.raises(ProtocolError, match="not a center file of version 2"):
+        Center.open(other)
+    other.write_bytes(b"short")
+    with pytest.raises(ProtocolError, match="5 bytes; a center has a header"):
+        Center.open(other)
+    center.unlink()
+    center.close()
+
+
+def test_only_centers_that_nobody_holds_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(center_memory, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(center_memory, "SHARED_MEMORY_SPARE_BYTES", 0)
+    held = create(tmp_path, [0.0])
+    left = create(tmp_path, [0.0])
+    assert left.path is not None
+    left.close()
+    assert remove_stale_centers() == [left.path]
+    assert held.path is not None
+    assert held.path.exists()
+    held.unlink()
+    held.close()
+
+
+def test_a_file_swept_before_it_was_locked_is_made_again(in_work_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, n_calls = fcntl.flock, []
+
+    def sweep_first(handle: int, operation: int) -> None:
+        if not n_calls:
+            next(in_work_folder.glob("*.center")).unlink()
+        n_calls.append(handle)
+        lock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    center = create(in_work_folder, [4.0])
+    assert center.path is not None
+    assert center.path.exists()
+    assert center.vector.tolist() == [4.0]
+    center.unlink()
+    center.close()

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.events import read_events
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.server.coordinator import Coordinator
+from deepspark_ops.exchange.state import run_state as books
+from deepspark_ops.exchange.state.grants import Grant, Schedule, answer_from_json
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
+
+
+class Clock:
+    """A clock that tests move."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_coordinator(folder: Path, center: Center | None = None, **changes: object) -> tuple[Coordinator, Clock]:
+    settings = make_settings(folder, **changes)
+    center = center or Center.in_memory(initial_vector(), settings.center_shape())
+    clock = Clock()
+    return Coordinator(settings, center, clock), clock
+
+
+def ask(coordinator: Coordinator, worker: int, request: int, want: int = 4) -> Grant:
+    grant = answer_from_json(coordinator.answer(worker, request, "request_grant", want))
+    assert isinstance(grant, Grant)
+    return grant
+
+
+def test_repeated_request_is_answered_once(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    first = coordinator.answer(0, 1, "lease", "train")
+    assert coordinator.answer(0, 1, "lease", "train") == first
+    assert coordinator.answer(0, 2, "lease", "train") != first
+
+
+def test_repeated_acknowledgement_is_still_true(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    grant = ask(coordinator, 0, 1)
+    assert coordinator.answer(0, 2, "acknowledge", grant.id) is True
+    assert coordinator.answer(0, 2, "acknowledge", grant.id) is True
+    assert coordinator.answer(0, 3, "acknowledge", grant.id) is False
+
+
+def test_everything_goes_on_after_a_kill(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    coordinator.join(1, "b", "socket")
+    first = ask(coordinator, 0, 1)
+    coordinator.answer(0, 2, "acknowledge", first.id)
+    open_grant = ask(coordinator, 0, 3)
+    lease = coordinator.answer(1, 1, "lease", "train")
+    again, _ = make_coordinator(tmp_path)
+    again.check_session(0, "a")
+    assert ask(again, 0, 3) == open_grant, "the request whose answer was perhaps lost"
+    assert ask(again, 0, 4) == open_grant
+    assert again.answer(1, 1, "lease", "train") == lease
+    assert again.answer(0, 5, "acknowledge", open_grant.id) is True
+    status = again.status()
+    assert (status["acknowledged"], status["live_workers"]) == (8, [0, 1])
+
+
+def test_torn_last_line_of_the_journal_is_dropped(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    ask(coordinator, 0, 1)
+    journal = tmp_path / "work" / "exchange.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'["once", [0, 2, "ackn')
+    again, _ = make_coordinator(tmp_path)
+    assert again.status()["clock"] == 4
+    assert journal.read_bytes() == whole
+    again.answer(0, 2, "request_grant", 4)
+    assert make_coordinator(tmp_path)[0].status()["clock"] == 4
+
+
+def test_long_journal_is_replaced_by_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "COMPACT_BYTES", 2_000)
+    coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
+    coordinator.join(0, "a", "socket")
+    for request in range(1, 200, 2):
+        coordinator.answer(0, request + 1, "acknowledge", ask(coordinator, 0, request).id)
+    lease = coordinator.answer(0, 500, "lease", "train")
+    assert (tmp_path / "work" / "exchange.journal").stat().st_size < 5_000
+    again, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
+    assert again.status()["acknowledged"] == 400
+    assert again.answer(0, 500, "lease", "train") == lease
+    again.check_session(0, "a")
+
+
+def test_refused_call_is_not_in_the_journal(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    before = (tmp_path / "work" / "exchange.journal").read_bytes()
+    with pytest.raises(ProtocolError, match='dataset "tests" is not part of this run; known: train'):
+        coordinator.answer(0, 1, "lease", "tests")
+    assert (tmp_path / "work" / "exchange.journal").read_bytes() == before
+
+
+def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
+    coordinator, clock = make_coordinator(tmp_path, grant_timeout_s=5.0)
+    coordinator.join(0, "a", "socket")
+    coordinator.join(1, "b", "socket")
+    lost = ask(coordinator, 0, 1)
+    clock.now += 4.0
+    coordinator.heartbeat(1)
+    clock.now += 2.0
+    again = ask(coordinator, 1, 1)
+    assert (again.start, again.count) == (lost.start, lost.count)
+    lost_events = [e for e in read_events(tmp_path / "events.jsonl") if e.kind == "worker_lost"]
+    assert [(e.worker, e.data["reason"]) for e in lost_events] == [(0, "silent")]
+    assert coordinator.status()["reissued_grants"] == 1
+
+
+def test_process_that_is_replaced_was_lost(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    coordinator.join(0, "b", "socket")
+    coordinator.leave(0)
+    coordinator.join(0, "c", "socket")
+    kinds = [event.kind for event in read_events(tmp_path / "events.jsonl")]
+    assert [kind for kind in kinds if kind.startswith("worker")] == [
+        "worker_joined",
+        "worker_lost",
+        "worker_joined",
+        "worker_joined",
+    ]
+
+
+def test_nobody_was_silent_while_there_was_no_server(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
+    coordinator.join(0, "a", "socket")
+    settings = make_settings(tmp_path, grant_timeout_s=5.0)
+    late = Clock()
+    late.now += 1_000.0
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
+    assert Coordinator(settings, center, late).status()["live_workers"] == [0]
+
+
+def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
+    coordinator, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    coordinator.join(0, "a", "socket")
+    grant = ask(coordinator, 0, 1)
+    monkeypatch.setattr(center, "write_snapshot", killed)
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.answer(0, 2, "acknowledge", grant.id)
+    monkeypatch.undo()
+    again, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
+    folder = tmp_path / "work" / "pending" / "iter_2"
+    np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
+    assert again.answer(0, 2, "acknowledge", grant.id) is True
+    assert ask(again, 0, 3).state_for == 2
+
+
+def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -> None:
+    changes = {
+        "n_workers": 1,
+        "schedule": Schedule(4, snapshot=2),
+        "datasets": {"train": DatasetOrder((9,), piece_samples=4)},
+    }
+    coordinator, _ = make_coordinator(tmp_path, **changes)
+    coordinator.join(0, "a", "socket")
+    held = [coordinator.answer(0, request, "lease", "train") for request in (1, 2)]
+    coordinator.answer(0, 4, "acknowledge", ask(coordinator, 0, 3).id)
+    assert ask(coordinator, 0, 5).state_for == 2
+    coordinator.state_received(0, 2, {"leases": {"train": {str(held[0]["id"]): 3}}})
+    complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
+    settings = replace(make_settings(tmp_path / "resumed", **changes), lease_state=complete["leases"])
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
+    resumed = Coordinator(settings, center)
+    resumed.join(0, "b", "socket")
+    leases = [resumed.answer(0, request, "lease", "train") for request in (1, 2, 3)]
+    assert [(x["start"], x["count"], x["skip"]) for x in leases] == [(0, 4, 3), (4, 4, 0), (8, 1, 0)]
+
+
+def test_changed_dataset_is_noted_on_resume(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    state = coordinator._books.leases["train"].to_state({})
+    make_coordinator(tmp_path / "resumed", lease_state={"train": state}, datasets={"train": DatasetOrder((7,))})
+    notes = [e.data["text"] for e in read_events(tmp_path / "resumed" / "events.jsonl") if e.kind == "note"]
+    assert notes == ['dataset "train" has changed since the snapshot: it is read from its start']
+
+
+def test_last_workers_loss_completes_a_snapshot(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(4, snapshot=2))
+    coordinator.join(0, "a", "socket")
+    coordinator.join(1, "b", "socket")
+    coordinator.answer(0, 2, "acknowledge", ask(coordinator, 0, 1, 2).id)
+    coordinator.state_received(0, 2, {"mine": 1})
+    complete = tmp_path / "work" / "pending" / "iter_2" / "complete.json"
+    assert not complete.exists()
+    coordinator.lose(1, "an older process", "its connection ended")
+    assert not complete.exists()
+    coordinator.lose(1, "b", "its connection ended")
+    assert json.loads(complete.read_text())["workers"] == {"0": {"mine": 1}}
+
+
+def test_server_events_say_what_was_exchanged_since_the_last(tmp_path: Path) -> None:
+    coordinator, clock = make_coordinator(tmp_path)
+    center = coordinator._center
+    for worker in (0, 1):
+        coordinator.join(worker, "a", "shm")
+    for worker in (0, 1, 0):
+        center.end(worker, center.begin(worker), 8_000)
+    clock.now += 4.0
+    coordinator.expire()
+    clock.now += 2.0
+    coordinator.expire()
+    clock.now += 5.0
+    coordinator.expire()  # nothing since: nothing to say
+    found = [event.data for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
+    assert [(d["exchanges"], d["exchanges_per_s"], d["bytes_per_s"]) for d in found] == [(3, 0.5, 4_000)]
+
+
+def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
+    coordinator, clock = make_coordinator(tmp_path)
+    center = coordinator._center
+    coordinator.join(0, "a", "shm")
+    center.end(0, center.begin(0), 8_000)
+    clock.now += 0.5
+    coordinator.leave(0)
+    (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
+    assert (event.data["exchanges"], event.data["exchanges_per_s"], event.data["seconds"]) == (1, 2.0, 0.5)

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.state.clock import GrantLedger
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
+
+TIMEOUT_S = 10.0
+
+
+def granted(answer: object) -> Grant:
+    assert isinstance(answer, Grant), answer
+    return answer
+
+
+def run_alone(schedule: Schedule, want: int = 4) -> list[Grant]:
+    """One worker that does what it is told; returns its grants."""
+    ledger = GrantLedger(schedule, TIMEOUT_S)
+    ledger.join(0, 0.0)
+    grants = []
+    while not isinstance(answer := ledger.request(0, want, 0.0), Finished):
+        grant = granted(answer)
+        grants.append(grant)
+        ledger.state_received(0, grant.state_for)
+        assert ledger.acknowledge(0, grant.id, 0.0)
+        settle(ledger)
+    return grants
+
+
+def settle(ledger: GrantLedger) -> None:
+    for iteration in ledger.due:
+        ledger.copied(iteration)
+    for iteration in ledger.complete:
+        ledger.closed(iteration)
+
+
+def test_grants_are_cut_at_test_and_snapshot_boundaries() -> None:
+    grants = run_alone(Schedule(max_iter=12, test_interval=5, snapshot=8, snapshot_after_train=False))
+    assert [(g.start, g.count) for g in grants] == [(0, 4), (4, 1), (5, 3), (8, 2), (10, 2)]
+    assert [g.start for g in grants if g.tests] == [0, 5, 10]
+    assert [(g.start, g.state_for) for g in grants if g.state_for] == [(8, 8)]
+
+
+def test_last_test_and_last_snapshot_come_in_grants_without_steps() -> None:
+    grants = run_alone(Schedule(max_iter=10, test_interval=5, snapshot=4))
+    last = grants[-1]
+    assert (last.start, last.count, last.tests, last.state_for) == (10, 0, True, 10)
+    assert [g.state_for for g in grants if g.state_for] == [4, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "tests"),
+    [
+        (Schedule(6, test_interval=3, test_initialization=False), [3, 6]),
+        (Schedule(7, test_interval=3, test_initialization=True), [0, 3, 6]),
+        (Schedule(6, test_interval=0), []),
+        (Schedule(6, test_interval=3, first=3), [3, 6]),
+        (Schedule(6, test_interval=4, first=5), []),
+    ],
+)
+def test_test_boundaries_are_caffes(schedule: Schedule, tests: list[int]) -> None:
+    assert [g.start for g in run_alone(schedule) if g.tests] == tests
+
+
+@pytest.mark.parametrize(
+    ("schedule", "snapshots"),
+    [
+        (Schedule(10, snapshot=5), [5, 10]),
+        (Schedule(10, snapshot=4), [4, 8, 10]),
+        (Schedule(10, snapshot=4, snapshot_after_train=False), [4, 8]),
+        (Schedule(10), [10]),
+        (Schedule(10, snapshot=4, first=8), [10]),
+        (Schedule(10, snapshot=5, first=10), []),
+    ],
+)
+def test_snapshot_boundaries_are_caffes(schedule: Schedule, snapshots: list[int]) -> None:
+    assert [g.state_for for g in run_alone(schedule) if g.state_for] == snapshots
+
+
+def test_resume_starts_at_the_clock_of_the_snapshot() -> None:
+    grants = run_alone(Schedule(10, first=6))
+    assert [(g.start, g.count) for g in grants if g.count] == [(6, 4)]
+
+
+def test_repeated_request_gets_the_same_grant() -> None:
+    ledger = GrantLedger(Schedule(10), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    assert ledger.request(0, 4, 0.0) == ledger.request(0, 4, 1.0)
+
+
+def test_silent_workers_grant_is_given_to_another() -> None:
+    ledger = GrantLedger(Schedule(8, snapshot_after_train=False), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    ledger.join(1, 0.0)
+    lost = granted(ledger.request(0, 4, 0.0))
+    granted(ledger.request(1, 4, 0.0))
+    ledger.seen(1, 11.0)
+    assert ledger.silent(11.0) == (0,)
+    ledger.lose(0)
+    assert ledger.acknowledge(1, 2, 11.0)
+    again = granted(ledger.request(1, 4, 11.0))
+    assert (again.start, again.count) == (lost.start, lost.count)
+    assert not ledger.acknowledge(0, lost.id, 12.0), "its steps belong to worker 1 now"
+    assert ledger.n_reissued == 1
+
+
+def test_late_answer_counts_while_nobody_else_has_the_steps() -> None:
+    ledger = GrantLedger(Schedule(4, snapshot_after_train=False), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    grant = granted(ledger.request(0, 4, 0.0))
+    ledger.lose(0)
+    assert ledger.acknowledge(0, grant.id, 99.0)
+    assert isinstance(ledger.request(0, 4, 99.0), Finished)
+
+
+def test_new_process_of_a_worker_does_not_answer_for_the_old_one() -> None:
+    ledger = GrantLedger(Schedule(8), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    old = granted(ledger.request(0, 4, 0.0))
+    ledger.join(0, 1.0)
+    assert not ledger.acknowledge(0, old.id, 1.0)
+    assert granted(ledger.request(0, 2, 1.0)).start == 0
+    assert granted(ledger.request(1, 9, 1.0)).start == 2
+
+
+def test_slow_nets_get_more_patience() -> None:
+    ledger = GrantLedger(Schedule(100), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    ledger.acknowledge(0, granted(ledger.request(0, 4, 0.0)).id, 30.0)
+    ledger.request(0, 4, 30.0)
+    assert ledger.silent(100.0) == ()
+    assert ledger.silent(181.0) == (0,)
+
+
+def test_snapshot_waits_for_every_live_worker_and_for_the_copy() -> None:
+    ledger = GrantLedger(Schedule(8, snapshot=4), TIMEOUT_S)
+    for worker in range(3):
+        ledger.join(worker, 0.0)
+    first = granted(ledger.request(0, 2, 0.0))
+    second = granted(ledger.request(1, 2, 0.0))
+    third = granted(ledger.request(2, 4, 0.0))
+    assert third.start == 4
+    ledger.acknowledge(1, second.id, 0.0)
+    ledger.acknowledge(2, third.id, 0.0)
+    assert ledger.due == ()
+    ledger.acknowledge(0, first.id, 0.0)
+    assert ledger.due == (4, 8)
+    ledger.state_received(0, 4)
+    ledger.state_received(1, 4)
+    ledger.lose(2)
+    assert ledger.complete == (), "the center of snapshot 4 is not copied yet"
+    ledger.copied(4)
+    assert ledger.complete == (4,)
+    assert granted(ledger.request(0, 4, 0.0)).state_for == 8
+    ledger.closed(4)
+    assert ledger.complete == ()
+
+
+def test_lost_tester_is_replaced() -> None:
+    ledger = GrantLedger(Schedule(4, test_interval=4, test_initialization=False, snapshot_after_train=False), TIMEOUT_S)
+    ledger.acknowledge(0, granted(ledger.request(0, 4, 0.0)).id, 0.0)
+    assert granted(ledger.request(0, 4, 0.0)).tests
+    assert isinstance(ledger.request(1, 4, 0.0), Wait)
+    ledger.lose(0)
+    final = granted(ledger.request(1, 4, 0.0))
+    assert (final.start, final.count, final.tests) == (4, 0, True)
+    ledger.acknowledge(1, final.id, 0.0)
+    assert ledger.finished
+
+
+def test_request_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="worker 3: grant of 0 steps requested; at least 1"):
+        GrantLedger(Schedule(4), TIMEOUT_S).request(3, 0, 0.0)
+
+
+@dataclass
+class World:
+    """Workers that crash, stall and come back, over one ledger; keeps its own account of what was accepted."""
+
+    ledger: GrantLedger
+    now: float = 0.0
+    held: dict[int, Grant] = field(default_factory=dict)
+    late: list[tuple[int, Grant]] = field(default_factory=list)
+    accepted: list[Grant] = field(default_factory=list)
+    issued: list[Grant] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+
+    def act(self, action: str, worker: int, amount: int) -> None:
+        self.now += 0.5
+        getattr(self, action)(worker, amount)
+        done = {s for g in self.accepted for s in range(g.start, g.stop)}
+        for iteration in self.ledger.due:
+            assert set(range(self.ledger.schedule.first, iteration)) <= done, (
+                "due before every step below it was acknowledged"
+            )
+            self.snapshots.append(iteration)
+        settle(self.ledger)
+        # The books survive a restart of the server at any moment.
+        copy = GrantLedger(self.ledger.schedule, TIMEOUT_S)
+        copy.restore(json.loads(json.dumps(self.ledger.to_state())))
+        assert copy.to_state() == self.ledger.to_state()
+        self.ledger = copy
+
+    def work(self, worker: int, amount: int) -> None:
+        answer = self.ledger.request(worker, amount + 1, self.now)
+        if isinstance(answer, Grant):
+            if self.held.get(worker) != answer:
+                self.issued.append(answer)
+            self.held[worker] = answer
+            self.ledger.state_received(worker, answer.state_for)
+
+    def finish(self, worker: int, _: int) -> None:
+        if worker in self.held:
+            self.answer(worker, self.held.pop(worker))
+
+    def stall(self, worker: int, amount: int) -> None:
+        """Everybody else lives; ``worker`` is silent for longer than allowed."""
+        self.now += 1000.0 * (amount % 2)
+        for other in range(4):
+            if other != worker:
+                self.ledger.seen(other, self.now)
+        for lost in self.ledger.silent(self.now):
+            self.ledger.lose(lost)
+            if lost in self.held:
+                self.late.append((lost, self.held.pop(lost)))
+
+    def come_back(self, _: int, amount: int) -> None:
+        if self.late:
+            self.answer(*self.late.pop(amount % len(self.late)))
+
+    def restart(self, worker: int, _: int) -> None:
+        self.ledger.join(worker, self.now)
+        self.held.pop(worker, None)
+
+    def leave(self, worker: int, _: int) -> None:
+        self.ledger.leave(worker)
+        self.held.pop(worker, None)
+
+    def answer(self, worker: int, grant: Grant) -> None:
+        if self.ledger.acknowledge(worker, grant.id, self.now):
+            self.accepted.append(grant)
+        assert not self.ledger.acknowledge(worker, grant.id, self.now), "counted twice"
+
+
+ACTIONS = ("work", "work", "work", "finish", "finish", "stall", "come_back", "restart", "leave")
+schedules = st.builds(
+    Schedule,
+    max_iter=st.integers(0, 40),
+    test_interval=st.integers(0, 12),
+    test_initialization=st.booleans(),
+    snapshot=st.integers(0, 12),
+    snapshot_after_train=st.booleans(),
+    first=st.integers(0, 20),
+)
+histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.integers(0, 9)), max_size=60)
+
+
+@settings(max_examples=150)
+@given(schedules, histories)
+def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
+    world = World(GrantLedger(schedule, TIMEOUT_S))
+    for action, worker, amount in history:
+        world.act(action, worker, amount)
+    for _ in range(400):
+        if world.ledger.finished:
+            break
+        for worker in range(4):
+            world.act("work", worker, 5)
+            world.act("finish", worker, 0)
+    assert world.ledger.finished
+    first, last = min(schedule.first, schedule.max_iter), schedule.max_iter
+    booked = sorted(s for g in world.accepted for s in range(g.start, g.stop))
+    assert booked == list(range(first, last))
+    assert world.ledger.acknowledged == last
+    wanted = []
+    after = schedule.first
+    while (following := schedule.next_snapshot(after)) is not None:
+        wanted.append(following)
+        after = following
+    assert world.snapshots == wanted
+    for grant in world.issued:
+        inside = range(grant.start + 1, grant.stop)
+        for period in (schedule.test_interval, schedule.snapshot):
+            assert not (period and any(s % period == 0 for s in inside)), f"{grant} crosses a boundary"
+        assert grant.stop <= last
+        assert grant.tests == schedule.tests_at(grant.start) or grant.count == 0
+    tested = {g.start for g in world.accepted if g.tests}
+    assert tested == {s for s in range(first, last + 1) if schedule.tests_at(s)}

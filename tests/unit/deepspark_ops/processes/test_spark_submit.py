@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes import spark_submit
+from deepspark_ops.processes.spark_submit import java_version, require_java, run_command, run_job
+
+Lines = list[tuple[int, str]]
+
+
+def test_job_gets_its_config_and_this_interpreter(tmp_path: Path) -> None:
+    module = tmp_path / "fake_stage.py"
+    module.write_text(
+        "import os, sys, pathlib; print(os.environ['PYSPARK_PYTHON']); print(pathlib.Path(sys.argv[1]).read_text())"
+    )
+    lines: Lines = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        run_job("fake_stage", ExportConfig(run_dir=tmp_path), on_line=lambda *line: lines.append(line))
+    text = "\n".join(line for _, line in lines)
+    assert text.startswith(sys.executable + "\n{")
+    assert ExportConfig.model_validate_json(text.partition("\n")[2]) == ExportConfig(run_dir=tmp_path)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_for(condition: object, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+def test_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    child = f"import os, time, pathlib; pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    parent = (
+        "import sys; from deepspark_ops.processes.spark_submit import run_command\n"
+        f"run_command([sys.executable, '-c', {child!r}], stage='train', on_line=print)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: pid_file.exists() and pid_file.read_text())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        pid = int(pid_file.read_text())
+        wait_for(lambda: is_gone(pid))
+    finally:
+        process.kill()
+
+
+def test_exception_in_the_parent_ends_the_child() -> None:
+    pids: list[int] = []
+
+    def on_line(level: int, text: str) -> None:
+        pids.append(int(text))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_command(
+            [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"],
+            stage="train",
+            on_line=on_line,
+        )
+    assert is_gone(pids[0])
+
+
+def fake_java(folder: Path, version: str) -> dict[str, str]:
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-10-15' >&2\n")
+    binary.chmod(0o755)
+    return {"JAVA_HOME": str(folder), "PATH": os.environ["PATH"]}
+
+
+def test_java_is_required_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no Java found by PATH.*openjdk-17-jre-headless"):
+        require_java({"PATH": str(tmp_path)})
+    with pytest.raises(ConfigError, match="is Java 11; Spark needs 17 or newer"):
+        require_java(fake_java(tmp_path / "old", "11.0.2"))
+    new = fake_java(tmp_path / "new", "21.0.1")
+    assert require_java(new) == tmp_path / "new" / "bin" / "java"
+
+
+def test_java_version_of_unknown_text_is_none() -> None:
+    assert java_version("Segmentation fault") is None
+
+
+def test_cluster_masters_keep_their_own_address() -> None:
+    assert "SPARK_LOCAL_IP" in spark_submit.job_variables({}, master="local[2]")
+    assert "SPARK_LOCAL_IP" not in spark_submit.job_variables({}, master="spark://host:7077")

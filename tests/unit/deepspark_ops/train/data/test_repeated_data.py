@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.data.repeated_data import RepeatedBatches
+from deepspark_ops.train.worker.schedule import FixedSet
+
+
+class Counting:
+    """Steps of two passes that hold their number; at most two steps a call."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def take(self, max_steps: int) -> tuple[Feeds, int]:
+        n_steps = min(2, max_steps)
+        values = np.arange(2 * self.given, 2 * (self.given + n_steps), dtype=np.float32)
+        self.given += n_steps
+        return {"data": values}, n_steps
+
+
+def test_the_first_steps_come_again_and_again() -> None:
+    source = Counting()
+    batches = RepeatedBatches(source, 5, iter_size=2)
+    taken: list[float] = []
+    n_taken = 0
+    for wanted in (3, 9, 1, 9, 1, 9, 9, 9, 9, 9):
+        feeds, n_steps = batches.take(wanted)
+        assert 1 <= n_steps <= wanted
+        assert len(feeds["data"]) == 2 * n_steps
+        taken += feeds["data"].tolist()
+        n_taken += n_steps
+    assert source.given == 5
+    assert taken == [float(k % 10) for k in range(2 * n_taken)]
+
+
+def test_what_was_taken_is_the_workers_own() -> None:
+    batches = RepeatedBatches(Counting(), 2, iter_size=2)
+    first, _ = batches.take(2)
+    kept = first["data"].tolist()
+    first["data"][:] = -1  # the ring it came from is written again
+    assert batches.take(2)[0]["data"].tolist() == kept
+
+
+def test_a_set_is_measured_over_in_as_many_grants_as_it_takes() -> None:
+    period = FixedSet(5)
+    assert (period.value, period.is_due) == (5, False)
+    period.spend([1.0, 2.0])
+    assert (period.value, period.is_due) == (3, False)
+    period.spend([1.0, 2.0, 3.0])
+    assert period.is_due
+    period.exchanged()
+    assert (period.value, period.is_due) == (5, False)

@@ -1,0 +1,105 @@
+"""What the driver shows and does for each event, and how it reads a file that others append to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.errors import ConfigError, TrainingFailed
+from deepspark_ops.events import append_event, make_event
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.train.driver.run_watch import EventTail, RunWatch, Throughput
+from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
+from deepspark_ops.train.snapshots.snapshot import Snapshot
+
+
+def status(**changes: object) -> ExchangeStatus:
+    fields = {
+        "clock": 0, "acknowledged": 0, "finished": False, "live_workers": (), "reissued_grants": 0, "snapshots": (),
+        "failure": None, "exchanges": (), "staleness_sums": (), "overlap_sums": (), "duplicate_chunks": 0,
+        "uncertain_chunks": 0,
+    }  # fmt: skip
+    return ExchangeStatus(**{**fields, **changes})
+
+
+class FakeSnapshots:
+    """Parts are there from the second look on."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.assembled: list[int] = []
+
+    def is_pending(self, iteration: int) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+    def assemble(self, iteration: int) -> Snapshot:
+        self.assembled.append(iteration)
+        return Snapshot(iteration, Path("w"), Path("s"), Path("t"))
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[RunWatch]:
+    board = TensorBoardFile(tmp_path / "board")
+    watch = RunWatch(tmp_path / "events.jsonl", board, FakeSnapshots(), images_per_step=10, first=0)
+    yield watch
+    watch.finish()
+
+
+def test_tail_begins_at_the_present_end_and_waits_for_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    append_event(path, make_event("note", text="of an earlier life"))
+    tail = EventTail(path)
+    line = make_event("note", text="torn").to_json()
+    with path.open("a") as file:
+        file.write(line[:20])
+    assert tail.read() == []
+    with path.open("a") as file:
+        file.write(line[20:] + "\n")
+    assert [event.data["text"] for event in tail.read()] == ["torn"]
+    assert tail.read() == []
+
+
+def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    append_event(tmp_path / "events.jsonl", make_event("loss", clock=5, worker=1, loss=0.5))
+    append_event(tmp_path / "events.jsonl", make_event("exchange", clock=5, worker=1, bytes=7))
+    append_event(tmp_path / "events.jsonl", make_event("worker_lost", clock=6, worker=0, reason="silent"))
+    watch.step(status)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "worker 1 loss clock=5 loss=0.5"),
+        ("WARNING", "worker 0 worker_lost clock=6 reason=silent"),
+    ]
+
+
+@pytest.mark.parametrize(("ending", "error"), [("refused", ConfigError), ("failed", TrainingFailed)])
+def test_last_words_of_a_worker_end_the_run_with_its_message(watch, tmp_path, ending, error) -> None:
+    event = make_event("worker_lost", worker=0, reason="loss is nan", ending=ending)
+    append_event(tmp_path / "events.jsonl", event)
+    with pytest.raises(error, match="loss is nan"):
+        watch.step(status)
+
+
+def test_failure_of_the_exchange_ends_the_run(watch) -> None:
+    with pytest.raises(TrainingFailed, match="disk is full"):
+        watch.step(lambda: status(failure="disk is full"))
+
+
+def test_each_snapshot_is_assembled_once_its_parts_are_there(watch) -> None:
+    for _ in range(4):
+        watch.step(lambda: status(snapshots=(20,)))
+    assert watch._snapshots.assembled == [20]
+    assert watch.written == (20,)
+
+
+def test_throughput_counts_from_the_first_minibatch_seen() -> None:
+    rate = Throughput(images_per_step=10)
+    assert rate.images_per_s() is None
+    rate.see(100.0, 5)
+    assert rate.images_per_s() is None
+    rate.see(102.0, 25)
+    rate.see(109.0, 25)  # waiting for the last snapshot is no training
+    assert rate.images_per_s() == 100.0

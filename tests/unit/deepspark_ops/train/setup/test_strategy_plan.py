@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
+
+
+def plan(**fields: Any) -> StrategyPlan:
+    values = {"solver": Path("s.prototxt"), "run_dir": Path("run"), "n_workers": 4}
+    return plan_strategy(parse_config(TrainConfig, values | fields))
+
+
+def test_options_reach_the_strategy_as_text_and_as_a_mapping() -> None:
+    for options in ("push_scale: 0.5 count_own: true", {"push_scale": 0.5, "count_own": True}):
+        found = plan(strategy="staleness", strategy_options=options)
+        assert found.options == {"push_scale": 0.5, "count_own": True}
+        assert found.running.progress_per_step(4) == 0.125  # 0.5 / (1 + 3 pushes of others)
+
+
+def test_deepsparks_file_decides_period_and_rate() -> None:
+    text = "period: 50 moving_rate: 0.1 decay_rate: 0.5 decay_step: 1000"
+    found = plan(strategy="deepspark", strategy_options=text)
+    assert (found.comm_period, found.moving_rate) == (50, 0.1)
+    assert found.options == {"decay_rate": 0.5, "decay_step": 20}
+    same = plan(strategy="deepspark", strategy_options=text, comm_period=50, moving_rate=0.1)
+    assert same == found
+
+
+def test_schedules_are_taken_apart() -> None:
+    found = plan(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
+    assert found.comm_period == ((0, 1.0), (2000, 10.0))
+    assert (found.moving_rate, found.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
+    (warning,) = plan(moving_rate="0.2@0 0.4@500").warnings
+    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning
+
+
+def test_loss_budget_keeps_the_first_period() -> None:
+    found = plan(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
+    assert (found.comm_period, found.running.budgets_loss) == (50, True)
+
+
+def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
+    found = plan(strategy="sync", n_workers=1, comm_period=7)
+    assert (found.running.name, found.comm_period) == ("alone", 7)
+    assert plan(strategy="sync").comm_period == 1
+
+
+def test_workers_that_wait_for_each_other_agree_on_a_period():
+    assert plan(strategy="local_sgd").running.agrees_on_period
+    assert plan(strategy="local_sgd", comm_period=7).comm_period == 7
+    for other in ({"strategy": "local_sgd", "n_workers": 1}, {"strategy": "lbfgs"}, {"strategy": "easgd"}):
+        assert plan(**other).comm_period == "auto"
+        assert not plan(**other).running.agrees_on_period
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 0.1", "comm_period": 10},
+            "comm_period=10 and period: 50 in strategy_options: they mean the same; give one",
+        ),
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 0.1", "moving_rate": 0.2},
+            "moving_rate=0.2 and moving_rate: 0.1 in strategy_options: they mean the same; give one",
+        ),
+        (
+            {"strategy": "deepspark", "strategy_options": "period: 50 moving_rate: 1.5"},
+            "moving_rate=1.5: must be in (0, 1]; above 0.5 the exchange overshoots",
+        ),
+        ({"strategy_options": "tau: 3"}, 'strategy_options:1: option "tau" of strategy easgd is unknown'),
+        ({"strategy": "sync", "comm_period": 5}, "comm_period=5: strategy sync exchanges after every minibatch"),
+        (
+            {"strategy": "deepspark", "strategy_options": "loss_budget: true"},
+            "comm_period=auto: loss_budget counts from a first period of fixed length; give a number",
+        ),
+        (
+            {"strategy": "lbfgs", "comm_period": "1@0 2@9"},
+            "strategy lbfgs keeps its minibatches; give a number or auto",
+        ),
+        ({"comm_period": "5@3"}, "comm_period='5@3': Input should be 'auto' or"),
+        ({"comm_period": "5@3"}, "the clocks 3 do not begin at 0 and ascend; a schedule is VALUE@CLOCK"),
+        ({"comm_period": "1.5@0"}, "1.5 is not a whole number from 1 to 1000000"),
+        ({"moving_rate": "0.5@0 1.5@10"}, "1.5 is not in (0, 1]"),
+        ({"lock": "some"}, "lock='some': Input should be 'none', 'striped' or 'full'"),
+    ],
+)
+def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan(**fields)
+    assert message in str(caught.value)
+
+
+def test_large_rates_are_warned_about() -> None:
+    (warning,) = plan(moving_rate=0.4).warnings
+    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning

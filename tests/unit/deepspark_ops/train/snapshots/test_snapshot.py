@@ -1,0 +1,164 @@
+"""Snapshots: what goes in comes out, another number of workers, files of other nets, nothing unchanged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.files.solverstate import read_solverstate
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.solver.solver_spec import solver_spec
+from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
+from deepspark_ops.exchange.state.state_file import write_state
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.snapshots.snapshot import (
+    RunState,
+    SnapshotWriter,
+    last_state,
+    load_center,
+    read_run_state,
+    read_worker_state,
+    vector_digest,
+    write_run_state,
+)
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+
+NET = build_net_spec(
+    parse_net("""
+    name: "two"
+    layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 3 } } }
+    layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+    """),
+    phase="TRAIN",
+)
+N_PARAMS = 8
+SOLVER = solver_spec(
+    parse_solver('base_lr: 1 lr_policy: "step" gamma: 0.1 stepsize: 4 max_iter: 20 net: "x" snapshot_prefix: "two"')
+)
+
+
+def worker_state(worker: int) -> WorkerState:
+    history = np.arange(N_PARAMS, dtype=np.float32)[np.newaxis] + 100 * worker
+    return WorkerState(history, {"lstm/h": np.full((2, 3), worker, np.float32)}, updates=10 + worker)
+
+
+def gather(paths: RunPaths, iteration: int, center: np.ndarray, workers: dict[int, WorkerState]) -> None:
+    """Leave the parts of a snapshot as the exchange does."""
+    folder = paths.work / "pending" / f"iter_{iteration}"
+    folder.mkdir(parents=True)
+    center.tofile(folder / "center.f32")
+    metas = {}
+    for worker, state in workers.items():
+        metas[worker], arrays = state.to_parts()
+        write_state(folder / f"worker_{worker}.npz", arrays)
+    found = {"iteration": iteration, "workers": metas, "leases": {"train": {"epoch": 3}}}
+    (folder / "complete.json").write_text(json.dumps(found))
+
+
+def writer_of(paths: RunPaths, **changes: object) -> SnapshotWriter:
+    return replace(SnapshotWriter(paths, "two", NET, SOLVER, origin=2, random_seed=5), **changes)
+
+
+def test_assembled_snapshot_can_be_gone_on_from(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    center = np.linspace(-1, 1, N_PARAMS, dtype=np.float32)
+    writer = writer_of(paths)
+    assert not writer.is_pending(12)
+    gather(paths, 12, center, {3: worker_state(3), 1: worker_state(1)})
+    assert writer.is_pending(12)
+    snapshot = writer.assemble(12)
+    assert snapshot.weights.name == "two_iter_12.caffemodel"
+    assert not (paths.work / "pending" / "iter_12").exists()
+
+    found = last_state(paths)
+    assert found == snapshot.state
+    state = read_run_state(found)
+    assert state == RunState(12, 2, N_PARAMS, 5, "two_iter_12.caffemodel", (1, 3), {"train": {"epoch": 3}}, 2)
+    assert load_center(found, state, NET).tolist() == center.tolist()
+    own = read_worker_state(found, 3)
+    assert own is not None
+    assert own.history.tolist() == worker_state(3).history.tolist()
+    assert own.layer_state["lstm/h"].tolist() == [[3.0] * 3] * 2
+    assert own.updates == 13
+
+
+def test_solverstate_holds_the_history_of_the_lowest_live_worker(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    gather(paths, 12, np.ones(N_PARAMS, np.float32), {10: worker_state(10), 2: worker_state(2)})
+    state = read_solverstate(writer_of(paths).assemble(12).solverstate)
+    assert np.concatenate([blob.ravel() for blob in state.history]).tolist() == worker_state(2).history[0].tolist()
+    assert (state.iteration, state.current_step) == (12, 2)  # the rate of update 11 was made with 11 // 4
+    assert state.learned_net == str(paths.snapshots / "two_iter_12.caffemodel")
+
+
+def test_other_number_of_workers_takes_saved_states_in_turn(tmp_path: Path) -> None:
+    path = tmp_path / "s_iter_1.state.h5"
+    write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(0, 2)), {0: worker_state(0), 2: worker_state(2)})
+    taken = [read_worker_state(path, worker).updates for worker in range(5)]
+    assert taken == [10, 12, 12, 12, 10]  # 0 and 2 their own; 1, 3, 4 by worker mod 2: second, second, first
+
+
+def test_state_without_workers_begins_with_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
+    assert read_worker_state(path, 0) is None
+
+
+def test_hdf5_format_names_both_files_by_suffix(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    gather(paths, 4, np.ones(N_PARAMS, np.float32), {})
+    snapshot = writer_of(paths, solver=replace(SOLVER, snapshot_format="HDF5")).assemble(4)
+    assert sorted(path.name for path in paths.snapshots.iterdir()) == [
+        "two_iter_4.caffemodel.h5",
+        "two_iter_4.solverstate.h5",
+        "two_iter_4.state.h5",
+    ]
+    assert load_center(snapshot.state, read_run_state(snapshot.state), NET).tolist() == [1.0] * N_PARAMS
+
+
+def test_unchanged_parameters_are_no_snapshot(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    center = np.ones(N_PARAMS, np.float32)
+    gather(paths, 4, center, {0: worker_state(0)})
+    with pytest.raises(TrainingFailed, match="training changed no weight"):
+        writer_of(paths, start_digest=vector_digest(center)).assemble(4)
+    assert last_state(paths) is None
+
+
+def test_a_search_may_still_stand_at_its_start_before_the_last_snapshot(tmp_path: Path) -> None:
+    center = np.ones(N_PARAMS, np.float32)
+    told = {"start_digest": vector_digest(center), "moves_late": True, "unchanged": "raise max_iter"}
+    for iteration in (4, 8):
+        gather(RunPaths(tmp_path), iteration, center, {0: worker_state(0)})
+    writer = writer_of(RunPaths(tmp_path), solver=replace(SOLVER, max_iter=8), **told)
+    assert writer.assemble(4).state.is_file()
+    with pytest.raises(TrainingFailed, match="raise max_iter"):
+        writer.assemble(8)
+
+
+def test_state_of_another_net_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    with pytest.raises(ConfigError) as raised:
+        load_center(path, RunState(1, 0, 99, 5), NET)
+    assert str(raised.value) == (
+        f"{path}: state of a net with 99 parameters, this one has 8; give another run_dir, or the net that this run"
+        " was begun with"
+    )
+
+
+def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
+    with h5py.File(path, "r+") as file:
+        file.attrs["format_version"] = 3
+    with pytest.raises(DataError, match="format version 3; this program reads version 2"):
+        read_run_state(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):
+        read_run_state(path)

@@ -1,0 +1,361 @@
+"""The loop against a model of one number and the exchange in this process: order of calls, events, ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.events import Event, format_event, read_events
+from deepspark_ops.exchange.local import LocalExchange
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.loop import WorkerLoop
+from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.schedule import (
+    AgreedPeriod,
+    CommPeriod,
+    LossBudget,
+    RateScale,
+    ScheduledPeriod,
+)
+from tests.unit.deepspark_ops.train.small_plan import PLAN
+
+
+class CountingModel:
+    """One parameter that grows by 1 per step; the loss of step k is 100 - k."""
+
+    def __init__(self) -> None:
+        self.value = np.zeros(1, np.float32)
+        self.calls: list[tuple[int, int, float]] = []
+        self.tested: list[float] = []
+        self.bad_step: int | None = None
+        self.explains = False
+        self.written: list[tuple[object, int]] = []
+
+    def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        self.calls.append((step, n_steps, rate_scale))
+        self.value = self.value + n_steps
+        losses = 100.0 - np.arange(step, step + n_steps, dtype=np.float32)
+        if self.bad_step is not None and step <= self.bad_step < step + n_steps:
+            losses[self.bad_step - step] = np.nan
+        lines = (lambda offset: [f"    [Forward] step {step + offset}"]) if self.explains else None
+        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32), {}, lines)
+
+    def local(self) -> np.ndarray:
+        return self.value
+
+    def replace_local(self, local: np.ndarray) -> None:
+        self.value = local
+
+    def round_note(self) -> None:
+        return None
+
+    def state(self) -> WorkerState:
+        return WorkerState(np.array([[7.0]], np.float32), {"lstm/h": np.ones(2, np.float32)}, updates=len(self.calls))
+
+    def test(self, net: int, params: np.ndarray, feeds: Feeds) -> Mapping[str, np.ndarray]:
+        self.tested.append(float(params[0]))
+        return {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
+
+    def test_debug_lines(self, net: int) -> list[str]:
+        return [f"    [Forward] net {net}"] if self.explains else []
+
+    def write_outputs(self, offset: int) -> None:
+        self.written.append((self.calls[-1][0] if self.calls else -1, offset))
+
+    def write_test_outputs(self, net: int) -> None:
+        self.written.append(("test", net))
+
+
+class AtMostThree:
+    """Gives at most three steps a call; test batches hold their number."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.ends_after: int | None = None
+
+    def take(self, max_steps: int) -> tuple[Feeds, int]:
+        if self.ends_after is not None:
+            self.ends_after -= 1
+            if self.ends_after < 0:
+                return {}, 0
+        return {}, min(3, max_steps)
+
+    def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
+        self.asked.append((net, ordinal))
+        for i in range(2):
+            yield {"batch": np.float32(2 * ordinal + i)}
+
+    def leases(self) -> dict[str, dict[str, int]]:
+        return {"train": {"5": 17}}
+
+
+class Bench:
+    """A loop with everything around it, ready to run."""
+
+    def __init__(self, folder: Path, schedule: Schedule, **plan: object) -> None:
+        self.model, self.batches = CountingModel(), AtMostThree()
+        self.plan = replace(PLAN, **{"comm_period": CommPeriod(4), **plan})
+        settings = ExchangeSettings(
+            run_id=1,
+            n_params=1,
+            n_workers=self.plan.n_workers,
+            schedule=schedule,
+            work=folder / "work",
+            events=folder / "events.jsonl",
+        )
+        self.exchange = LocalExchange(settings, np.zeros(1, np.float32))
+        self.link = self.exchange.link()
+        self.link.join(self.plan.worker)
+
+    def run(self):
+        return WorkerLoop(self.model, self.link, self.batches, self.plan).run()
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_events(self.exchange.settings.events) if event.kind == kind]
+
+
+def test_every_step_is_run_once_in_order_and_the_center_follows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10))
+    summary = bench.run()
+    # Grants of 4, cut by the batches to 3 + 1: the exchange comes after the grant, not after each call.
+    assert [(step, n) for step, n, _ in bench.model.calls] == [(0, 3), (3, 1), (4, 3), (7, 1), (8, 2)]
+    assert (summary.steps, summary.exchanges, summary.last_loss) == (10, 3, 91.0)
+    assert bench.exchange.center.vector.tolist() == [10.0]
+    assert bench.exchange.poll().acknowledged == 10
+
+
+def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(3.0, 8, 0, ""))
+    bench.run()
+    assert [scale for _, _, scale in bench.model.calls] == [1.0, 1.75, 2.0, 2.75, 3.0]
+
+
+def test_display_averages_and_keeps_caffes_places(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), display=4, average_loss=2)
+    bench.run()
+    losses = bench.events("loss")
+    assert [event.clock for event in losses] == [0, 4, 8]
+    assert [event.data["loss"] for event in losses] == [100.0, (97.0 + 96.0) / 2, (93.0 + 92.0) / 2]
+    assert {event.data["learning_rate"] for event in losses} == {0.5}
+    assert [event.clock for event in bench.events("exchange")] == [4, 8]
+    assert all(event.data["p99_ms"] > 0.0 for event in bench.events("exchange"))
+
+
+def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(30), display=10)
+    grant = bench.link.request_grant(7)  # steps 0..6 are another's: acknowledged without this loop
+    bench.link.acknowledge(grant)
+    bench.run()
+    assert [event.clock for event in bench.events("loss")] == [10, 20]
+
+
+def test_resumed_run_shows_only_at_boundaries(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(30, first=15), display=10, origin=15)
+    bench.run()
+    assert [event.clock for event in bench.events("loss")] == [20]
+
+
+def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_end(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=3), n_test_nets=2, test_interval=3)
+    bench.run()
+    evaluations = bench.events("evaluation")
+    assert [(event.clock, event.data["test_net"]) for event in evaluations] == [
+        (0, 0), (0, 1), (3, 0), (3, 1), (6, 0), (6, 1),
+    ]  # fmt: skip
+    assert bench.batches.asked == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    assert bench.model.tested == [0.0] * 4 + [3.0] * 4 + [6.0] * 4
+    # Means over the two batches 2k and 2k + 1.
+    assert [event.data["accuracy"] for event in evaluations[::2]] == pytest.approx([0.05, 0.25, 0.45])
+    assert evaluations[-1].data["per_class"] == [1.0, 4.5]
+
+
+def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(8, snapshot=4))
+    bench.run()
+    for iteration, calls in ((4, 2), (8, 4)):
+        folder = tmp_path / "work" / "pending" / f"iter_{iteration}"
+        with np.load(folder / "worker_0.npz") as arrays:
+            assert arrays["history"].tolist() == [[7.0]]
+            assert arrays["layer_state/lstm/h"].tolist() == [1.0, 1.0]
+        meta = (folder / "worker_0.json").read_text()
+        assert f'"updates": {calls}' in meta
+        assert '"leases": {"train": {"5": 17}}' in meta
+        assert np.fromfile(folder / "center.f32", np.float32).tolist() == [float(iteration)]
+
+
+def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(2.0, 0, 0, ""))
+    bench.model.bad_step = 5
+    with pytest.raises(TrainingFailed) as raised:
+        bench.run()
+    assert str(raised.value) == (
+        "worker 0: loss is nan at minibatch 5 (learning_rate=1 = base_lr=0.5 by its policy, times rate_scale=2);"
+        " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
+    )
+    assert bench.exchange.center.vector.tolist() == [4.0]
+
+
+def test_loss_of_a_search_that_is_not_finite_is_not_blamed_on_the_rate(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(0.0, 0, 0, ""))
+    bench.model.bad_step = 5
+    with pytest.raises(TrainingFailed, match="loss is nan at minibatch 5, where the search has led it; begin from"):
+        bench.run()
+
+
+def test_run_that_ended_elsewhere_ends_this_loop(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(4))
+    bench.batches.ends_after = 0
+    assert bench.run().steps == 0
+
+
+def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40), comm_period=CommPeriod("auto"))
+    bench.run()
+    (note,) = bench.events("note")
+    assert note.data["text"].startswith(f"comm_period {bench.plan.comm_period.value}: an exchange takes ")
+
+
+class InRounds:
+    """A link whose exchanges wait 20 ms for others, after which all take ``comm_period``."""
+
+    def __init__(self, link: WorkerLink, comm_period: int) -> None:
+        self._link, self._comm_period = link, comm_period
+        self.notes: list[RoundNote | None] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._link, name)
+
+    def exchange(self, local: Vector, *, measure_distance: bool, note: RoundNote | None) -> tuple[Vector, object]:
+        self.notes.append(note)
+        time.sleep(0.02)
+        new_local, report = self._link.exchange(local, measure_distance=measure_distance, note=note)
+        return new_local, report._replace(round_end=RoundEnd(0.02, self._comm_period))
+
+
+def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(15), comm_period=AgreedPeriod(3))
+    bench.link = link = InRounds(bench.link, 6)
+    assert bench.run().exchanges == 3
+    assert [sum(n for start, n, _ in bench.model.calls if low <= start < low + 6) for low in (3, 9)] == [6, 6]
+    assert link.notes == [RoundNote(comm_period=3)] * 3
+    assert [event.data["text"] for event in bench.events("note")] == ["comm_period 6: another worker needs it"]
+
+
+def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, float]] = []
+    monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: seen.append(times))
+    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3))
+    bench.link = InRounds(bench.link, 0)
+    bench.run()
+    costs = sorted(times["exchange_s"] for times in seen if times["n_steps"])
+    assert len(costs) == 10
+    assert 0.0 < costs[5] < 0.01
+
+
+def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=3), display=4, n_test_nets=1, test_interval=3)
+    bench.model.explains = True
+    bench.run()
+    trained = [event for event in bench.events("debug") if "test_net" not in event.data]
+    assert [(event.clock, event.data["lines"]) for event in trained] == [
+        (0, ["    [Forward] step 0"]),
+        (4, ["    [Forward] step 4"]),
+    ]
+    tested = [event for event in bench.events("debug") if "test_net" in event.data]
+    assert [event.clock for event in tested] == [0, 3, 6]
+    assert format_event(tested[0]) == "worker 0 debug clock=0 test_net=0    [Forward] net 0"
+
+
+def test_side_outputs_are_written_where_a_loss_is_shown_after_each_test_and_at_the_end(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6, test_interval=6), display=4, n_test_nets=1, test_interval=6)
+    bench.run()
+    assert bench.model.written == [("test", 0), (0, 0), (4, 0), ("test", 0), (4, -1)]
+
+
+def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True)
+    bench.batches.take = lambda max_steps: ({}, max_steps)  # type: ignore[method-assign]
+    loop = WorkerLoop(bench.model, bench.link, bench.batches, bench.plan)
+    bench.link.pull()
+    other = bench.exchange.link()
+    other.join(1)
+    others = [other.pull()]
+    run = bench.model.run
+
+    def run_beside(**given: object) -> StepReport:
+        # The other worker meets the center once between two exchanges of the first.
+        if loop._background is not None and loop._background._running is not None:
+            loop._background._running.result()
+        others[0], _ = other.exchange(others[0])
+        return run(**given)  # type: ignore[arg-type]
+
+    bench.model.run = run_beside  # type: ignore[method-assign]
+    alpha = np.float32(bench.exchange.settings.alpha())
+    # By hand: e of each period's end is applied to the next one's; the other worker never moves but by its own e.
+    center, beside, local, corrections = np.float32(0), np.float32(0), np.float32(0), []
+    for period in range(3):
+        e = alpha * (beside - center)
+        beside, center = beside - e, center + e
+        local = np.float32(local + 4)
+        if period:
+            local = np.float32(local - corrections[-1])
+        corrections.append(alpha * (local - center))
+        center = center + corrections[-1]
+    local = local - corrections[-1]
+    summary = loop.run()
+    assert (summary.steps, summary.exchanges) == (12, 3)
+    np.testing.assert_allclose(bench.model.value, [local], rtol=1e-6)
+    np.testing.assert_allclose(bench.exchange.center.vector, [center], rtol=1e-6)
+    assert bench.exchange.poll().acknowledged == 12
+    # One exchange of the other since each pull, and one before it that the steps in between did not know of either.
+    assert loop._progress.sums.staleness == 1 + 2 + 2
+
+
+def test_schedules_follow_the_clock_and_are_logged(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        Schedule(14),
+        n_workers=2,
+        comm_period=ScheduledPeriod([(0, 2.0), (6, 4.0)], 0),
+        moving_rates=((0, 0.5), (4, 0.25)),
+    )
+    bench.link.use_moving_rate(0.5)
+    bench.run()
+    # The grant that meets clock 6 was asked for before it.
+    assert [event.clock for event in bench.events("note")] == [4, 6]
+    assert bench.events("note")[0].data["text"] == "moving_rate 0.25: as scheduled from minibatch 4 on"
+    assert bench.events("note")[1].data["text"] == "comm_period 4, was 2: as scheduled"
+    # Elastic exchanges of the one worker there is, by hand: steps 2, 2 at 0.5, then 2, 2, 4, 2 at 0.25.
+    local = center = 0.0
+    for n_steps, alpha in ((2, 0.5), (2, 0.5), (2, 0.25), (2, 0.25), (4, 0.25), (2, 0.25)):
+        local += n_steps
+        pull = alpha * (local - center)
+        local, center = local - pull, center + pull
+    assert bench.exchange.center.vector.tolist() == [center]
+
+
+def test_loss_budget_exchanges_when_it_is_spent(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40), comm_period=LossBudget(3))
+    summary = bench.run()
+    # Losses 100, 99, 98 make the budget of 297. 97 + 96 + 95 is below it: four steps, and so on; 76 to 72 make five.
+    assert summary.steps == 40
+    assert [step for step, _, _ in bench.model.calls][:3] == [0, 3, 6]
+    ends, spent, steps = [], 0.0, 0
+    for step in range(40):
+        spent, steps = spent + 100.0 - step, steps + 1
+        if (steps == 3 and not ends) or spent > 297.0:
+            ends.append(step + 1)
+            spent, steps = 0.0, 0
+    assert summary.exchanges == len(ends)

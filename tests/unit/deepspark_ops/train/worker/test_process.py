@@ -1,0 +1,107 @@
+"""Which ends of a worker are outcomes and which are raised so that Spark starts the task again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, TrainingFailed
+from deepspark_ops.events import Event
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.link import Welcome
+from deepspark_ops.train.worker import process as worker_process
+from deepspark_ops.train.worker.task import WorkerOutcome, WorkerTask
+
+pytestmark = pytest.mark.tf
+
+PLAIN = {
+    "run_dir": "/run",
+    "start_state": "",
+    "origin": 0,
+    "worker_tries": 3,
+    "address": ExchangeAddress("127.0.0.1", 1, 1, b"x"),
+}
+
+
+class QuietLink:
+    def __init__(self) -> None:
+        self.sent: list[Event] = []
+        self.calls: list[str] = []
+
+    def join(self, worker: int) -> Welcome:
+        return Welcome(40, 8, 2, "easgd", 0.45, 4, "local")
+
+    def send_event(self, event: Event) -> None:
+        self.sent.append(event)
+
+    def leave(self) -> None:
+        self.calls.append("leave")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> tuple[QuietLink, WorkerOutcome]:
+    def train(task, link, welcome):
+        if error is not None:
+            raise error
+        return WorkerOutcome(task.worker, "finished", steps=5)
+
+    monkeypatch.setattr(worker_process, "_train", train)
+    link = QuietLink()
+    return link, worker_process.run_worker(WorkerTask(Path("/run"), 1, 0, None, 0), link)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [(ConfigError("no such file"), "refused"), (TrainingFailed("loss is nan"), "failed")]
+)
+def test_what_no_try_can_cure_is_told_at_once_and_is_an_outcome(monkeypatch, error, ending) -> None:
+    link, outcome = run_with(monkeypatch, error)
+    assert outcome == WorkerOutcome(1, ending, str(error))
+    (event,) = link.sent
+    assert (event.kind, event.clock, event.worker) == ("worker_lost", 40, 1)
+    assert event.data == {"reason": str(error), "ending": ending}
+    assert link.calls == ["leave", "close"]
+
+
+def test_finished_worker_leaves_without_a_word(monkeypatch) -> None:
+    link, outcome = run_with(monkeypatch, None)
+    assert (outcome.ending, outcome.steps, link.sent, link.calls) == ("finished", 5, [], ["leave", "close"])
+
+
+def test_crash_is_told_to_the_server_by_closing_without_leaving(monkeypatch) -> None:
+    links = []
+
+    def train(task, link, welcome):
+        links.append(link)
+        raise ExchangeUnavailable
+
+    monkeypatch.setattr(worker_process, "_train", train)
+    with pytest.raises(ExchangeUnavailable):
+        worker_process.run_worker(WorkerTask(Path("/run"), 1, 0, None, 0), QuietLink())
+    assert links[0].calls == ["close"]
+
+
+def test_other_errors_are_raised_until_the_last_try(monkeypatch) -> None:
+    def fail(task, link):
+        msg = f"server is gone at attempt {task.attempt}"
+        raise ExchangeUnavailable(msg)
+
+    monkeypatch.setattr(worker_process, "run_worker", fail)
+    for attempt in (0, 1):
+        with pytest.raises(ExchangeUnavailable, match=f"attempt {attempt}"):
+            worker_process.run_in_task(PLAIN, 0, attempt)
+    assert worker_process.run_in_task(PLAIN, 0, 2) == {
+        "worker": 0,
+        "ending": "given_up",
+        "message": "worker 0: server is gone at attempt 2",
+        "steps": 0,
+        "exchanges": 0,
+    }
+
+
+def test_worker_that_was_killed_in_every_try_is_given_up_without_another(monkeypatch) -> None:
+    monkeypatch.setattr(worker_process, "run_worker", None)
+    outcome = WorkerOutcome(**worker_process.run_in_task(PLAIN, 1, 3))
+    assert (outcome.ending, outcome.message) == ("given_up", "worker 1: its process was killed 3 times")

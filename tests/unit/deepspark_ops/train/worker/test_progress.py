@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deepspark_ops.events import Event
+from deepspark_ops.exchange.transport.link import ExchangeReport
+from deepspark_ops.train.worker import progress as progress_lines
+from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.progress import ProgressLines
+from tests.unit.deepspark_ops.train.small_plan import PLAN
+
+
+class EventList:
+    """Takes the events of a link."""
+
+    def __init__(self) -> None:
+        self.sent: list[Event] = []
+
+    def send_event(self, event: Event) -> None:
+        self.sent.append(event)
+
+
+def progress_with(**plan: object) -> tuple[ProgressLines, list[Event]]:
+    link = EventList()
+    return ProgressLines(replace(PLAN, **plan), link), link.sent  # type: ignore[arg-type]
+
+
+def report_of(losses: list[float], lines: list[str] | None = None) -> StepReport:
+    values = np.float32(losses)
+    outputs = {"loss": values, "accuracy": values / 4, "vector": np.ones((len(losses), 2), np.float32)}
+    return StepReport(values, np.full(len(losses), 0.5, np.float32), outputs, (lambda _: lines) if lines else None)
+
+
+def exchange(seconds: float, staleness: int, distance: float | None) -> ExchangeReport:
+    return ExchangeReport(1, seconds, 40, 60, staleness, 1, distance, "shm")
+
+
+def test_a_line_is_due_at_the_first_step_at_or_after_a_boundary() -> None:
+    progress, _ = progress_with(display=5)
+    assert [clock for clock in (0, 1, 4, 7, 8, 9, 10, 23, 24, 26) if progress.step_done(clock, 1.0)] == [
+        0,
+        7,
+        10,
+        23,
+        26,
+    ]
+    assert progress.n_steps == 10
+
+
+def test_nothing_is_due_where_nothing_is_displayed() -> None:
+    progress, sent = progress_with(display=0)
+    assert not any(progress.step_done(clock, 1.0) for clock in range(10))
+    assert not progress.is_line_near(10)
+    assert sent == []
+
+
+def test_lines_show_sums_since_the_last_ones() -> None:
+    progress, sent = progress_with(display=2, average_loss=2)
+    report = report_of([4.0, 2.0, 1.0])
+    for clock, loss in enumerate((4.0, 2.0, 1.0)):
+        progress.step_done(clock, loss)
+    progress.sums.compute_s, progress.sums.data_s = 0.25, 0.125
+    for seconds, staleness, distance in ((0.001, 1, 3.0), (0.004, 2, None)):
+        progress.exchanged(exchange(seconds, staleness, distance))
+    progress.show(2, report, 2)
+    loss, exchanged = sent
+    assert (loss.kind, loss.clock, loss.worker) == ("loss", 2, PLAN.worker)
+    expected = {"loss": 1.5, "learning_rate": 0.5, "compute_s": 0.25, "data_s": 0.125, "exchange_s": 0.0}
+    expected |= {"staleness": 1.5, "distance": 3.0, "outputs": {"loss": 1.0, "accuracy": 0.25}}
+    assert {name: value for name, value in loss.data.items() if name != "images_per_s"} == expected
+    assert exchanged.kind == "exchange"
+    expected = {"exchanges": 2, "seconds": 0.0, "bytes": 200, "p99_ms": 4.0, "overlaps": 2}
+    assert dict(exchanged.data) == {**expected, "comm_period": 4, "transport": "shm"}
+    progress.show(4, report, 2)
+    assert [event.kind for event in sent[2:]] == ["loss"]
+    assert {"staleness", "distance"}.isdisjoint(sent[2].data)
+    assert progress.n_exchanges == 2
+
+
+def test_many_debug_lines_go_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_lines, "DEBUG_LINES", 2)
+    progress, sent = progress_with(display=1)
+    lines = [f"    [Forward] {number}" for number in range(5)]
+    progress.step_done(0, 1.0)
+    progress.show(0, report_of([1.0], lines), 0)
+    assert [event.data["lines"] for event in sent[:-1]] == [lines[:2], lines[2:4], lines[4:]]
+
+
+def test_a_distance_is_asked_for_where_a_line_may_come_before_the_next_exchange() -> None:
+    progress, _ = progress_with(display=100)
+    assert not progress.is_line_near(0), "nothing is known of boundaries before the first step"
+    progress.step_done(0, 1.0)
+    # Two periods of 4 minibatches ahead.
+    assert [clock for clock in (50, 91, 92, 99) if progress.is_line_near(clock)] == [92, 99]
+
+
+def test_an_empty_note_is_not_sent() -> None:
+    progress, sent = progress_with()
+    for text in (None, "", "something"):
+        progress.note(3, text)
+    assert [event.data["text"] for event in sent] == ["something"]
