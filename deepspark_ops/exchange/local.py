@@ -108,8 +108,8 @@ class LocalLink(AsksBooks):
         worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
         if self._strategy.keeps_start and self._start is None:
             self.pull()
-        terms = center.begin(worker, self._moving_rate)
-        sequence = terms.own + 1
+        context = center.begin(worker, self._moving_rate)
+        sequence = context.own + 1
         new_local = self._vectors.take()
         order = self._chunks.order(worker, settings.n_workers)
         distance = meet_in_memory(
@@ -117,7 +117,7 @@ class LocalLink(AsksBooks):
             self._chunks,
             worker,
             order,
-            terms,
+            context,
             local,
             new_local,
             local if self._start is None else self._start,
@@ -138,10 +138,10 @@ class LocalLink(AsksBooks):
             self._start = new_local
         n_bytes = local.nbytes
         down = 0 if self._strategy.pulls == "never" else n_bytes
-        overlaps = center.end(worker, terms, n_bytes + down)
+        overlaps = center.end(worker, context, n_bytes + down)
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
-            sequence, seconds, n_bytes, down, terms.staleness, overlaps, distance, "local", round_end
+            sequence, seconds, n_bytes, down, context.staleness, overlaps, distance, "local", round_end
         )
 
     def use_moving_rate(self, moving_rate: float) -> None:

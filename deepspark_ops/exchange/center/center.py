@@ -26,7 +26,7 @@ from deepspark_ops.exchange.center.worker_counters import (
     WATCH_SUM,
 )
 from deepspark_ops.exchange.scratch_file import write_scratch
-from deepspark_ops.exchange.strategies.base import LockMode, Strategy, Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext, LockMode, Strategy
 from deepspark_ops.param_vector import Vector
 
 FEW_WORKERS = 64
@@ -122,7 +122,7 @@ class Center:
         with write_scratch(path) as temporary:
             self.vector.tofile(temporary)
 
-    def begin(self, worker: int, moving_rate: float = 0.0) -> Terms:
+    def begin(self, worker: int, moving_rate: float = 0.0) -> ExchangeContext:
         """Open an exchange of ``worker`` and count what others did since its last pull."""
         cells, row = self._cells, worker * COLUMNS
         own_ended = cells[row + ENDED]
@@ -133,13 +133,15 @@ class Center:
         cells[row + BEGUN] = own_ended + 1
         if staleness:
             cells[row + STALENESS] += staleness
-        return Terms(self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended)
+        return ExchangeContext(
+            self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended
+        )
 
-    def end(self, worker: int, terms: Terms, moved_bytes: int) -> int:
+    def end(self, worker: int, context: ExchangeContext, moved_bytes: int) -> int:
         """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
         cells, row = self._cells, worker * COLUMNS
-        sequence = terms.own + 1
-        overlaps = terms.others_open + self._total(self._begun_column) - sequence - terms.others_begun
+        sequence = context.own + 1
+        overlaps = context.others_open + self._total(self._begun_column) - sequence - context.others_begun
         if overlaps:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
@@ -185,10 +187,12 @@ class Center:
         """Note that ``worker`` has just read the whole center."""
         self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
 
-    def reopened(self, worker: int, moving_rate: float) -> Terms:
-        """Return the terms of an exchange that an earlier server process opened."""
+    def reopened(self, worker: int, moving_rate: float) -> ExchangeContext:
+        """Return the context of an exchange that an earlier server process opened."""
         begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
-        return Terms(self._n_workers, moving_rate, 0, begun - 1, total, self._total(self._begun_column) - begun)
+        return ExchangeContext(
+            self._n_workers, moving_rate, 0, begun - 1, total, self._total(self._begun_column) - begun
+        )
 
     def unlink(self) -> None:
         """Remove the file; whoever maps it keeps its memory until it closes."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.locks import ChunkLocks
-from deepspark_ops.exchange.strategies.base import Strategy, Terms
+from deepspark_ops.exchange.strategies.base import SINGLE_WORKER, ExchangeContext, Strategy
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 
 MIN_WATCH_FLOATS = 2_048
@@ -27,7 +27,7 @@ class Chunks:
         self.spans = tuple(slice(*span) for span in self.ranges)
         self.strategy = strategy
         # Statistics meet in their own way; in a push they are zero, which changes nothing. Alone they are copied.
-        held = statistics if strategy.name != "alone" else StatisticBlobs()
+        held = statistics if strategy.name != SINGLE_WORKER else StatisticBlobs()
         self.held = tuple(held.within(*span) for span in self.ranges) if held.layers else None
         self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 200)
         self._views: tuple[Vector, tuple[Vector, ...]] | None = None
@@ -53,15 +53,15 @@ class Chunks:
             push[self.held[position]] = 0.0
 
 
-def apply_push(center: Center, chunks: Chunks, position: int, push: Vector, terms: Terms) -> None:
+def apply_push(center: Center, chunks: Chunks, position: int, push: Vector, context: ExchangeContext) -> None:
     """Do the server's side of one chunk: change the center, or the strategy's own vectors and the chunk's count."""
     strategy, span = chunks.strategy, chunks.spans[position]
     if not center.extras:
-        strategy.server_chunk(center.vector[span], (), push, terms, 0)
+        strategy.server_chunk(center.vector[span], (), push, context, 0)
         return
     extras = tuple([extra[span] for extra in center.extras])
     held = int(center.counts[position])
-    center.counts[position] = strategy.server_chunk(center.vector[span], extras, push, terms, held)
+    center.counts[position] = strategy.server_chunk(center.vector[span], extras, push, context, held)
 
 
 def meet_in_memory(
@@ -69,7 +69,7 @@ def meet_in_memory(
     chunks: Chunks,
     worker: int,
     order: Sequence[int],
-    terms: Terms,
+    context: ExchangeContext,
     local: Vector,
     new_local: Vector,
     start: Vector,
@@ -84,7 +84,7 @@ def meet_in_memory(
         chunks: The vector's cut.
         worker: Who meets it; its exchange is open.
         order: Chunk positions in the order to take.
-        terms: Numbers of this exchange.
+        context: Numbers of this exchange.
         local: The worker's parameters, (n_params,), read only.
         new_local: Receives the new parameters, (n_params,).
         start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
@@ -108,15 +108,15 @@ def meet_in_memory(
         if measure:
             np.subtract(own, part, out=pushed)
             squares.append(float(np.dot(pushed, pushed)))
-        worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, terms)
+        worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, context)
         if held:
             chunks.hold_statistics(position, pushed)
         if position == watched:
             center.begin_watched_push(worker)
         if is_direct:
-            server_chunk(part, (), pushed, terms, 0)
+            server_chunk(part, (), pushed, context, 0)
         else:
-            apply_push(center, chunks, position, pushed, terms)
+            apply_push(center, chunks, position, pushed, context)
         if position == watched:
             center.end_watched_push(worker, pushed[: chunks.watch_floats])
         if pulls_after:

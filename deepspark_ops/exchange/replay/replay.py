@@ -20,7 +20,7 @@ from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.state.leases import Lease
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.transport.link import ExchangeReport, Welcome
 from deepspark_ops.exchange.transport.run_record import Meeting, RecordedWorker, Turns
 from deepspark_ops.param_vector import Vector
@@ -148,14 +148,14 @@ class ReplayLink:
         own = self._n_exchanges
         self._n_exchanges += 1
         n_workers = self._exchange.settings.n_workers
-        terms = Terms(n_workers, self._moving_rate, meeting.staleness, own, meeting.total)
+        context = ExchangeContext(n_workers, self._moving_rate, meeting.staleness, own, meeting.total)
         new_local = aligned_vector(len(local))
         distance = meet_in_memory(
             self._center,
             self._chunks,
             self._worker,
             self._order(),
-            terms,
+            context,
             local,
             new_local,
             local if self._start is None else self._start,

@@ -29,8 +29,8 @@ from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.server.coordinator import Coordinator
-from deepspark_ops.exchange.server.vector_session import VectorPeer
-from deepspark_ops.exchange.server.worker_session import BookPeer
+from deepspark_ops.exchange.server.vector_session import VectorSession
+from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, PushCoder
@@ -85,7 +85,7 @@ class ExchangeServer:
         self._listener = listener
         self._handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)
         self._lock = threading.Lock()
-        self._members: dict[int, VectorPeer] = {}
+        self._members: dict[int, VectorSession] = {}
         self._gone: list[tuple[float, int, str]] = []
         self._stopping = threading.Event()
 
@@ -123,7 +123,7 @@ class ExchangeServer:
             msg = f"worker {worker}: session {session[:8]} is not known; it has not joined, or a newer process has"
             raise ProtocolError(msg)
 
-    def enter(self, peer: VectorPeer) -> None:
+    def enter(self, peer: VectorSession) -> None:
         """Make ``peer`` the one connection of its worker; an older one is closed and waited for."""
         with self._lock:
             before = self._members.get(peer.worker)
@@ -132,7 +132,7 @@ class ExchangeServer:
             before.connection.close()
             before.ended.wait(self.settings.exchange_timeout_s)
 
-    def exit(self, peer: VectorPeer) -> None:
+    def exit(self, peer: VectorSession) -> None:
         """A connection ended; its worker has a while to come back."""
         with self._lock:
             if self._members.get(peer.worker) is peer:
@@ -173,7 +173,9 @@ class ExchangeServer:
                 peer=peer,
             )
             coordinator = self.coordinator
-            served = VectorPeer(self, connection) if coordinator is None else BookPeer(self, connection, coordinator)
+            served = (
+                VectorSession(self, connection) if coordinator is None else WorkerSession(self, connection, coordinator)
+            )
             served.run()
         except (DeepSparkError, OSError) as error:
             if not self._stopping.is_set():

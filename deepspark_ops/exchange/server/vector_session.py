@@ -13,7 +13,7 @@ from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.center.chunks import apply_push
 from deepspark_ops.exchange.center.worker_counters import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import Vector
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind")
 
 
-class VectorPeer:
+class VectorSession:
     """One authenticated connection to a server that serves a key range: chunks are pulled and pushed."""
 
     def __init__(self, server: ExchangeServer, connection: Connection) -> None:
@@ -37,7 +37,7 @@ class VectorPeer:
         self._center = server.center
         self._order: tuple[int, ...] = ()
         self._whole = ExitStack()
-        self._terms: Terms | None = None  # of the exchange that is open
+        self._context: ExchangeContext | None = None  # of the exchange that is open
         self._moved_bytes = 0
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "attach": self._attach,
@@ -111,7 +111,7 @@ class VectorPeer:
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
         # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
-        vector = self._center.vector if self._terms is None else self._center.result(self._server.strategy)
+        vector = self._center.vector if self._context is None else self._center.result(self._server.strategy)
         self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
         self._moved_bytes += frame.count * 4
 
@@ -124,7 +124,7 @@ class VectorPeer:
                 self._reopen(slot)
             else:
                 slot[PLACE] = slot[MARK] = 0
-                self._terms = self._center.begin(worker, self._server.moving_rate)
+                self._context = self._center.begin(worker, self._server.moving_rate)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
             raise ProtocolError(msg)
@@ -133,8 +133,8 @@ class VectorPeer:
             self._whole.close()
             self._whole.enter_context(self._center.locks.whole())
         place = len(self._order) if ended else int(slot[PLACE])
-        terms = self._terms or self._center.reopened(worker, self._server.moving_rate)
-        answer = {"place": place, "staleness": terms.staleness, "total": terms.total}
+        context = self._context or self._center.reopened(worker, self._server.moving_rate)
+        answer = {"place": place, "staleness": context.staleness, "total": context.total}
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
@@ -143,8 +143,8 @@ class VectorPeer:
             slot[UNCERTAIN] += np.uint64(1)
             slot[PLACE] = slot[MARK]
             slot[MARK] = 0
-        if self._terms is None:
-            self._terms = self._center.reopened(self.worker, self._server.moving_rate)
+        if self._context is None:
+            self._context = self._center.reopened(self.worker, self._server.moving_rate)
 
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""
@@ -158,8 +158,8 @@ class VectorPeer:
             )
             raise ProtocolError(msg)
         open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
-        terms = self._terms
-        if frame.sequence > int(slot[BEGUN]) or (open_here and (terms is None or place > int(slot[PLACE]))):
+        context = self._context
+        if frame.sequence > int(slot[BEGUN]) or (open_here and (context is None or place > int(slot[PLACE]))):
             msg = (
                 f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but exchange {int(slot[BEGUN])}"
                 f" stands at push {int(slot[PLACE])}"
@@ -167,7 +167,7 @@ class VectorPeer:
             raise ProtocolError(msg)
         with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
-            if terms is None or not open_here or place < int(slot[PLACE]):
+            if context is None or not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
                 return
             position, locks = self._order[place], self._center.locks
@@ -176,7 +176,7 @@ class VectorPeer:
                 is_watched = position == self._center.watched
                 if is_watched:
                     self._center.begin_watched_push(self.worker)
-                apply_push(self._center, self._server.chunks, position, push, terms)
+                apply_push(self._center, self._server.chunks, position, push, context)
                 if is_watched:
                     self._center.end_watched_push(self.worker, push[: self._server.chunks.watch_floats])
                 slot[PLACE] = place + 1
@@ -201,14 +201,14 @@ class VectorPeer:
         slot = self._center.slots[worker]
         overlaps = 0
         if frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence:
-            if int(slot[PLACE]) != len(self._order) or self._terms is None:
+            if int(slot[PLACE]) != len(self._order) or self._context is None:
                 msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(slot[PLACE])} chunks"
                 raise ProtocolError(msg)
-            overlaps = self._center.end(worker, self._terms, self._moved_bytes)
+            overlaps = self._center.end(worker, self._context, self._moved_bytes)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
-        self._terms, self._moved_bytes = None, 0
+        self._context, self._moved_bytes = None, 0
         self._whole.close()
         self._lives(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)

@@ -13,9 +13,10 @@ from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange.center.worker_counters import ENDED
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import Coordinator
-from deepspark_ops.exchange.server.vector_session import VectorPeer, field_of
+from deepspark_ops.exchange.server.vector_session import VectorSession, field_of
 from deepspark_ops.exchange.state.state_calls import ASKABLE
 from deepspark_ops.exchange.state.state_file import StateFileWriter
+from deepspark_ops.exchange.strategies.base import SINGLE_WORKER
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from deepspark_ops.exchange.server.process import ExchangeServer
 
 
-class BookPeer(VectorPeer):
+class WorkerSession(VectorSession):
     """One authenticated connection to the server that keeps the books: a worker's or the driver's."""
 
     def __init__(self, server: ExchangeServer, connection: Connection, coordinator: Coordinator) -> None:
@@ -52,7 +53,7 @@ class BookPeer(VectorPeer):
             "n_params": settings.n_params,
             "n_workers": settings.n_workers,
             "strategy": self._server.strategy.name,
-            "options": dict(settings.options) if self._server.strategy.name != "alone" else {},
+            "options": dict(settings.options) if self._server.strategy.name != SINGLE_WORKER else {},
             "moving_rate": self._server.moving_rate,
             "chunk": settings.chunk,
             "statistics": settings.statistics.to_json(),

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from deepspark_ops.exchange.rounds.solver_step import CenterSolver
 
 Option = bool | int | float | str
+SINGLE_WORKER = "single_worker"
+"""Name of what every strategy becomes with one worker; users do not choose it."""
 
 
-class Terms(NamedTuple):
+class ExchangeContext(NamedTuple):
     """The numbers of one exchange. A tuple, since one is made for each: the exchange of a small net takes 0.2 ms.
 
     Attributes:
@@ -72,7 +74,7 @@ class Strategy:
 
     One exchange of one chunk: ``worker_chunk`` computes what the worker pushes, ``server_chunk`` applies it. Whoever
     holds the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of zeros
-    changes nothing (``alone`` excepted): so BatchNorm's statistics are kept out of it.
+    changes nothing (``single_worker`` excepted): so BatchNorm's statistics are kept out of it.
 
     Attributes:
         name: As the user writes it; the file's stem.
@@ -95,6 +97,8 @@ class Strategy:
             solver says of its parameters; else each worker makes its own updates.
         history_at_center: Whether the solver's history lies behind the strategy's own ``server_vectors``.
         repeats_data: Whether a worker measures over the same minibatches again and again.
+        searches: Whether the strategy tries points and steps back from those whose loss or gradient is not finite:
+            a worker pushes such a loss as it is, instead of ending the run.
         result: Server vector that holds where workers go after a round; None: the center does.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
@@ -115,6 +119,7 @@ class Strategy:
     solves_at_center: ClassVar[bool] = False
     history_at_center: ClassVar[bool] = False
     repeats_data: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
     result: ClassVar[int | None] = None
 
     @property
@@ -133,7 +138,7 @@ class Strategy:
         return False
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Compute a worker's side of one chunk.
 
@@ -144,18 +149,20 @@ class Strategy:
             new_local: Receives the worker's new parameters, if ``pulls`` is ``before`` or ``never``.
             push: Receives what ``server_chunk`` gets.
             start: What the worker began with: its chunk after the last exchange or pull, if ``keeps_start``; read only.
-            terms: Numbers of this exchange.
+            context: Numbers of this exchange.
         """
         raise NotImplementedError
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+    def server_chunk(
+        self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
+    ) -> int:
         """Apply one pushed chunk, in place.
 
         Args:
             center: The center's chunk.
             extras: This chunk of the server's own vectors.
             push: What ``worker_chunk`` wrote.
-            terms: Numbers of this exchange.
+            context: Numbers of this exchange.
             n_held: Pushes of this chunk that the server's vectors hold and the center does not.
 
         Returns:
@@ -200,12 +207,12 @@ class Strategy:
 
     def for_workers(self, n_workers: int) -> Strategy:
         """Return what really runs: with one worker there is nobody to meet, and the center copies the worker."""
-        return find_strategy("alone") if n_workers == 1 else self
+        return find_strategy(SINGLE_WORKER) if n_workers == 1 else self
 
 
 def strategy_names() -> tuple[str, ...]:
     """Return the names a user may choose, aliases included, sorted."""
-    return tuple(sorted(name for name in _by_name() if name != "alone"))
+    return tuple(sorted(name for name in _by_name() if name != SINGLE_WORKER))
 
 
 def find_strategy(name: str) -> Strategy:

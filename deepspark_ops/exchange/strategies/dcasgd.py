@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Requires, Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Requires
 from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 
@@ -67,7 +67,7 @@ class DelayCompensated(Additive):
         return corrected
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Write ``push = local - start``, start being the center that was looked at, and ``new_local = center + push``.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
@@ -75,24 +75,24 @@ class DeepSpark(Elastic):
         """Whether ``loss_budget`` is on."""
         return self.loss_budget
 
-    def alpha(self, terms: Terms) -> float:
+    def alpha(self, context: ExchangeContext) -> float:
         """Return the moving rate after the worker's decays so far."""
-        n_decays = _decays(terms.own, self.decay_step, self.decay_limit)
-        return float(terms.moving_rate * self.decay_rate**n_decays)
+        n_decays = _decays(context.own, self.decay_step, self.decay_limit)
+        return float(context.moving_rate * self.decay_rate**n_decays)
 
-    def factor(self, terms: Terms) -> float:
+    def factor(self, context: ExchangeContext) -> float:
         """Return the server factor after its decays so far."""
-        n_decays = _decays(terms.total, self.factor_decay_step, self.factor_decay_limit)
+        n_decays = _decays(context.total, self.factor_decay_step, self.factor_decay_limit)
         return float(self.server_factor * self.factor_decay_rate**n_decays)
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Write ``new_local = local - e`` and ``push = factor * e``."""
         np.subtract(local, center, out=push)
-        scale(push, self.alpha(terms))
+        scale(push, self.alpha(context))
         np.subtract(local, push, out=new_local)
-        factor = self.factor(terms)
+        factor = self.factor(context)
         if factor != 1.0:
             scale(push, factor)
 

@@ -20,7 +20,7 @@ _OURS = "loss_budget"
 
 @dataclass(frozen=True)
 class DeepSparkParam:
-    """What the file says, in our terms.
+    """What the file says, in this program's words.
 
     Attributes:
         comm_period: tau, minibatches between a worker's exchanges.

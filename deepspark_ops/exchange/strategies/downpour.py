@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 
@@ -51,21 +51,21 @@ class Downpour(Additive):
             msg = f"push_scale={self.push_scale:g}: must be in [0, 1]; 0 means 1/n_workers"
             raise ConfigError(msg)
 
-    def push_factor(self, terms: Terms) -> float:
+    def push_factor(self, context: ExchangeContext) -> float:
         """Return the factor on a delta."""
-        return self.push_scale or 1.0 / terms.n_workers
+        return self.push_scale or 1.0 / context.n_workers
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Write ``push = scale (local - start)`` and ``new_local = center + push``."""
         np.subtract(local, start, out=push)
-        scale(push, self.push_factor(terms))
+        scale(push, self.push_factor(context))
         np.add(center, push, out=new_local)
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale: what a step of a worker moves the center."""
-        return self.push_factor(Terms(n_workers))
+        return self.push_factor(ExchangeContext(n_workers))
 
 
 STRATEGY = Downpour()

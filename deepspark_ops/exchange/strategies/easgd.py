@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
@@ -31,11 +31,11 @@ class Easgd(Elastic):
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Write ``push = alpha (local - center)`` and ``new_local = local - push``."""
         np.subtract(local, center, out=push)
-        scale(push, terms.moving_rate)
+        scale(push, context.moving_rate)
         np.subtract(local, push, out=new_local)
 
 

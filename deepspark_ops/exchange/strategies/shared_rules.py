@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.exchange.strategies.base import Strategy, Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.param_vector import Vector
 
 
@@ -31,7 +31,9 @@ class Additive(Strategy):
 
     invariant = "pushes_add_up"
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+    def server_chunk(
+        self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
+    ) -> int:
         """Add the push."""
         np.add(center, push, out=center)
         return 0
@@ -64,7 +66,9 @@ class Gathered(Strategy):
         """One: the sum of pushes."""
         return 1
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+    def server_chunk(
+        self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
+    ) -> int:
         """Add to the sum."""
         np.add(extras[0], push, out=extras[0])
         return n_held + 1
@@ -78,7 +82,7 @@ class GatheredMovements(Gathered):
     keeps_start = True
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Write ``push = local - start``; the center is read afterwards."""
         np.subtract(local, start, out=push)
@@ -99,7 +103,7 @@ class GatheredGradients(Gathered):
     pulls = "after_round"
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Push the gradient, which stands in the place of the parameters, as it is."""
         np.copyto(push, local)

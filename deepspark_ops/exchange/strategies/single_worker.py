@@ -6,27 +6,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.exchange.strategies.base import Strategy, Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.param_vector import Vector
 
 
 @dataclass(frozen=True)
-class Alone(Strategy):
+class SingleWorker(Strategy):
     """``center' = local``; the worker keeps what it has, bit for bit, so a run is Caffe's run."""
 
-    name = "alone"
+    name = "single_worker"
     source = "-"
     unit = "weights"
     pulls = "never"
 
     def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, terms: Terms
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
         """Push and keep ``local`` as it is."""
         np.copyto(push, local)
         np.copyto(new_local, local)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+    def server_chunk(
+        self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
+    ) -> int:
         """Take the worker's parameters."""
         np.copyto(center, push)
         return 0
@@ -36,4 +38,4 @@ class Alone(Strategy):
         return 1.0
 
 
-STRATEGY = Alone()
+STRATEGY = SingleWorker()

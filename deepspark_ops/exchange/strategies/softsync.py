@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements
 from deepspark_ops.param_vector import Vector
 
@@ -50,12 +50,14 @@ class Softsync(GatheredMovements):
             msg = f"updates_per_apply={self.updates_per_apply}: must be at least 1"
             raise ConfigError(msg)
 
-    def server_chunk(self, center: Vector, extras: tuple[Vector, ...], push: Vector, terms: Terms, n_held: int) -> int:
+    def server_chunk(
+        self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
+    ) -> int:
         """Add to the sum; with the last push of a group apply the mean and begin the next."""
-        n_held = super().server_chunk(center, extras, push, terms, n_held)
+        n_held = super().server_chunk(center, extras, push, context, n_held)
         if n_held < self.updates_per_apply:
             return n_held
-        self.move_by_share(center, extras[0], max(n_held, terms.n_workers))
+        self.move_by_share(center, extras[0], max(n_held, context.n_workers))
         return 0
 
     def progress_per_step(self, n_workers: int) -> float:

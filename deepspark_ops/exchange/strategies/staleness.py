@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.downpour import Downpour
 
 
@@ -31,14 +31,14 @@ class Staleness(Downpour):
 
     count_own: bool = True
 
-    def push_factor(self, terms: Terms) -> float:
+    def push_factor(self, context: ExchangeContext) -> float:
         """Return the factor on a delta."""
-        divisor = 1 + terms.staleness if self.count_own else max(1, terms.staleness)
+        divisor = 1 + context.staleness if self.count_own else max(1, context.staleness)
         return (self.push_scale or 1.0) / divisor
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return the scale at the staleness of p equally fast workers, p - 1."""
-        return self.push_factor(Terms(n_workers, staleness=n_workers - 1))
+        return self.push_factor(ExchangeContext(n_workers, staleness=n_workers - 1))
 
 
 STRATEGY = Staleness()

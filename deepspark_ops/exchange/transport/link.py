@@ -24,7 +24,7 @@ class Welcome:
         clock: Steps granted so far over all workers.
         n_params: Length of the parameter vector.
         n_workers: p.
-        strategy: Name of the strategy that runs (``alone`` with one worker).
+        strategy: Name of the strategy that runs (``single_worker`` with one worker).
         moving_rate: alpha.
         chunk: Floats per chunk.
         transport: ``shm``, ``socket`` or ``local``: how this worker reaches the center.

@@ -80,7 +80,7 @@ class WorkerRecord:
         self._write({"turns": turns})
 
     def exchanged(self, staleness: int, total: int, turns: Turns) -> None:
-        """The worker met the center; staleness and total as in ``Terms``."""
+        """The worker met the center; staleness and total as in ``ExchangeContext``."""
         self._write({"staleness": staleness, "total": total, "turns": turns})
 
     def close(self) -> None:

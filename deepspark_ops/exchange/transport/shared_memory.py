@@ -72,15 +72,15 @@ class SharedMemoryTransfer:
         plan.check(local)
         if plan.lacks_start:
             self.pull()
-        terms = center.begin(plan.worker, plan.moving_rate)
-        sequence = terms.own + 1
+        context = center.begin(plan.worker, plan.moving_rate)
+        sequence = context.own + 1
         new_local = plan.vectors.take()
         distance = meet_in_memory(
             center,
             plan.chunks,
             plan.worker,
             plan.order,
-            terms,
+            context,
             local,
             new_local,
             local if plan.start is None else plan.start,
@@ -88,7 +88,7 @@ class SharedMemoryTransfer:
             measure_distance=measure,
         )
         if self._record is not None and self._turns is not None:
-            self._record.exchanged(terms.staleness, terms.total, self._turns.taken())
+            self._record.exchanged(context.staleness, context.total, self._turns.taken())
         round_end = NO_ROUND
         if plan.strategy.pulls == "after_round":
             with lock:
@@ -99,10 +99,10 @@ class SharedMemoryTransfer:
                 meet_statistics(self._server, plan, local, new_local, sequence)
         plan.began_with(new_local)
         bytes_up, bytes_down = plan.bytes_up, plan.bytes_down
-        overlaps = center.end(plan.worker, terms, bytes_up + bytes_down)
+        overlaps = center.end(plan.worker, context, bytes_up + bytes_down)
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
-            sequence, seconds, bytes_up, bytes_down, terms.staleness, overlaps, distance, "shm", round_end
+            sequence, seconds, bytes_up, bytes_down, context.staleness, overlaps, distance, "shm", round_end
         )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.strategies.base import Terms
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, make_pushes
 from deepspark_ops.exchange.transport.connection import (
@@ -87,7 +87,7 @@ class SocketTransfer:
             share.pushes.exchanged()
         plan.began_with(new_local)
         squares = sum(sum(meeting.squares.values()) for meeting in meetings)
-        staleness = max(meeting.terms.staleness for meeting in meetings)
+        staleness = max(meeting.context.staleness for meeting in meetings)
         distance = squares**0.5 if measure else None
         seconds = time.perf_counter() - started
         return new_local, ExchangeReport(
@@ -218,7 +218,7 @@ class _Meeting:
     def __init__(
         self, plan: TransferPlan, share: _Share, sequence: int, local: Vector, new_local: Vector, measure: bool
     ) -> None:
-        self.terms = Terms(plan.n_workers, plan.moving_rate)
+        self.context = ExchangeContext(plan.n_workers, plan.moving_rate)
         self.sequence = sequence
         self.has_begun = False
         self.measure = measure
@@ -240,7 +240,7 @@ class _Meeting:
         if self.measure:
             np.subtract(local, center, out=push)
             self.squares[place] = float(np.dot(push, push))
-        plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.terms)
+        plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
         plan.chunks.hold_statistics(position, push)
         return pushes.pack(slot, span, push, new_local)
 
@@ -278,7 +278,7 @@ class _Stream:
         first = int(answer["place"])
         if not meeting.has_begun:
             meeting.has_begun = True
-            meeting.terms = Terms(
+            meeting.context = ExchangeContext(
                 self._plan.n_workers,
                 self._plan.moving_rate,
                 int(answer["staleness"]),

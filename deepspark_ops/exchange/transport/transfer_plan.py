@@ -1,4 +1,4 @@
-"""What a worker's two ways of moving vectors share: the terms of the run, and what goes by control call."""
+"""What a worker's two ways of moving vectors share: the run's settings, and what goes by control call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransferPlan:
-    """The terms on which a worker exchanges, as the server described them. Used by one thread.
+    """What the server said of the run: the settings that a worker exchanges by. Used by one thread.
 
     Attributes:
         worker: Its id.

@@ -9,7 +9,7 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks, meet_in_memory
 from deepspark_ops.exchange.center.locks import LockMode
 from deepspark_ops.exchange.center.memory import CenterShape
-from deepspark_ops.exchange.strategies.base import Strategy, Terms, find_strategy
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy, find_strategy
 from deepspark_ops.exchange.strategies.easgd import Easgd
 from deepspark_ops.param_vector import StatisticBlobs
 
@@ -29,7 +29,7 @@ def test_statistics_are_no_part_of_a_push() -> None:
     chunks = Chunks(9, 4, find_strategy("easgd"), statistics)
     new_local, push = np.empty_like(local), np.empty(4, np.float32)
     distance = meet_in_memory(
-        center, chunks, 0, (0, 1, 2), Terms(2, 0.5), local, new_local, local, push, measure_distance=True
+        center, chunks, 0, (0, 1, 2), ExchangeContext(2, 0.5), local, new_local, local, push, measure_distance=True
     )
     np.testing.assert_array_equal(center.vector[2:7], initial[2:7])
     assert not np.array_equal(center.vector[:2], initial[:2])
@@ -52,7 +52,7 @@ def test_a_failure_in_the_middle_leaves_nothing_locked(mode: LockMode) -> None:
     def meet(strategy: Strategy) -> None:
         chunks = Chunks(8, 4, strategy, StatisticBlobs())
         meet_in_memory(
-            center, chunks, 0, (0, 1), Terms(2, 0.5), vector, vector.copy(), vector, vector[:4].copy(),
+            center, chunks, 0, (0, 1), ExchangeContext(2, 0.5), vector, vector.copy(), vector, vector[:4].copy(),
             measure_distance=False,
         )  # fmt: skip
 

@@ -26,11 +26,11 @@ def parts(
 
 
 def exchange(center: Center, chunks: Chunks, worker: int, local: np.ndarray) -> np.ndarray:
-    terms = center.begin(worker, 0.45)
+    context = center.begin(worker, 0.45)
     new_local, push = np.empty_like(local), np.empty(CHUNK, np.float32)
     order = chunks.order(worker, 2)
-    meet_in_memory(center, chunks, worker, order, terms, local, new_local, local, push, measure_distance=False)
-    center.end(worker, terms, 8 * len(local))
+    meet_in_memory(center, chunks, worker, order, context, local, new_local, local, push, measure_distance=False)
+    center.end(worker, context, 8 * len(local))
     return new_local
 
 
@@ -147,7 +147,7 @@ def test_it_rests_before_every_chunk() -> None:
         assert (finding.position, finding.pushes, finding.lost_updates) == (position, 1, 0.0)
 
 
-@pytest.mark.parametrize("strategy", ["alone", "local_sgd"])
+@pytest.mark.parametrize("strategy", ["single_worker", "local_sgd"])
 def test_other_strategies_promise_nothing(strategy: str) -> None:
     center, chunks, _ = parts(strategy)
     watch = PushWatch(center, chunks)

@@ -26,11 +26,11 @@ class Bench:
     def exchange(self, worker: int) -> None:
         local = np.full(N_PARAMS, 3.0, np.float32)
         new_local, push = np.empty_like(local), np.empty_like(local)
-        terms = self.center.begin(worker, 0.5)
+        context = self.center.begin(worker, 0.5)
         meet_in_memory(
-            self.center, self.chunks, worker, (0,), terms, local, new_local, local, push, measure_distance=False
+            self.center, self.chunks, worker, (0,), context, local, new_local, local, push, measure_distance=False
         )
-        self.center.end(worker, terms, 800)
+        self.center.end(worker, context, 800)
 
 
 def test_report_says_what_was_exchanged_since_the_last_one() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Terms, configure
+from deepspark_ops.exchange.strategies.base import ExchangeContext, configure
 from tests.reference.slow_strategies import slow_averaging
 
 
@@ -19,8 +19,8 @@ def test_rounds_equal_the_slow_reference(momentum: float) -> None:
     for updates in rounds:
         start, n_held, push = center.copy(), 0, np.empty(8, np.float32)
         for update in updates:
-            strategy.worker_chunk(start + update, center, push, push, start, Terms(3))
-            n_held = strategy.server_chunk(center, extras, push, Terms(3), n_held)
+            strategy.worker_chunk(start + update, center, push, push, start, ExchangeContext(3))
+            n_held = strategy.server_chunk(center, extras, push, ExchangeContext(3), n_held)
         assert n_held == 3
         np.testing.assert_array_equal(center, start, err_msg="the center moves when the round is over")
         strategy.close_round(center, extras, n_held)

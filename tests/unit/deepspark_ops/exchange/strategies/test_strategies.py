@@ -7,8 +7,8 @@ import pytest
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import (
+    ExchangeContext,
     Strategy,
-    Terms,
     check_moving_rate,
     configure,
     find_strategy,
@@ -41,7 +41,7 @@ def test_strategies_are_frozen_and_say_where_they_come_from(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in strategy_names() if not find_strategy(name).repeats_data])
 def test_one_worker_is_plain_sgd(name: str) -> None:
     alone = find_strategy(name).for_workers(1)
-    assert alone.name == "alone"
+    assert alone.name == "single_worker"
     assert alone.progress_per_step(1) == 1.0
 
 
@@ -51,15 +51,15 @@ def movement_of_the_center(strategy: Strategy, n_workers: int, comm_period: int,
     extras = tuple(np.zeros(1, np.float32) for _ in range(strategy.server_vectors))
     locals_, starts = np.zeros((n_workers, 1), np.float32), np.zeros((n_workers, 1), np.float32)
     velocity, held = np.zeros(n_workers), 0
-    terms = Terms(n_workers, strategy.default_moving_rate(n_workers), staleness=n_workers - 1)
+    context = ExchangeContext(n_workers, strategy.default_moving_rate(n_workers), staleness=n_workers - 1)
     for turn in range(n_ticks // comm_period):
         worker = turn % n_workers
         for _ in range(comm_period):
             velocity[worker] = 0.9 * velocity[worker] + 1.0
             locals_[worker] -= np.float32(velocity[worker])
         new_local = np.zeros(1, np.float32)
-        strategy.worker_chunk(locals_[worker], center, new_local, push, starts[worker], terms)
-        held = strategy.server_chunk(center, extras, push, terms, held)
+        strategy.worker_chunk(locals_[worker], center, new_local, push, starts[worker], context)
+        held = strategy.server_chunk(center, extras, push, context, held)
         locals_[worker] = starts[worker] = new_local if strategy.pulls == "before" else center
     return float(center[0])
 

@@ -47,7 +47,7 @@ def test_loss_budget_keeps_the_first_period() -> None:
 
 def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
     found = plan(strategy="sync", n_workers=1, comm_period=7)
-    assert (found.running.name, found.comm_period) == ("alone", 7)
+    assert (found.running.name, found.comm_period) == ("single_worker", 7)
     assert plan(strategy="sync").comm_period == 1
 
 
