@@ -303,11 +303,19 @@ class Coordinator:
                 "snapshots": list(self._books.snapshots),
                 "failure": self._failure,
                 "exchanges": slots[:, columns.ENDED].tolist(),
+                "applied": self._applied(),
                 "staleness_sums": slots[:, columns.STALENESS].tolist(),
                 "overlap_sums": slots[:, columns.OVERLAPS].tolist(),
                 "duplicate_chunks": int(self._center.all_slots[..., columns.DUPLICATES].sum()),
                 "uncertain_chunks": int(self._center.all_slots[..., columns.UNCERTAIN].sum()),
             }
+
+    def _applied(self) -> int:
+        """Return how many exchanges the center has taken; see ``ExchangeStatus``."""
+        center = self._center
+        gathers = self._chunks.strategy.round == "pushes"
+        held = int(center.counts.max(initial=0)) if gathers else 0
+        return max(0, int(center.slots[:, columns.ENDED].sum()) - held)
 
     def close(self) -> None:
         """Close the journal."""
@@ -365,7 +373,8 @@ class Coordinator:
         return True
 
     def _write_center(self, pending: PendingSnapshot) -> None:
-        pending.write_center(self._center, self._chunks.strategy)
+        applied = self._applied()
+        pending.write_center(self._center, self._chunks.strategy, applied)
 
     def _write_complete(self, pending: PendingSnapshot) -> None:
         metas = pending.metas()

@@ -13,6 +13,7 @@ import numpy as np
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.scratch_file import write_scratch
+from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.strategies.base import Strategy
 
 _FOLDER = "pending"
@@ -24,7 +25,8 @@ class PendingSnapshot:
     """Snapshot ``iteration`` of the run whose scratch folder is ``work``.
 
     The center comes first, with the history where the server makes the solver's updates, then arrays and meta of every
-    live worker, last ``complete``: ``{"iteration", "workers": {id: meta}, "leases": {dataset: state}}``.
+    live worker, last ``complete``: ``{"iteration", "applied", "workers": {id: meta}, "leases": {dataset: state}}``,
+    ``applied`` as in ``ExchangeStatus``, when the center was copied.
     """
 
     work: Path
@@ -46,6 +48,11 @@ class PendingSnapshot:
         return self.folder / "history.f32"
 
     @property
+    def server(self) -> Path:
+        """What else the server knows of the copied center, ``.npz``: ``applied``, a whole number."""
+        return self.folder / "server.npz"
+
+    @property
     def complete(self) -> Path:
         """Is there once every part is."""
         return self.folder / "complete.json"
@@ -54,8 +61,9 @@ class PendingSnapshot:
         """The arrays of a worker's state, ``.npz``."""
         return self.folder / f"worker_{worker}.npz"
 
-    def write_center(self, center: Center, strategy: Strategy) -> None:
-        """Copy the center, and the history if the strategy keeps it there."""
+    def write_center(self, center: Center, strategy: Strategy, applied: int) -> None:
+        """Copy the center, which has taken ``applied`` exchanges, and the history if the strategy keeps it there."""
+        write_state(self.server, {"applied": np.array(applied, np.int64)})
         center.write_snapshot(self.center)
         if strategy.history_at_center:
             with write_scratch(self.history) as temporary:
@@ -72,7 +80,10 @@ class PendingSnapshot:
 
     def write_complete(self, metas: Mapping[int, Mapping[str, Any]], leases: Mapping[str, Any]) -> None:
         """Say that nothing is missing any more."""
-        _write_json(self.complete, {"iteration": self.iteration, "workers": metas, "leases": leases})
+        with np.load(self.server, allow_pickle=False) as server:
+            applied = int(server["applied"])
+        found = {"iteration": self.iteration, "applied": applied, "workers": metas, "leases": leases}
+        _write_json(self.complete, found)
 
     def remove(self) -> None:
         """Remove every part."""

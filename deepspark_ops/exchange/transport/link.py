@@ -93,6 +93,8 @@ class ExchangeStatus:
         snapshots: Iterations whose parts all lie in ``work/pending/iter_N``, in the order of completion.
         failure: What makes going on pointless (a full disk), or None.
         exchanges: Exchanges ended, by worker id. All zero at the end: nobody ever exchanged.
+        applied: Exchanges whose push the center has taken: ended ones, less those that a server vector still gathers
+            (softsync). 0: nothing could have moved the center yet. While exchanges are open it may be too low.
         staleness_sums: Sum over a worker's exchanges of their staleness, by worker id.
         overlap_sums: Likewise, of their overlaps.
         duplicate_chunks: Pushed chunks that came twice and were applied once.
@@ -107,6 +109,7 @@ class ExchangeStatus:
     snapshots: tuple[int, ...]
     failure: str | None
     exchanges: tuple[int, ...]
+    applied: int
     staleness_sums: tuple[int, ...]
     overlap_sums: tuple[int, ...]
     duplicate_chunks: int

@@ -212,3 +212,31 @@ def test_full_disk_is_told_to_the_driver_and_training_goes_on(tmp_path: Path, mo
     failure = exchange.poll().failure
     assert failure is not None
     assert "iter_20: cannot write snapshot 20 (No space left on device); free space and try again" in failure
+
+
+def test_an_exchange_that_softsync_still_gathers_is_not_applied(tmp_path: Path) -> None:
+    settings = make_settings(
+        tmp_path, strategy="softsync", options={"updates_per_apply": 4}, schedule=Schedule(40, snapshot=20)
+    )
+    exchange = LocalExchange(settings, initial_vector())
+    link = exchange.link()
+    link.join(0)
+    local = link.pull()
+    applied = []
+    for step in range(5):
+        local, _ = link.exchange(local + update_of(step))
+        applied.append(exchange.poll().applied)
+    assert applied == [0, 0, 0, 4, 4]
+    assert exchange.poll().exchanges == (5, 0)
+
+
+def test_a_snapshot_says_how_many_exchanges_its_center_has_taken(tmp_path: Path) -> None:
+    exchange = LocalExchange(
+        make_settings(tmp_path, strategy="softsync", schedule=Schedule(8, snapshot=4)), initial_vector()
+    )
+    work(exchange.link(), 0, want=2)
+    found = [
+        json.loads((tmp_path / "work" / "pending" / f"iter_{iteration}" / "complete.json").read_text())["applied"]
+        for iteration in (4, 8)
+    ]
+    assert found == [2, 4]

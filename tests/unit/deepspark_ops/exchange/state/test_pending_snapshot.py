@@ -20,7 +20,7 @@ def center_with(n_extras: int) -> Center:
 
 def test_parts_come_one_by_one_and_go_together(tmp_path: Path) -> None:
     pending = PendingSnapshot(tmp_path, 20)
-    pending.write_center(center_with(0), find_strategy("easgd"))
+    pending.write_center(center_with(0), find_strategy("easgd"), 7)
     assert np.fromfile(pending.center, "<f4").tolist() == [1.0, 2.0]
     assert not pending.history.exists()
     metas = {0: {"updates": 3}, 11: {"updates": 4}}
@@ -31,6 +31,7 @@ def test_parts_come_one_by_one_and_go_together(tmp_path: Path) -> None:
     pending.write_complete(metas, {"train": {"epoch": 1}})
     assert json.loads(pending.complete.read_text()) == {
         "iteration": 20,
+        "applied": 7,
         "workers": {"0": {"updates": 3}, "11": {"updates": 4}},
         "leases": {"train": {"epoch": 1}},
     }
@@ -43,7 +44,7 @@ def test_history_lies_behind_the_strategys_own_vectors(tmp_path: Path) -> None:
     strategy = find_strategy("sync")
     assert (strategy.history_at_center, strategy.server_vectors) == (True, 1)
     pending = PendingSnapshot(tmp_path, 5)
-    pending.write_center(center_with(3), strategy)
+    pending.write_center(center_with(3), strategy, 7)
     assert np.fromfile(pending.history, "<f4").tolist() == [10.0, 10.0, 20.0, 20.0]
 
 
