@@ -6,6 +6,7 @@ import inspect
 import sys
 from pathlib import Path
 
+from caffe_import.layers import activations
 from caffe_import.net.layer_registry import LayerType, registered_types
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -20,7 +21,9 @@ def table() -> str:
 
 
 def _row(layer: LayerType) -> str:
-    first_line = (inspect.getmodule(layer.define).__doc__ or "").splitlines()[0]
+    module = inspect.getmodule(layer.define)
+    described = layer.define if module is activations else module  # elsewhere a file has one type
+    first_line = (described.__doc__ or "").splitlines()[0]
     text = first_line.partition(" Source: ")[0].removeprefix(f"{layer.name}: ").replace("|", "\\|")
     in_place = "yes" if layer.in_place else ""
     return f"| `{layer.name}` | {_count(layer.bottoms)} | {_count(layer.tops)} | {in_place} | {text} |\n"

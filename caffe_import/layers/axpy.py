@@ -22,4 +22,4 @@ def define_axpy(request: LayerRequest) -> LayerDefinition:
             f"channel, {shape_text(allowed[0])} or {shape_text(allowed[1])}"
         )
         raise request.refuse(finding)
-    return LayerDefinition(top_shapes=(shape,))
+    return LayerDefinition(top_shapes=(shape,), gradient_reads_bottoms=True)

@@ -33,7 +33,11 @@ def define_concat(request: LayerRequest) -> LayerDefinition:
             )
             raise request.refuse(finding)
     extent = sum(shape[axis] for shape in request.bottom_shapes)
-    return LayerDefinition(top_shapes=((*first[:axis], extent, *first[axis + 1 :]),), options=ConcatOptions(axis))
+    return LayerDefinition(
+        top_shapes=((*first[:axis], extent, *first[axis + 1 :]),),
+        options=ConcatOptions(axis),
+        shares_memory=len(request.bottom_shapes) == 1,
+    )
 
 
 def _without(shape: Shape, axis: int) -> Shape:

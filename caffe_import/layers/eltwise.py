@@ -49,4 +49,6 @@ def define_eltwise(request: LayerRequest) -> LayerDefinition:
     if operation == "SUM":
         coefficients = tuple(param.coeff) or (1.0,) * n_bottoms
     options = EltwiseOptions(operation, coefficients, operation == "PROD" and not param.stable_prod_grad)
-    return LayerDefinition(top_shapes=request.bottom_shapes[:1], options=options)
+    return LayerDefinition(
+        top_shapes=request.bottom_shapes[:1], options=options, gradient_reads_bottoms=operation == "PROD"
+    )

@@ -29,4 +29,5 @@ def define_embed(request: LayerRequest) -> LayerDefinition:
     if param.bias_term:
         blobs.append(BlobSpec((param.num_output,), param.bias_filler))
     top = (*request.bottom_shapes[0], param.num_output)
-    return LayerDefinition(top_shapes=(top,), blobs=tuple(blobs), options=EmbedOptions(param.bias_term))
+    options = EmbedOptions(param.bias_term)
+    return LayerDefinition(top_shapes=(top,), blobs=tuple(blobs), options=options, gradient_reads_bottoms=True)

@@ -21,4 +21,5 @@ def define_flatten(request: LayerRequest) -> LayerDefinition:
     if end < start - 1:
         finding = f"flatten_param.end_axis={param.end_axis} lies more than one before axis={param.axis}"
         raise request.refuse(finding)
-    return LayerDefinition(top_shapes=((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]),))
+    top = (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :])
+    return LayerDefinition(top_shapes=(top,), shares_memory=True)

@@ -49,4 +49,5 @@ def define_inner_product(request: LayerRequest) -> LayerDefinition:
         options=InnerProductOptions(axis, param.num_output, param.transpose, param.bias_term),
         flops=2 * prod(shape) * param.num_output,
         notes=notes,
+        gradient_reads_bottoms=True,
     )

@@ -51,4 +51,4 @@ def define_lrn(request: LayerRequest) -> LayerDefinition:
         beta=param.beta,
         k=param.k if is_across else 1.0,
     )
-    return LayerDefinition(top_shapes=request.bottom_shapes, options=options, notes=notes)
+    return LayerDefinition(top_shapes=request.bottom_shapes, options=options, notes=notes, gradient_reads_bottoms=True)

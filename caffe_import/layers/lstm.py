@@ -33,4 +33,5 @@ def define_lstm(request: LayerRequest) -> LayerDefinition:
         flops=2 * n_rows * options.n_streams * per_stream,
         state_shapes={} if options.is_exposed else dict(zip(("h", "c"), states, strict=True)),
         ignores_lr_mult=True,
+        gradient_reads_bottoms=True,
     )

@@ -14,4 +14,4 @@ def define_multinomial_logistic_loss(request: LayerRequest) -> LayerDefinition:
     if not scores or not labels or prod(labels) != labels[0] or labels[0] != scores[0]:
         finding = f"probabilities have shape {scores}, labels {labels}: needs one label per sample"
         raise request.refuse(finding)
-    return LayerDefinition(top_shapes=((),), default_loss_weight=1.0)
+    return LayerDefinition(top_shapes=((),), default_loss_weight=1.0, gradient_reads_bottoms=True)

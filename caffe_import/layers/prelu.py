@@ -30,4 +30,5 @@ def define_prelu(request: LayerRequest) -> LayerDefinition:
     default = caffe_pb2.FillerParameter(type="constant", value=0.25)
     filler = param.filler if param.HasField("filler") else default
     blob = BlobSpec(() if param.channel_shared else (shape[1],), filler)
-    return LayerDefinition(top_shapes=(shape,), blobs=(blob,), options=PReLUOptions(param.channel_shared))
+    options = PReLUOptions(param.channel_shared)
+    return LayerDefinition(top_shapes=(shape,), blobs=(blob,), options=options, gradient_reads_bottoms=True)

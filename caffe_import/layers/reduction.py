@@ -31,4 +31,4 @@ def define_reduction(request: LayerRequest) -> LayerDefinition:
     axis = canonical_axis(request, param.axis, len(request.bottom_shapes[0]), option="reduction_param.axis")
     operation = caffe_pb2.ReductionParameter.ReductionOp.Name(param.operation)
     options = ReductionOptions(operation, axis, param.coeff)
-    return LayerDefinition(top_shapes=(request.bottom_shapes[0][:axis],), options=options)
+    return LayerDefinition(top_shapes=(request.bottom_shapes[0][:axis],), options=options, gradient_reads_bottoms=True)

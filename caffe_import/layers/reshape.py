@@ -29,7 +29,8 @@ def define_reshape(request: LayerRequest) -> LayerDefinition:
         finding = f"axis={param.axis} num_axes={param.num_axes} does not fit bottom shape {shape}"
         raise request.refuse(finding)
     options = ReshapeOptions(_open_axis(list(param.shape.dim), start, stop))
-    return LayerDefinition(top_shapes=(_top_shape(request, shape, start, stop),), options=options)
+    top = _top_shape(request, shape, start, stop)
+    return LayerDefinition(top_shapes=(top,), options=options, shares_memory=True)
 
 
 def _open_axis(dims: list[int], start: int, stop: int) -> int | None:

@@ -29,4 +29,5 @@ def define_rnn(request: LayerRequest) -> LayerDefinition:
         flops=2 * n_hidden * options.n_streams * per_stream,
         state_shapes={} if options.is_exposed else {"h": options.hidden_shape},
         ignores_lr_mult=True,
+        gradient_reads_bottoms=True,
     )

@@ -40,5 +40,8 @@ def define_scale(request: LayerRequest) -> LayerDefinition:
     if param.bias_term:
         blobs.append(BlobSpec(factors, param.bias_filler))
     return LayerDefinition(
-        top_shapes=request.bottom_shapes[:1], blobs=tuple(blobs), options=ScaleOptions(axis, param.bias_term)
+        top_shapes=request.bottom_shapes[:1],
+        blobs=tuple(blobs),
+        options=ScaleOptions(axis, param.bias_term),
+        gradient_reads_bottoms=True,
     )

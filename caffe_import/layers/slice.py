@@ -39,7 +39,7 @@ def define_slice(request: LayerRequest) -> LayerDefinition:
     shape = request.bottom_shapes[0]
     options = SliceOptions(axis, _sizes(request, shape[axis]))
     tops = tuple((*shape[:axis], size, *shape[axis + 1 :]) for size in options.sizes)
-    return LayerDefinition(top_shapes=tops, options=options)
+    return LayerDefinition(top_shapes=tops, options=options, shares_memory=len(tops) == 1)
 
 
 def _sizes(request: LayerRequest, extent: int) -> tuple[int, ...]:

@@ -8,4 +8,4 @@ from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer
 @layer_type("Split", bottoms=(1, 1), tops=(1, None))
 def define_split(request: LayerRequest) -> LayerDefinition:
     """Tops: the bottom, as often as asked; the readers' gradients add up."""
-    return LayerDefinition(top_shapes=request.bottom_shapes * len(request.message.top))
+    return LayerDefinition(top_shapes=request.bottom_shapes * len(request.message.top), shares_memory=True)

@@ -1,11 +1,11 @@
 """What each Caffe layer type means: options, output shapes, parameter blobs. One decorated function per type.
 
-A layer type is one function in ``layers/<type>.py``::
+A layer type is one function in ``layers/<type>.py`` (the activations share a file)::
 
     @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
     def define_pooling(request: LayerRequest) -> LayerDefinition: ...
 
-and, mirrored, one emitter in ``tf_graph/<type>.py``. Nothing here computes a value.
+and, mirrored, one emitter in ``tf_graph/layers/<type>.py``. Nothing here computes a value.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ class LayerDefinition:
         state_shapes: Named tensors that live from one forward pass to the next (recurrent h and c).
         ignores_lr_mult: Does Caffe's backward pass compute the gradients of all its blobs, whatever their lr_mult
             (LSTM, RNN)? They then count in the clip norm.
+        gradient_reads_bottoms: Does Caffe's ``Backward_cpu`` read the data of a bottom again? Labels need not be
+            declared: every loss reads them again.
+        shares_memory: Are the tops the memory of the first bottom in Caffe (``Blob::ShareData``), with no copy?
     """
 
     top_shapes: tuple[Shape, ...]
@@ -90,6 +93,8 @@ class LayerDefinition:
     is_data: bool = False
     state_shapes: Mapping[str, Shape] = field(default_factory=dict)
     ignores_lr_mult: bool = False
+    gradient_reads_bottoms: bool = False
+    shares_memory: bool = False
 
 
 DefineLayer = Callable[[LayerRequest], LayerDefinition]

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 
 import tensorflow as tf
 
+from caffe_import.layers.activations import ScaledBase
 from caffe_import.layers.eltwise import EltwiseOptions
 from caffe_import.layers.lrn import LRNOptions
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.layers.softmax import SoftmaxOptions
+from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
-from caffe_import.net.shared_memory import memory_of_blobs
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
 from caffe_import.tf_graph.layers.lrn import across_channels_gradient
@@ -83,9 +83,9 @@ def _elu(seen: _Memory) -> tf.Tensor:
 
 
 def _exp(seen: _Memory) -> tf.Tensor:
-    param = seen.message.exp_param
-    inner_scale = param.scale * (log(param.base) if param.base != -1 else 1.0)
-    return seen.gradient * seen.top * inner_scale
+    options = seen.layer.definition.options
+    assert isinstance(options, ScaledBase)
+    return seen.gradient * seen.top * (options.scale * options.log_base)
 
 
 def _bnll(seen: _Memory) -> tf.Tensor:
@@ -99,9 +99,9 @@ def _clip(seen: _Memory) -> tf.Tensor:
 
 
 def _log(seen: _Memory) -> tf.Tensor:
-    param = seen.message.log_param
-    numerator = param.scale / (log(param.base) if param.base != -1 else 1.0)
-    return seen.times_gradient(numerator / (param.scale * seen.bottom + param.shift))
+    options = seen.layer.definition.options
+    assert isinstance(options, ScaledBase)
+    return seen.times_gradient(options.scale / options.log_base / (options.scale * seen.bottom + options.shift))
 
 
 def _power(seen: _Memory) -> tf.Tensor:

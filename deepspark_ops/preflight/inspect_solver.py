@@ -364,7 +364,7 @@ def _emitter_modules() -> frozenset[str]:
 
 
 def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
-    """Refuse a layer that no worker could compute: layers/<type>.py and tf_graph/layers/<type>.py carry the same name.
+    """Refuse a layer that no worker could compute: its file in layers/ has none of the same name in tf_graph/layers/.
 
     Raises:
         NetError: The type is unknown, or it can be read only.

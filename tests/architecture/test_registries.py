@@ -1,4 +1,7 @@
-"""Every layer type has its file, its emitter and its mirror; what Caffe feeds from outside needs no emitter."""
+"""Every layer type has its file, its emitter and its mirror; what Caffe feeds from outside needs no emitter.
+
+The activations share one file, here and in the mirror.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
 
+ACTIVATIONS = frozenset(
+    {"AbsVal", "BNLL", "Clip", "ELU", "Exp", "Log", "Power", "ReLU", "ReLU6", "Sigmoid", "Swish", "TanH", "Threshold"}
+)
 FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
 
 
 def file_name(type_name: str) -> str:
     """``SoftmaxWithLoss`` -> ``softmax_with_loss``, as the files are named: compared without underscores."""
-    return type_name.lower()
+    return "activations" if type_name in ACTIVATIONS else type_name.lower()
 
 
 def stems(folder: str) -> set[str]:

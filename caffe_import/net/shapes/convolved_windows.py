@@ -110,4 +110,5 @@ def _definition(
         options=ConvolutionOptions(window, param.num_output, group, param.bias_term),
         flops=flops * n_bottoms,
         notes=notes,
+        gradient_reads_bottoms=True,
     )

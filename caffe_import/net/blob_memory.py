@@ -12,22 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from caffe_import.net.layer_registry import find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
-
-# Their tops are their bottoms in another shape.
-_SHARING = frozenset({"Flatten", "Reshape", "Split"})
-_SHARING_ONE = frozenset({"Concat", "Slice"})
-_GRADIENT_READS_BOTTOM: Final = frozenset(
-    {"AbsVal", "Axpy", "BNLL", "Clip", "Convolution", "Deconvolution", "DepthwiseConvolution", "ELU", "Eltwise"}
-    | {"Embed", "InnerProduct", "LRN", "LSTM", "Log", "MultinomialLogisticLoss", "PReLU", "Power", "RNN", "ReLU"}
-    | {"ReLU6", "Reduction", "Scale"}
-)
-"""Types whose backward pass reads a bottom's data again. A loss reads its labels again, whatever its type."""
-
 
 When = Literal["forward", "backward", "output"]
 
@@ -69,7 +58,7 @@ def memory_of_blobs(net: NetSpec) -> dict[str, str]:
     memory: dict[str, str] = {}
     for layer in net.layers:
         for blob in layer.tops:
-            memory.setdefault(blob, memory[layer.bottoms[0]] if _shares(layer) else blob)
+            memory.setdefault(blob, memory[layer.bottoms[0]] if layer.definition.shares_memory else blob)
     return memory
 
 
@@ -105,7 +94,7 @@ class _Trace:
             self._run(layer)
 
     def _run(self, layer: LayerSpec) -> None:
-        if not _shares(layer):
+        if not layer.definition.shares_memory:
             self._reads += [
                 _Read(layer, index, self._seen[blob], len(self._writes[self._memory[blob]]))
                 for index, blob in enumerate(layer.bottoms)
@@ -113,7 +102,7 @@ class _Trace:
         for index, blob in enumerate(layer.tops):
             writes = self._writes[self._memory[blob]]
             if blob not in layer.bottoms:
-                self._seen[blob] = self._seen[layer.bottoms[0]] if _shares(layer) else 0
+                self._seen[blob] = self._seen[layer.bottoms[0]] if layer.definition.shares_memory else 0
             elif _changes_values(layer):
                 writes.append((layer.name, blob))
                 self._seen[blob] = len(writes)
@@ -140,10 +129,6 @@ class _Trace:
         return Overwritten(layer, self._in_file.get(blob, blob), by, self._in_file.get(by_blob, by_blob), when)
 
 
-def _shares(layer: LayerSpec) -> bool:
-    return layer.type in _SHARING or (layer.type in _SHARING_ONE and len(layer.bottoms) == len(layer.tops) == 1)
-
-
 def _changes_values(layer: LayerSpec) -> bool:
     return layer.type != "Dropout" or layer.message.phase == caffe_pb2.TRAIN
 
@@ -155,7 +140,5 @@ def _gradient_reads(layer: LayerSpec, index: int) -> bool:
     """
     if layer.bottoms[index] in layer.tops or not layer.needs_backward:
         return False
-    if layer.type == "Eltwise" and getattr(layer.definition.options, "operation", "PROD") != "PROD":
-        return False
     is_label = index in find_layer_type(layer.type, layer=layer.name).label_bottoms
-    return is_label or layer.type in _GRADIENT_READS_BOTTOM
+    return is_label or layer.definition.gradient_reads_bottoms

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from caffe_import.files.prototxt import parse_net, read_net
+from caffe_import.net.blob_memory import overwritten_blobs
 from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.net.shared_memory import overwritten_blobs
 from tests.paths import FIXTURES
 
 NETS = FIXTURES / "nets"
@@ -72,6 +72,10 @@ def test_gradients_that_do_not_read_their_bottom_again_are_no_finding() -> None:
     pooled = 'layer { name: "reads" type: "Concat" bottom: "y" bottom: "y" top: "out" }'
     assert overwritten_blobs(built(POWER, SHAPED, pooled, OVER)) == ()
     assert overwritten_blobs(built(POWER, SHAPED, READER, OVER, head="")) == ()  # no backward pass at all
+    summed = 'layer { name: "reads" type: "Eltwise" bottom: "y" bottom: "y" top: "out" }'
+    assert overwritten_blobs(built(POWER, SHAPED, summed, OVER)) == ()
+    multiplied = summed.replace("top:", "eltwise_param { operation: PROD } top:")
+    assert {found.when for found in overwritten_blobs(built(POWER, SHAPED, multiplied, OVER))} == {"backward"}
 
 
 def test_dropout_changes_nothing_in_tests() -> None:
