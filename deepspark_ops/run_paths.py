@@ -58,11 +58,6 @@ class RunPaths:
         return self.root / "outputs"
 
     @property
-    def record(self) -> Path:
-        """Folder of what ``--replay`` needs: the order of everything, by worker."""
-        return self.root / "record"
-
-    @property
     def evaluation(self) -> Path:
         """Folder of ``metrics.json`` and ``report.html``."""
         return self.root / "evaluation"

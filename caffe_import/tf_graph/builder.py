@@ -6,6 +6,7 @@ Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,6 @@ from caffe_import.net.layer_registry import Shape, find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
-from caffe_import.tf_graph.determinism import layer_scope
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
 
@@ -107,7 +107,7 @@ class Forward:
                 tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
             else:
                 params = self._params_of(layer, entries, param_tap)
-                with layer_scope(position, layer):
+                with tf.name_scope(_scope_of(layer)):
                     request = self._request(layer, blobs, params, _seed_of_layer(seed, position), state)
                     emission = _emit(request)
                     tops = emission.tops
@@ -201,6 +201,11 @@ def initial_layer_state(net: NetSpec) -> dict[str, npt.NDArray[np.float32]]:
 def random_key(seed: int, worker: int = 0) -> np.int32:
     """Return the first half of a pass's seed: any integer, made int32, with an odd factor between the workers' keys."""
     return np.int32((seed + worker * _WORKER_STRIDE + 2**31) % 2**32 - 2**31)
+
+
+def _scope_of(layer: LayerSpec) -> str:
+    """Return the name scope of a layer's operations: TensorFlow's errors name the operation, and so the layer."""
+    return re.sub(r"[^A-Za-z0-9_./-]+", "_", layer.name).strip("/_-") or layer.type
 
 
 def _is_fed(layer: LayerSpec) -> bool:

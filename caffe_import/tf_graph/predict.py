@@ -15,7 +15,6 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
-from caffe_import.tf_graph.determinism import kernels_by_layer
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -95,8 +94,7 @@ class ForwardFunction:
                 raise ValueError(msg)
             checked[name] = feeds[name]
         key = np.array([random_key(seed), 0], np.int32)
-        with kernels_by_layer(self.net):
-            blobs, loss, after, state, debug = self._function(params, dict(layer_state), key, checked)
+        blobs, loss, after, state, debug = self._function(params, dict(layer_state), key, checked)
         values = {name: blob.numpy() for name, blob in blobs.items()}
         return ForwardPass(values, float(loss), after, state, debug.numpy() if self._with_debug else None)
 

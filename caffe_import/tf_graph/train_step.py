@@ -20,7 +20,6 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
-from caffe_import.tf_graph.determinism import kernels_by_layer
 from caffe_import.tf_graph.solvers import find_rule
 from caffe_import.tf_graph.step_graph import StepArguments, StepGraph
 from caffe_import.tf_graph.threads import set_threads
@@ -287,8 +286,7 @@ class TrainFunction:
         with self._lock:
             if part not in self._functions:
                 self._functions[part] = self._trace(part)
-        with kernels_by_layer(self.net):
-            return self._functions[part](*arguments.flat())
+        return self._functions[part](*arguments.flat())
 
     def _trace(self, part: Part) -> Callable[..., Any]:
         signature, compute = self._signature(part), getattr(self._graph, part)

@@ -76,10 +76,6 @@ class TrainConfig(StageConfig):
     transport: Literal["auto", "shm", "socket"] = Field(
         "auto", description="auto: shared memory for workers on the server's host, else sockets"
     )
-    record: bool = Field(
-        False, description="Keep the order of grants and chunks in RUN/record; with lock striped or full, shared memory"
-    )
-    replay: Path | None = Field(None, description="Run that was recorded: do it again, bit for bit, without Spark")
     overlap: bool = Field(
         False,
         description="Elastic strategies: compute the next period while this one's parameters are exchanged",

@@ -28,7 +28,6 @@ from deepspark_ops.exchange.transport.connection import (
     expect_json,
 )
 from deepspark_ops.exchange.transport.link import ExchangeReport, Welcome, WorkerLink
-from deepspark_ops.exchange.transport.run_record import WorkerRecord
 from deepspark_ops.exchange.transport.shared_memory import SharedMemoryTransfer
 from deepspark_ops.exchange.transport.socket_transfer import SocketTransfer
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
@@ -57,7 +56,6 @@ class SocketLink(AsksBooks):
         self._lock = threading.Lock()
         self._requests = 0
         self._worker = DRIVER
-        self._record: WorkerRecord | None = None
         self._transfer: SharedMemoryTransfer | SocketTransfer | None = None
 
     def join(self, worker: int) -> Welcome:
@@ -79,8 +77,7 @@ class SocketLink(AsksBooks):
                 servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
                 self._transfer = SocketTransfer(plan, servers, joined["sequence"])
             else:
-                self._record = WorkerRecord(Path(found["record"]), worker) if found["record"] else None
-                self._transfer = SharedMemoryTransfer(plan, self._server, center, self._record)
+                self._transfer = SharedMemoryTransfer(plan, self._server, center)
         return Welcome(
             joined["clock"],
             found["n_params"],
@@ -165,8 +162,6 @@ class SocketLink(AsksBooks):
             self._server.close()
             if self._transfer is not None:
                 self._transfer.close()
-            if self._record is not None:
-                self._record.close()
             self._transfer = None
 
     def _further_server(self, port: int) -> ServerConnection:
@@ -176,15 +171,12 @@ class SocketLink(AsksBooks):
         return server
 
     def _open_center(self, found: Mapping[str, Any]) -> Center | None:
-        if found["record"] and "socket" in (self._address.transport, found["transport"]):
-            msg = "record: only workers that write the center in shared memory are recorded; use transport=auto or shm"
-            raise ConfigError(msg)
         if "socket" in (self._address.transport, found["transport"]):
             return None
         try:
             center = Center.open(Path(found["center_path"]), bytes.fromhex(found["center_token"]))
         except (OSError, ProtocolError) as error:
-            if "shm" in (self._address.transport, found["transport"]) or found["record"]:
+            if "shm" in (self._address.transport, found["transport"]):
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"
                 raise ConfigError(msg) from error
             return None
@@ -199,10 +191,7 @@ class SocketLink(AsksBooks):
         with self._lock:
             self._requests += 1
             request = {"call": "ask", "request": self._requests, "ask": call, "args": args}
-            answer = self._server.call(request, worker=self._worker)
-            if self._record is not None:
-                self._record.answer(call, answer)
-            return answer
+            return self._server.call(request, worker=self._worker)
 
     def _call(self, request: Mapping[str, Any]) -> Any:
         self._joined()

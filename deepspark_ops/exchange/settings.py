@@ -49,7 +49,6 @@ class ExchangeSettings:
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
         wire_dtype: How pushes travel by socket; see ``wire_numbers``.
-        record: Folder where the order of everything is recorded; empty: it is not. Needs locks and shared memory.
         n_servers: Server processes, each with a key range of the center; the first one keeps the books.
         watch_rest_s: Between two looks for lost updates, of a second or so, the server rests so long; at 0 pushes are
             added up all the time, which takes an exchange of a small net 3 % longer.
@@ -75,7 +74,6 @@ class ExchangeSettings:
     transport: Transport = "auto"
     wire_dtype: WireDtype = "float32"
     n_servers: int = 1
-    record: str = ""
     watch_rest_s: float = 4.0
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0

@@ -130,6 +130,49 @@ def slow_averaging(
     return center
 
 
+def slow_mean_gradient(pushes: Sequence[Sequence[float]], order: Sequence[int]) -> list[np.float32]:
+    """Sum what the workers push, in the order in which they push it, and divide by their number; in float32."""
+    total = [F(0.0)] * len(pushes[0])
+    for worker in order:
+        total = [F(t + F(p)) for t, p in zip(total, pushes[worker], strict=True)]
+    return [F(t * F(1.0 / len(pushes))) for t in total]
+
+
+def slow_averaging_in_order(
+    initial: Sequence[float],
+    rounds: Sequence[Sequence[Sequence[float]]],
+    orders: Sequence[Sequence[int]],
+    block_momentum: float,
+) -> list[np.float32]:
+    """``slow_averaging`` in float32, with the order of the pushes of every round."""
+    center = [F(x) for x in initial]
+    block = [F(0.0)] * len(center)
+    for updates, order in zip(rounds, orders, strict=True):
+        moves = [[F(F(c + F(u)) - c) for c, u in zip(center, update, strict=True)] for update in updates]
+        mean = slow_mean_gradient(moves, order)
+        block = [F(F(b * F(block_momentum)) + m) for b, m in zip(block, mean, strict=True)]
+        center = [F(c + b) for c, b in zip(center, block, strict=True)]
+    return center
+
+
+def slow_sync_in_order(
+    initial: Sequence[float],
+    rounds: Sequence[Sequence[Sequence[float]]],
+    orders: Sequence[Sequence[int]],
+    *,
+    rate: float,
+    momentum: float,
+) -> list[np.float32]:
+    """SGD with momentum by the mean of given gradients, in float32, with the order of the pushes of every round."""
+    center = [F(x) for x in initial]
+    velocity = [F(0.0)] * len(center)
+    for gradients, order in zip(rounds, orders, strict=True):
+        mean = slow_mean_gradient(gradients, order)
+        velocity = [F(F(momentum) * v + F(F(rate) * g)) for v, g in zip(velocity, mean, strict=True)]
+        center = [F(c - v) for c, v in zip(center, velocity, strict=True)]
+    return center
+
+
 def slow_sync(
     initial: Sequence[float], targets: Sequence[Sequence[float]], n_steps: int, solver: SlowSolver
 ) -> list[float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.exchange.center.buffers import aligned_vector
-from deepspark_ops.exchange.center.locks import CenterLocks, ChunkLocks
+from deepspark_ops.exchange.center.locks import CenterLocks
 from deepspark_ops.exchange.center.memory import CenterMemory, CenterShape
 from deepspark_ops.exchange.center.worker_counters import (
     BEGUN,
@@ -51,7 +51,6 @@ class Center:
         slots: Counters of this process's server, shape (n_workers, 16), uint64; see ``slots.py`` for the columns.
         all_slots: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
-        turns: Actions on each chunk so far, shape (n_chunks,), uint64; counted where a run is recorded.
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
@@ -61,7 +60,7 @@ class Center:
         """Use these arrays; ``server`` says whose slots count this process's exchanges."""
         self.path = memory.path
         self.token = memory.token
-        self.locks: ChunkLocks | None = None
+        self.locks: CenterLocks | None = None
         self._hold(memory, server)
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes, which numpy's scalars make ten times slower.
@@ -90,12 +89,8 @@ class Center:
     def _hold(self, memory: CenterMemory, server: int = 0) -> None:
         self._memory = memory
         self.vector, self.extras = memory.vector, memory.extras
-        self.counts, self.turns = memory.counts, memory.turns
+        self.counts = memory.counts
         self.all_slots, self.slots = memory.all_slots, memory.all_slots[server]
-
-    def twin(self) -> Center:
-        """Return another center over the same memory, with locks of its own; not to be closed."""
-        return Center(self._memory)
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
         """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.locks import ChunkLocks
+from deepspark_ops.exchange.center.locks import CenterLocks
 from deepspark_ops.exchange.strategies.base import SINGLE_WORKER, ExchangeContext, Strategy
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 
@@ -124,7 +124,7 @@ def meet_in_memory(
     return sum(squares) ** 0.5 if measure else None
 
 
-def _locked(order: Sequence[int], locks: ChunkLocks) -> Iterator[int]:
+def _locked(order: Sequence[int], locks: CenterLocks) -> Iterator[int]:
     """Hand out the positions; a chunk is locked until the next one is asked for, or the iterator is dropped."""
     with locks.whole():
         for position in order:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
 
 from deepspark_ops.errors import ExchangeUnavailable
 from deepspark_ops.exchange.strategies.base import LockMode
@@ -21,16 +20,6 @@ _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence
 _FIRST_BYTE = 1 << 40
 """Locked bytes lie far behind the end of any center file: they stand for chunks, not for their bytes."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
-
-
-class ChunkLocks(Protocol):
-    """What makes actions on chunks of a center whole, one way or another."""
-
-    def chunk(self, position: int) -> AbstractContextManager[None]:
-        """Hold chunk ``position`` within a ``with`` block."""
-
-    def whole(self) -> AbstractContextManager[None]:
-        """Hold the center within a ``with`` block, around those of its chunks."""
 
 
 class CenterLocks:

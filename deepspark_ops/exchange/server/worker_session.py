@@ -60,7 +60,6 @@ class WorkerSession(VectorSession):
             "transport": settings.transport,
             "lock": settings.running_lock(),
             "wire_dtype": settings.running_wire_dtype(),
-            "record": settings.record,
             "exchange_timeout_s": settings.exchange_timeout_s,
             "center_path": str(self._center.path),
             "center_token": self._center.token.hex(),

@@ -13,7 +13,6 @@ from deepspark_ops.exchange.center.chunks import meet_in_memory
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.connection import ServerConnection
 from deepspark_ops.exchange.transport.link import NO_ROUND, ExchangeReport
-from deepspark_ops.exchange.transport.run_record import TurnLocks, WorkerRecord
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan, await_round, meet_statistics
 from deepspark_ops.param_vector import Vector
 
@@ -21,14 +20,8 @@ from deepspark_ops.param_vector import Vector
 class SharedMemoryTransfer:
     """Vectors by a mapped center: this process does worker's and server's side of each chunk itself."""
 
-    def __init__(
-        self, plan: TransferPlan, server: ServerConnection, center: Center, record: WorkerRecord | None
-    ) -> None:
-        """Take a center that this process has mapped; with ``record`` every turn at it is written down."""
-        self._record = record
-        self._turns: TurnLocks | None = None
-        if record is not None and center.locks is not None:
-            center.locks = self._turns = TurnLocks(center.locks, center.turns)
+    def __init__(self, plan: TransferPlan, server: ServerConnection, center: Center) -> None:
+        """Take a center that this process has mapped."""
         self._plan = plan
         self._server = server
         self._center = center
@@ -41,19 +34,7 @@ class SharedMemoryTransfer:
     def pull(self) -> Vector:
         """Copy the center and go on from it."""
         self._center.pulled(self._plan.worker)
-        if self._record is not None and self._turns is not None:
-            return self._recorded_pull(self._record, self._turns)
         return self.look(as_start=True)
-
-    def _recorded_pull(self, record: WorkerRecord, turns: TurnLocks) -> Vector:
-        vector, spans = self._plan.vectors.take(), self._plan.chunks.spans
-        with turns.whole():
-            for position in self._plan.order:
-                with turns.chunk(position):
-                    vector[spans[position]] = self._center.vector[spans[position]]
-        record.pulled(turns.taken())
-        self._plan.began_with(vector)
-        return vector
 
     def look(self, *, as_start: bool) -> Vector:
         """Copy the center."""
@@ -87,8 +68,6 @@ class SharedMemoryTransfer:
             self._push,
             measure_distance=measure,
         )
-        if self._record is not None and self._turns is not None:
-            self._record.exchanged(context.staleness, context.total, self._turns.taken())
         round_end = NO_ROUND
         if plan.strategy.pulls == "after_round":
             with lock:

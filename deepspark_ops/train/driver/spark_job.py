@@ -31,7 +31,6 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.spark_submit import job_variables, spark_conf
 from deepspark_ops.processes.stage_process import stage_main
-from deepspark_ops.train.driver.record_summary import summarize, write_summary
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.setup.run_setup import (
@@ -74,14 +73,7 @@ def main(config_path: Path) -> None:
         DeepSparkError, CaffeImportError: One message for the user.
     """
     signal.signal(signal.SIGTERM, _end_by_signal)
-    config = read_config(config_path)
-    if config.replay is None:
-        train(config)
-        return
-    # Imported here: it computes in this process, while the driver of other runs goes without TensorFlow.
-    from deepspark_ops.train.driver.replay import replay_run
-
-    replay_run(config)
+    train(read_config(config_path))
 
 
 def train(config: TrainConfig) -> None:
@@ -118,8 +110,6 @@ def train(config: TrainConfig) -> None:
             spark.submit(_task_settings(run, start, exchange))
             status = _watch_until_over(watch, spark, exchange)
             _conclude(run, start, status, spark.outcomes(), exchange)
-            if exchange.settings.record:
-                write_summary(run.paths, summarize(run.paths, start.center, exchange.center.vector))
         except DeepSparkError as error:
             _tell_stage(run, "failed", start.clock, reason=str(error))
             raise

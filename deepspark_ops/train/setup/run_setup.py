@@ -210,7 +210,7 @@ def _built(written: SolverNet, resolved: caffe_pb2.NetParameter, binding: DataBi
 
 
 def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
-    fields = ("solver", "dataset", "run_dir", "weights", "resume", "replay")
+    fields = ("solver", "dataset", "run_dir", "weights", "resume")
     found = {name: getattr(config, name) for name in fields}
     return config.model_copy(update={name: path.absolute() for name, path in found.items() if path is not None})
 

@@ -62,8 +62,6 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
             f" to wait for it; allowed with: {elastic}"
         )
         raise ConfigError(msg)
-    if config.record:
-        _check_recordable(config, running)
     period = _period_of(config, running, found.comm_period)
     moving_rates = schedule_entries(config.moving_rate) if isinstance(config.moving_rate, str) else ()
     given = None if isinstance(config.moving_rate, str) else config.moving_rate
@@ -98,18 +96,6 @@ def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -
         msg = f"comm_period={given}: strategy {running.name} keeps its minibatches; give a number or auto"
         raise ConfigError(msg)
     return period
-
-
-def _check_recordable(config: TrainConfig, running: Strategy) -> None:
-    """Refuse to record what could not be repeated."""
-    if running.round != "none" or running.unit == "gradient" or running.compensates:
-        msg = f"record=true with strategy={running.name}: only exchanges of two, worker and center, are recorded"
-        raise ConfigError(msg)
-    needed = {"lock": ("striped", "full"), "transport": ("auto", "shm"), "threads_per_worker": (1,)}
-    for name, allowed in needed.items():
-        if getattr(config, name) not in allowed:
-            msg = f"record=true with {name}={getattr(config, name)}: allowed: {', '.join(map(str, allowed))}"
-            raise ConfigError(msg)
 
 
 def _refuse_both(name: str, given: float | str | None, other: str, other_value: float) -> None:

@@ -207,7 +207,6 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         transport=config.transport,
         wire_dtype=config.wire_dtype,
         n_servers=config.n_servers,
-        record=_record_folder(run, start),
         grant_timeout_s=config.grant_timeout_s,
         exchange_timeout_s=config.exchange_timeout_s,
     )
@@ -228,18 +227,3 @@ def restore_center_history(start: Start, settings: ExchangeSettings, center: Cen
     check_history(saved.history.shape, (len(slots), settings.n_params))
     for slot, values in zip(slots, saved.history, strict=True):
         slot[:] = values
-
-
-def _record_folder(run: Run, start: Start) -> str:
-    """Return where the run is recorded; empty if it is not. A run that goes on from a snapshot has lost its order.
-
-    Raises:
-        ConfigError: The net's statistics meet outside the chunks' order.
-    """
-    shutil.rmtree(run.paths.record, ignore_errors=True)
-    if not run.config.record or start.run_state is not None:
-        return ""
-    if StatisticBlobs.from_layout(run.train_net.params).layers:
-        msg = "record=true: the net has BatchNorm statistics, whose exchange is not recorded"
-        raise ConfigError(msg)
-    return str(run.paths.record)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.tf_graph.determinism import deterministic_ops
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.client import connect
@@ -17,7 +15,7 @@ from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
-from deepspark_ops.train.setup.run_setup import Run, load_run
+from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import read_worker_state
 from deepspark_ops.train.snapshots.start import with_restored_step
@@ -62,12 +60,6 @@ def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutc
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
     run = with_restored_step(load_run(task.run_dir), task.start_state)
-    is_repeatable = run.config.record or run.config.replay is not None
-    with deterministic_ops() if is_repeatable else nullcontext():
-        return _train_run(run, task, link, welcome)
-
-
-def _train_run(run: Run, task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
     try:
         is_first = task.attempt == 0
         state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from caffe_import.errors import NetError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.python_layers import python_layer
 from caffe_import.tf_graph.predict import compile_forward
 
 pytestmark = pytest.mark.tf
@@ -42,6 +47,38 @@ def test_inner_blobs_by_name_and_one_trace() -> None:
 def test_unknown_output_is_answered_with_the_nearest() -> None:
     with pytest.raises(NetError, match=r'has no blob "porb"; known: x, ip, prob; did you mean "prob"\?'):
         compile_forward(net(), n_threads=1, outputs=["porb"])
+
+
+SCOPES: list[str] = []
+
+
+@python_layer(module="tests_of_predict", name="Seen")
+class Seen:
+    """Keeps the name of the operation that it makes."""
+
+    def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None: ...
+
+    def reshape(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Sequence[tuple[int, ...]]:
+        return [bottom_shapes[0]]
+
+    def forward(self, bottoms: Sequence[Any], *, is_training: bool) -> Sequence[Any]:
+        SCOPES.append(tf.identity(bottoms[0]).name)
+        return [bottoms[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"),
+    [("ip", "ip"), ("inception_3a/1x1", "inception_3a/1x1"), ("_fc 6 (new)/", "fc_6_new"), ("_", "Python")],
+)
+def test_operations_carry_the_name_of_their_layer(name: str, scope: str) -> None:
+    seen = f"""
+    layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: 2 dim: 3 }} }} }}
+    layer {{ name: "{name}" type: "Python" bottom: "x" top: "y"
+             python_param {{ module: "tests_of_predict" layer: "Seen" }} }}
+    """
+    SCOPES.clear()
+    compile_forward(build_net_spec(parse_net(seen), phase="TEST"), n_threads=1)(np.zeros(0, np.float32), {"x": X})
+    assert set(SCOPES) == {f"{scope}/Identity:0"}
 
 
 def test_wrong_feeds_are_named() -> None:
