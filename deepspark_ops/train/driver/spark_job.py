@@ -50,7 +50,8 @@ from deepspark_ops.train.snapshots.start import (
     restore_center_history,
     with_restored_step,
 )
-from deepspark_ops.train.worker.task import WorkerOutcome, rate_scale
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.task import rate_scale
 
 _LOG = logging.getLogger(__name__)
 _WATCH_S = 0.1
@@ -349,7 +350,7 @@ def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], 
         # Imported in the worker's process: the driver stays without TensorFlow.
         from pyspark import TaskContext
 
-        from deepspark_ops.train.worker.process import run_in_task
+        from deepspark_ops.train.worker.spark_task import run_in_task
 
         context = TaskContext.get()
         assert context is not None, "runs inside a Spark task"

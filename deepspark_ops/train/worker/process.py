@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
-from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches
@@ -21,10 +15,9 @@ from deepspark_ops.train.snapshots.snapshot import read_worker_state
 from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.worker.loop import WorkerLoop
-from deepspark_ops.train.worker.task import WorkerOutcome, WorkerTask, loop_plan
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.task import WorkerTask, loop_plan
 from deepspark_ops.train.worker.tf_model import TfModel
-
-_LOG = logging.getLogger(__name__)
 
 
 def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
@@ -87,30 +80,3 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:
         run.binding.close()
-
-
-def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
-    """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
-
-    What another start may cure is raised, so that Spark starts this task alone again; after ``worker_tries`` starts it
-    is an outcome, since Spark would end the whole job. A task whose earlier starts were all killed says so at once.
-
-    Args:
-        plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.
-        worker: Its id, the task's partition.
-        attempt: Earlier starts of the task.
-    """
-    tries = int(plain["worker_tries"])
-    if attempt >= tries:
-        return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
-    start_state = plain["start_state"]
-    task = WorkerTask(
-        Path(plain["run_dir"]), worker, attempt, Path(start_state) if start_state else None, int(plain["origin"])
-    )
-    try:
-        return run_worker(task, connect(plain["address"])).to_plain()
-    except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
-        if attempt + 1 < tries:
-            raise
-        _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
-        return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()

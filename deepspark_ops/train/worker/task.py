@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run_setup import Run
@@ -19,37 +18,6 @@ from deepspark_ops.train.worker.schedule import (
     ScheduledPeriod,
     plan_rate_scale,
 )
-
-Ending = Literal["finished", "refused", "failed", "given_up"]
-
-
-@dataclass(frozen=True)
-class WorkerOutcome:
-    """How a worker ended; travels to the driver as plain values.
-
-    Attributes:
-        worker: Its id.
-        ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
-            ``given_up``: it failed in every try.
-        message: What to tell the user; empty if finished.
-        steps: Minibatches it computed in its last try.
-        exchanges: Exchanges it made in its last try.
-    """
-
-    worker: int
-    ending: Ending
-    message: str = ""
-    steps: int = 0
-    exchanges: int = 0
-
-    @property
-    def ends_the_run(self) -> bool:
-        """Does no other worker make up for this one?"""
-        return self.ending in ("refused", "failed")
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from deepspark_ops.train.snapshots.start import (
     restore_center_history,
     with_restored_step,
 )
-from deepspark_ops.train.worker.process import WorkerOutcome, WorkerTask, run_worker
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.process import run_worker
+from deepspark_ops.train.worker.task import WorkerTask
 from tests.paths import FIXTURES
 
 CAFFE = FIXTURES / "caffe"

@@ -8,20 +8,12 @@ import pytest
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, TrainingFailed
 from deepspark_ops.events import Event
-from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import process as worker_process
-from deepspark_ops.train.worker.task import WorkerOutcome, WorkerTask
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.task import WorkerTask
 
 pytestmark = pytest.mark.tf
-
-PLAIN = {
-    "run_dir": "/run",
-    "start_state": "",
-    "origin": 0,
-    "worker_tries": 3,
-    "address": ExchangeAddress("127.0.0.1", 1, 1, b"x"),
-}
 
 
 class QuietLink:
@@ -81,27 +73,3 @@ def test_crash_is_told_to_the_server_by_closing_without_leaving(monkeypatch) -> 
     with pytest.raises(ExchangeUnavailable):
         worker_process.run_worker(WorkerTask(Path("/run"), 1, 0, None, 0), QuietLink())
     assert links[0].calls == ["close"]
-
-
-def test_other_errors_are_raised_until_the_last_try(monkeypatch) -> None:
-    def fail(task, link):
-        msg = f"server is gone at attempt {task.attempt}"
-        raise ExchangeUnavailable(msg)
-
-    monkeypatch.setattr(worker_process, "run_worker", fail)
-    for attempt in (0, 1):
-        with pytest.raises(ExchangeUnavailable, match=f"attempt {attempt}"):
-            worker_process.run_in_task(PLAIN, 0, attempt)
-    assert worker_process.run_in_task(PLAIN, 0, 2) == {
-        "worker": 0,
-        "ending": "given_up",
-        "message": "worker 0: server is gone at attempt 2",
-        "steps": 0,
-        "exchanges": 0,
-    }
-
-
-def test_worker_that_was_killed_in_every_try_is_given_up_without_another(monkeypatch) -> None:
-    monkeypatch.setattr(worker_process, "run_worker", None)
-    outcome = WorkerOutcome(**worker_process.run_in_task(PLAIN, 1, 3))
-    assert (outcome.ending, outcome.message) == ("given_up", "worker 1: its process was killed 3 times")

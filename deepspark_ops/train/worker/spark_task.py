@@ -1,0 +1,51 @@
+"""A worker inside a Spark task: which try this is, and what of its failures another try may cure.
+
+Nothing heavy is imported before the tries are counted: a worker that the kernel kills while TensorFlow loads must still
+reach the last try, which only says that it is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
+    """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
+
+    What another start may cure is raised, so that Spark starts this task alone again. After ``worker_tries`` starts it
+    is an outcome, since Spark would end the whole job; a task whose earlier starts were all killed returns at once.
+
+    Args:
+        plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.
+        worker: Its id, the task's partition.
+        attempt: Earlier starts of the task.
+    """
+    tries = int(plain["worker_tries"])
+    if attempt >= tries:
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
+    try:
+        return _run(plain, worker, attempt).to_plain()
+    except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
+        if attempt + 1 < tries:
+            raise
+        _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
+        return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()
+
+
+def _run(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
+    from deepspark_ops.exchange.client import connect
+    from deepspark_ops.train.worker.process import run_worker
+    from deepspark_ops.train.worker.task import WorkerTask
+
+    start_state = plain["start_state"]
+    task = WorkerTask(
+        Path(plain["run_dir"]), worker, attempt, Path(start_state) if start_state else None, int(plain["origin"])
+    )
+    return run_worker(task, connect(plain["address"]))
