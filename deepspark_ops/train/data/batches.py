@@ -311,24 +311,25 @@ class LeasedBatches:
 
     def _produce(self) -> None:
         try:
-            while self._own_step != self._last_step and self._wait_for_room():
-                slot = (self._head + self._held + self._ready) % self._capacity
+            while self._own_step != self._last_step and (slot := self._free_slot()) is not None:
                 if not self._make_step(slot):
                     break
                 with self._turn:
                     self._ready += 1
                     self._turn.notify_all()
         except BaseException as error:  # noqa: BLE001 - the thread's outermost loop: take() raises it again
-            self._error = error
+            with self._turn:
+                self._error = error
         with self._turn:
             self._is_over = True
             self._turn.notify_all()
 
-    def _wait_for_room(self) -> bool:
+    def _free_slot(self) -> int | None:
+        """Wait for room in the ring; return the place of the next step, None once the source is closed."""
         with self._turn:
             while self._held + self._ready == self._capacity and not self._is_closed:
                 self._turn.wait(_WAIT_S)
-            return not self._is_closed
+            return None if self._is_closed else (self._head + self._held + self._ready) % self._capacity
 
     def _make_step(self, slot: int) -> bool:
         uses: list[_Use] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -203,3 +204,22 @@ def test_close_ends_the_thread() -> None:
     batches.take(1)
     batches.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
+
+
+class WatchedBatches(LeasedBatches):
+    """Notes reads of the ring's counters by a thread that does not hold the lock."""
+
+    unlocked: ClassVar[list[str]] = []
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("_head", "_held", "_ready") and not object.__getattribute__(self, "_turn")._is_owned():
+            WatchedBatches.unlocked.append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_the_rings_counters_are_read_under_the_lock() -> None:
+    link = LeaseLink(train=DatasetOrder((5, 2, 4), piece_samples=3))
+    layer = layer_of(samples_of((5, 2, 4)), 4)
+    with WatchedBatches(link, [layer], (), iter_size=1, seed=3, worker=0, first_step=0) as batches:
+        assert len(labels_taken(batches, 9)) == 36
+    assert WatchedBatches.unlocked == []
