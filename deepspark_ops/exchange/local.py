@@ -133,7 +133,9 @@ class LocalLink(AsksBooks):
             np.copyto(new_local, center.result(self._strategy))
         if self._chunks.held is not None:
             positions = settings.statistics.positions
-            new_local[positions] = self._coordinator.meet_statistics(local[positions])
+            new_local[positions] = self._coordinator.statistics.exchange(
+                worker, self._session, sequence, local[positions]
+            )
         if self._strategy.keeps_start:
             self._start = new_local
         n_bytes = local.nbytes

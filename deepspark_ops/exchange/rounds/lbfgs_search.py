@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.errors import TrainingFailed
+
 Vector64 = npt.NDArray[np.float64]
 
 SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9
@@ -62,13 +64,25 @@ Search = Generator[float, tuple[float, float], bool]
 def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, None]:
     """Minimise from ``start``, (n,), without end: at a minimum it goes on asking for that point.
 
+    A trial whose loss or gradient is not finite was too long a step: the search steps back.
+
     Args:
         start: Float32 numbers.
         memory: Pairs of steps and changes of the gradient that the curvature is remembered by.
+
+    Raises:
+        TrainingFailed: Loss or gradient is not finite at ``start``: there is nowhere to step back to.
     """
     x, iteration = start, 0
     pairs: deque[tuple[Vector64, Vector64]] = deque(maxlen=memory)
     loss, gradient = yield Request(x, x, iteration)
+    if not (np.isfinite(loss) and np.isfinite(gradient).all()):
+        msg = (
+            f"lbfgs: loss {loss:g}, {np.count_nonzero(~np.isfinite(gradient)):,} of {len(gradient):,} gradients not"
+            " finite: loss and gradient must be finite where the search starts; look at the weights it starts from and"
+            " at the scale of the data"
+        )
+        raise TrainingFailed(msg)
     while True:
         direction = -_inverse_hessian_times(gradient, pairs)
         slope = float(direction @ gradient)
@@ -82,10 +96,13 @@ def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, Non
         search = strong_wolfe(_Slope(0.0, loss, slope), first)
         step = next(search)
         while True:
-            point = (x + step * direction).astype(np.float32).astype(np.float64)
+            with np.errstate(over="ignore"):  # a point beyond float32 has no finite loss
+                point = (x + step * direction).astype(np.float32).astype(np.float64)
             found = yield Request(point, x, iteration)
+            with np.errstate(invalid="ignore", over="ignore"):
+                slope = float(found.gradient @ direction)
             try:
-                step = search.send((found.loss, float(found.gradient @ direction)))
+                step = search.send((found.loss, slope))
             except StopIteration as end:
                 is_taken = bool(end.value)
                 break
@@ -130,14 +147,13 @@ def strong_wolfe(origin: _Slope, first: float) -> Search:
     """
     before, step, best = origin, first, origin
     for count in range(1, MAX_EVALUATIONS + 1):
-        loss, slope = yield step
-        here = _Slope(step, loss, slope)
+        here = _measured(step, *(yield step))
         if _is_taken(origin, here):
             return True
         best = _better(best, here)
-        if not _decreases(origin, here) or (count > 1 and loss >= before.loss):
+        if not _decreases(origin, here) or (count > 1 and here.loss >= before.loss):
             return (yield from _zoom(origin, before, here, best, MAX_EVALUATIONS - count))
-        if slope >= 0.0:
+        if here.slope >= 0.0:
             return (yield from _zoom(origin, here, before, best, MAX_EVALUATIONS - count))
         before, step = here, _GROWTH * step
     return (yield from _take_best(origin, best))
@@ -147,15 +163,14 @@ def _zoom(origin: _Slope, low: _Slope, high: _Slope, best: _Slope, n_left: int) 
     """Close in on a step between ``low``, the better one, and ``high``; algorithm 3.6."""
     for _ in range(n_left):
         step = _between(low, high)
-        loss, slope = yield step
-        here = _Slope(step, loss, slope)
+        here = _measured(step, *(yield step))
         if _is_taken(origin, here):
             return True
         best = _better(best, here)
-        if not _decreases(origin, here) or loss >= low.loss:
+        if not _decreases(origin, here) or here.loss >= low.loss:
             high = here
         else:
-            if slope * (high.step - low.step) >= 0.0:
+            if here.slope * (high.step - low.step) >= 0.0:
                 high = low
             low = here
     return (yield from _take_best(origin, best))
@@ -169,12 +184,18 @@ def _take_best(origin: _Slope, best: _Slope) -> Search:
     return loss < origin.loss
 
 
+def _measured(step: float, loss: float, slope: float) -> _Slope:
+    """Return the point; one without a finite loss and slope is higher than any other."""
+    is_finite = np.isfinite(loss) and np.isfinite(slope)
+    return _Slope(step, loss, slope) if is_finite else _Slope(step, np.inf, np.nan)
+
+
 def _better(best: _Slope, here: _Slope) -> _Slope:
     return here if here.loss < best.loss else best
 
 
 def _decreases(origin: _Slope, here: _Slope) -> bool:
-    """Eq. 3.7a; False for a loss that is no number."""
+    """Eq. 3.7a; False for a loss that is not finite."""
     return here.loss <= origin.loss + SUFFICIENT_DECREASE * here.step * origin.slope
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.errors import ProtocolError
+from deepspark_ops.errors import DeepSparkError, ProtocolError
 from deepspark_ops.events import Event, append_event, make_event, parse_event
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
@@ -23,12 +23,12 @@ from deepspark_ops.exchange.center.lost_updates import PushWatch
 from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds.rounds import Rounds
 from deepspark_ops.exchange.server.report import ServerReport
+from deepspark_ops.exchange.server.statistics_exchange import StatisticsExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples, forget_pending
 from deepspark_ops.exchange.state.run_state import Journal, RunBooks
 from deepspark_ops.exchange.state.state_calls import GRANT_CALLS, TIMED_CALLS
 from deepspark_ops.exchange.transport.link import Welcome
-from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Coordinator:
         strategy = self._chunks.strategy
         self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
         self._snapshot_lock = threading.Lock()
-        self._statistics_lock = threading.Lock()
+        self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
         self._books = RunBooks(settings)
         self._journal = Journal(settings.work / JOURNAL_FILE)
         self._next_expiry = 0.0
@@ -246,7 +246,12 @@ class Coordinator:
                 return
             notes = self._rounds.close()
             clock = self._books.grants.clock
-        for text in self._closer.close(self.round_contents(notes)):
+        try:
+            texts = self._closer.close(self.round_contents(notes))
+        except DeepSparkError as error:
+            self.fail(str(error))
+            texts = []
+        for text in texts:
             self._emit(make_event("note", clock=clock, text=text))
         with self._round_over:
             self._rounds.open()
@@ -256,15 +261,6 @@ class Coordinator:
         """Return what a closer works on."""
         center = self._center
         return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
-
-    def meet_statistics(self, local: Vector) -> Vector:
-        """Average packed BatchNorm statistics with the center's; returns the worker's new ones, packed."""
-        blobs = self.settings.statistics
-        positions = blobs.positions
-        with self._statistics_lock:
-            new_center, new_local = blobs.meet(self._center.vector[positions], local, self.settings.n_workers)
-            self._center.vector[positions] = new_center
-        return new_local
 
     def state_path(self, worker: int, iteration: int) -> Path | None:
         """Return where a worker's arrays for a snapshot belong; None if nobody waits for them (any more)."""

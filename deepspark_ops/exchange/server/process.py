@@ -80,7 +80,6 @@ class ExchangeServer:
             n_floats += (n_floats + 1) // 2
         self.buffers = _BufferStore(n_floats)
         self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
-        self.last_statistics: dict[int, tuple[int, Vector]] = {}
         self._secret = secret
         self._listener = listener
         self._handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)

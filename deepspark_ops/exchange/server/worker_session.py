@@ -153,10 +153,7 @@ class WorkerSession(VectorSession):
             raise ProtocolError(msg)
         local = np.empty(n_values, np.float32)
         self.connection.receive_into(wire.number_bytes(local), "statistics")
-        sequence, answer = self._server.last_statistics.get(worker, (0, local))
-        if sequence != frame.sequence:
-            answer = self._coordinator.meet_statistics(local)
-            self._server.last_statistics[worker] = (frame.sequence, answer)
+        answer = self._coordinator.statistics.exchange(worker, self.session, frame.sequence, local)
         self.connection.send(
             Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.number_bytes(answer)
         )

@@ -20,8 +20,9 @@ from deepspark_ops.exchange.center.worker_counters import MARK, PLACE
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport import wire
-from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_json
+from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_frame, expect_json
 from deepspark_ops.exchange.transport.wire import Connection, Frame
+from deepspark_ops.param_vector import StatisticBlobs
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
 
@@ -304,3 +305,23 @@ def test_driver_connection_cannot_act_for_a_worker(running: RunningExchange) -> 
     with pytest.raises(ProtocolError, match="has not joined"):
         connection.call({"call": "heartbeat"})
     connection.close()
+
+
+def test_a_restarted_workers_statistics_are_its_own(tmp_path: Path) -> None:
+    """Its predecessor died in exchange 1, after its statistics were answered; exchange 1 is the restarted one's too."""
+    statistics = StatisticBlobs.from_json([[0, 1, 1, 2, 2]])
+    initial = initial_vector()
+    initial[:3] = (4.0, 1.0, 1.0)
+    run_settings = make_settings(tmp_path, transport="socket", statistics=statistics)
+    with start_exchange(run_settings, initial) as running:
+        means = []
+        for session, mean in (("dead", 2.0), ("restarted", 5.0)):
+            connection = open_connection(running)
+            assert join(connection, 0, session) == 0
+            local = np.float32([mean, 1.0, 1.0])
+            connection.send(Frame(wire.STATISTICS, wire.FLOAT32, 0, 0, 1, 0, 3), wire.number_bytes(local))
+            expect_frame(connection, wire.STATISTICS)
+            connection.receive_into(wire.number_bytes(local), "statistics")
+            means.append(float(local[0]))
+            connection.close()
+    assert means == [3.0, 4.0]

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.exchange.rounds.lbfgs_search import (
     CURVATURE,
     SUFFICIENT_DECREASE,
     Evaluation,
     Vector64,
+    _Slope,
     minimise,
+    strong_wolfe,
 )
 
 Function = Callable[[Vector64], tuple[float, Vector64]]
@@ -94,3 +97,27 @@ def test_at_a_minimum_it_goes_on_asking_for_it() -> None:
     point, losses, iterations = run(lambda x: (float(x @ x), 2 * x), np.zeros(3), 10)
     assert not point.any()
     assert (len(losses), iterations) == (1, 0)
+
+
+@pytest.mark.parametrize("overflow", [(-1.0, np.nan), (-1.0, -np.inf), (np.inf, 1.0), (-np.inf, 0.0)])
+def test_a_step_whose_loss_or_slope_is_not_finite_is_too_long(overflow: tuple[float, float]) -> None:
+    search = strong_wolfe(_Slope(0.0, 0.09, -0.6), 1.0)
+    step, n_overflows = next(search), 0
+    while True:
+        n_overflows += step > 0.4
+        try:
+            step = search.send(overflow if step > 0.4 else ((step - 0.3) ** 2, 2 * (step - 0.3)))
+        except StopIteration as end:
+            is_taken = bool(end.value)
+            break
+    assert is_taken
+    assert n_overflows > 0
+    assert 0.0 < step <= 0.4
+
+
+@pytest.mark.parametrize("found", [Evaluation(np.nan, np.zeros(1)), Evaluation(1.0, np.array([-np.inf]))])
+def test_a_start_without_a_finite_loss_and_gradient_is_an_error(found: Evaluation) -> None:
+    search = minimise(np.zeros(1), 10)
+    next(search)
+    with pytest.raises(TrainingFailed, match="loss and gradient must be finite where the search starts"):
+        search.send(found)

@@ -11,6 +11,8 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import run_state as books
 from deepspark_ops.exchange.state.grants import Grant, Schedule, answer_from_json
@@ -241,3 +243,12 @@ def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
     coordinator.leave(0)
     (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
     assert (event.data["exchanges"], event.data["exchanges_per_s"], event.data["seconds"]) == (1, 2.0, 0.5)
+
+
+def test_a_round_that_cannot_be_closed_fails_the_run_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    solver = CenterSolver("SGD", 0.0, 0.0, 0.0, 0.0, 0.0, "L2", -1.0, 1, (SolvedBlob(0, N_PARAMS, 1.0, 1.0),))
+    coordinator, _ = make_coordinator(tmp_path, n_workers=1, strategy="lbfgs", solver=solver)
+    coordinator.join(0, "a", "shm")
+    ask(coordinator, 0, 1)
+    assert coordinator.await_round(0, 1, RoundNote(float("nan"), 0.1, 1, is_first=True)) == 0
+    assert "loss and gradient must be finite where the search starts" in str(coordinator.status()["failure"])

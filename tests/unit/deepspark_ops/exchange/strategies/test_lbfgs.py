@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.strategies.base import configure, find_strategy
 from deepspark_ops.param_vector import Vector
@@ -33,6 +33,14 @@ class Rounds:
             notes[worker] = RoundNote(float(SCALES @ off**2) / 2, 0.0, 1, is_first=worker in first)
         counts = np.full(1, len(places), np.uint64)
         return self._closer.close(RoundContents(self.center, self.extras, counts, [slice(0, N_PARAMS)], notes))
+
+    def overflow(self, worker: int, first: bool = False) -> list[str]:
+        """A worker's net overflows where it measures."""
+        self.extras[0][:] = np.nan
+        notes = {worker: RoundNote(float("nan"), 0.0, 1, is_first=first)}
+        return self._closer.close(
+            RoundContents(self.center, self.extras, np.ones(1, np.uint64), [slice(0, N_PARAMS)], notes)
+        )
 
     @property
     def asked(self) -> Vector:
@@ -101,3 +109,25 @@ def test_one_worker_runs_it_too() -> None:
 def test_memory_outside_its_range_is_refused(memory: int) -> None:
     with pytest.raises(ConfigError, match=rf"memory={memory}: must be in \[1, 100\]"):
         configure("lbfgs", {"memory": memory})
+
+
+def test_a_trial_whose_loss_is_not_finite_is_stepped_back_from() -> None:
+    """The net overflows from 2.5 on in the third parameter, whose minimum is 3: the search comes close to 2.5."""
+    rounds = Rounds()
+    rounds.play({0: rounds.center}, first=(0,))
+    overflows = 0
+    for _ in range(60):
+        assert np.isfinite(rounds.asked).all()
+        if rounds.asked[2] < 2.5:
+            rounds.play({0: rounds.asked})
+        else:
+            overflows += 1
+            rounds.overflow(0)
+    assert overflows > 0
+    assert 2.4 < rounds.center[2] < 2.5
+    assert find_strategy("lbfgs").searches
+
+
+def test_a_run_whose_first_loss_is_not_finite_says_so() -> None:
+    with pytest.raises(TrainingFailed, match="lbfgs: loss nan"):
+        Rounds().overflow(0, first=True)
