@@ -79,7 +79,10 @@ def decode_datum(record: bytes | memoryview, *, color: bool | None = None, where
         values: Image = np.frombuffer(datum.data, np.uint8)
     else:
         values = np.fromiter(datum.float_data, np.float32, len(datum.float_data))
-    if values.size != shape[0] * shape[1] * shape[2] or not values.size:
+    if min(shape) < 1:
+        msg = f"{where}: shape {shape}: channels, height and width must be at least 1; make the database again"
+        raise DataSourceError(msg)
+    if values.size != shape[0] * shape[1] * shape[2]:
         msg = f"{where}: shape {shape} needs {shape[0] * shape[1] * shape[2]:,} values, the record has {values.size:,}"
         raise DataSourceError(msg)
     return values.reshape(shape), datum.label

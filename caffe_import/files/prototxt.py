@@ -26,6 +26,7 @@ from caffe_import.files.prototxt_scan import (
     scan_prototxt,
 )
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
+from caffe_import.fork_names import fork_of_field
 from caffe_import.proto import caffe_pb2
 
 _M = TypeVar("_M", bound=Message)
@@ -112,7 +113,13 @@ def _upgraded_net(net: caffe_pb2.NetParameter, path: str) -> caffe_pb2.NetParame
 
 
 def solver_field_error(
-    finding: str, field_name: str, sources: Sequence[tuple[str, str]], *, path: str, allowed: Sequence[str] = ()
+    finding: str,
+    field_name: str,
+    sources: Sequence[tuple[str, str]],
+    *,
+    path: str,
+    allowed: Sequence[str] = (),
+    at_end: bool = False,
 ) -> PrototxtError:
     """Return the error for a solver's field whose value is refused, with the place where it is written.
 
@@ -122,6 +129,7 @@ def solver_field_error(
         sources: (name of the text, text): the one to look in first comes first.
         path: Names the solver where no source has the field.
         allowed: For the error's attribute.
+        at_end: Without a source that has the field, show the end of the last source: a line is to be added there.
     """
     for name, text in sources:
         places = [
@@ -131,6 +139,10 @@ def solver_field_error(
         ]
         if places:
             return _Report(name, text).error(places[-1].start, finding, width=len(places[-1].text), listed=allowed)
+    if at_end and sources and sources[-1][1].strip():
+        name, text = sources[-1]
+        last_line = text.rstrip().rpartition("\n")[2].lstrip()
+        return _Report(name, text).error(len(text.rstrip()) - len(last_line), finding, width=len(last_line))
     return PrototxtError(f"{path}: {finding}", path=path, allowed=allowed)
 
 
@@ -381,7 +393,11 @@ def _explain_place(
     declared = descriptor.fields_by_name.get(place.field_name)
     width = len(place.text)
     if declared is None:
-        finding = f'unknown field "{_word(place.field_name)}"{_where(place.block, root)}'
+        where = _where(place.block, root)
+        if fork := fork_of_field(descriptor.name, place.field_name):
+            finding = f"{place.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
+            return report.error(place.start, finding, width=width)
+        finding = f'unknown field "{_word(place.field_name)}"{where}'
         allowed = sorted(descriptor.fields_by_name)
         remedy = _other_root(place, root) or _missing_brace(place, root_type)
         return report.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)

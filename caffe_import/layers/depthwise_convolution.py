@@ -1,7 +1,7 @@
 """DepthwiseConvolution: every channel is convolved with a kernel of its own.
 
 Source: MobileNet's forks of Caffe, src/caffe/layers/depthwise_conv_layer.cpp; it is Convolution with as many groups as
-channels, computed faster.
+channels, computed faster. Other forks call the same layer ConvolutionDepthwise.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer
 from caffe_import.net.shapes.convolved_windows import ConvolutionOptions, convolution_definition
 
 
+@layer_type("ConvolutionDepthwise", bottoms=(1, None), tops=(1, None))
 @layer_type("DepthwiseConvolution", bottoms=(1, None), tops=(1, None))
 def define_depthwise_convolution(request: LayerRequest) -> LayerDefinition:
     """Return Convolution's definition; num_output, group and the bottom's channels are one number.

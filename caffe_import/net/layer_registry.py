@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Literal
 
 from caffe_import.errors import NetError, did_you_mean
+from caffe_import.fork_names import fork_of_type
 from caffe_import.proto import caffe_pb2
 
 Shape = tuple[int, ...]
@@ -164,11 +165,14 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
     """Return the registered type.
 
     Raises:
-        NetError: No such type; the message lists the known ones and the nearest.
+        NetError: No such type; the message names the fork it belongs to, or lists the known ones and the nearest.
     """
     _load_layers()
     if name not in _TYPES:
-        known = ", ".join(sorted(_TYPES))
-        msg = f'layer "{layer}": no importer for layer type "{name}"; known: {known}{did_you_mean(name, _TYPES)}'
+        known = f"known: {', '.join(sorted(_TYPES))}"
+        if fork := fork_of_type(name):
+            msg = f'layer "{layer}": type {name} belongs to {fork}, not to Caffe 1.0; not supported here; {known}'
+        else:
+            msg = f'layer "{layer}": no importer for layer type "{name}"; {known}{did_you_mean(name, _TYPES)}'
         raise NetError(msg, layer=layer, field_name="type")
     return _TYPES[name]

@@ -43,7 +43,8 @@ class SolverSpec:
         max_iter: Number of updates.
         iter_size: Forward-backward passes per update.
         clip_gradients: Largest L2 norm of all gradients together; negative: no clipping (0 makes every gradient 0).
-        test_iter: Batches per test, one entry per test net.
+        test_iter: Batches per test, one entry per test net, 1 or more from ``load_solver``, which leaves out the test
+            nets with 0.
         test_interval: Updates between tests; 0: no tests.
         snapshot: Updates between snapshots; 0: only the last one, if ``snapshot_after_train``.
         snapshot_prefix: As given; empty only in a solver that came without a file and without a prefix.
@@ -126,7 +127,7 @@ def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
     message = read_solver(path)
     if overrides.strip():
         message = merge_solver(message, overrides)
-    message = _with_snapshot_prefix(message, path)
+    message = _without_idle_test_nets(_with_snapshot_prefix(message, path))
     spec = solver_spec(
         message, path=str(path), sources=[("<solver overrides>", overrides), (str(path), read_text(path))]
     )
@@ -158,6 +159,26 @@ def _with_snapshot_prefix(message: caffe_pb2.SolverParameter, path: Path) -> caf
     completed.CopyFrom(message)
     completed.snapshot_prefix = prefix
     return completed
+
+
+def _without_idle_test_nets(message: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParameter:
+    """Leave out the test nets whose test_iter is 0: Caffe runs no batch of theirs and reports nothing."""
+    if 0 not in message.test_iter:
+        return message
+    kept = caffe_pb2.SolverParameter()
+    kept.CopyFrom(message)
+    n_params, n_iters = len(message.test_net_param), len(message.test_iter)
+    for index in reversed(range(n_iters)):
+        if message.test_iter[index]:
+            continue
+        del kept.test_iter[index]
+        if len(message.test_state) == n_iters:
+            del kept.test_state[index]
+        if index < n_params:
+            del kept.test_net_param[index]
+        elif index - n_params < len(message.test_net):
+            del kept.test_net[index - n_params]
+    return kept
 
 
 def _state(
@@ -239,9 +260,20 @@ _CLAIMS: Final[Mapping[str, _Claim]] = {
     "display": _NOT_NEGATIVE,
     "snapshot": _NOT_NEGATIVE,
     "test_interval": _NOT_NEGATIVE,
-    "test_iter": _AT_LEAST_ONE,
+    "test_iter": _NOT_NEGATIVE,
     "stepvalue": _NOT_NEGATIVE,
 }
+
+_EXAMPLES: Final[Mapping[str, str]] = {
+    "base_lr": "0.01",
+    "max_iter": "10000",
+    "lr_policy": "'fixed'",
+    "gamma": "0.1",
+    "power": "0.75",
+    "stepsize": "5000",
+    "stepvalue": "5000",
+}
+"""Field -> a value that a message shows where the field is missing."""
 
 
 class _Checker:
@@ -264,8 +296,8 @@ class _Checker:
             is_repeated = caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name[name].is_repeated
             is_given = len(getattr(self._message, name)) > 0 if is_repeated else self._message.HasField(name)
             if not is_given:
-                finding = f"{name} is not given{because}"
-                raise self.refuse(finding, blamed or name)
+                finding = f'{name} is not given{because}; add a line such as "{name}: {_EXAMPLES[name]}"'
+                raise solver_field_error(finding, blamed or name, self._sources, path=self._path, at_end=True)
 
     def claim(self, name: str, claim: _Claim, because: str = "") -> None:
         holds, allowed = claim

@@ -17,10 +17,12 @@ ACTIVATIONS = frozenset(
 )
 FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
 
+SECOND_NAMES = {"ConvolutionDepthwise": "DepthwiseConvolution"}
+
 
 def file_name(type_name: str) -> str:
     """``SoftmaxWithLoss`` -> ``softmax_with_loss``, as the files are named: compared without underscores."""
-    return "activations" if type_name in ACTIVATIONS else type_name.lower()
+    return "activations" if type_name in ACTIVATIONS else SECOND_NAMES.get(type_name, type_name).lower()
 
 
 def stems(folder: str) -> set[str]:

@@ -25,7 +25,8 @@ WITHOUT_CASES = {
 """No values of their own: they are fed, written by the user, or write files."""
 
 OF_FORKS = {
-    "Axpy", "DepthwiseConvolution", "Interp", "Normalize", "Permute", "ReLU6", "ShuffleChannel", "Upsample"
+    "Axpy", "ConvolutionDepthwise", "DepthwiseConvolution", "Interp", "Normalize", "Permute", "ReLU6", "ShuffleChannel",
+    "Upsample"
 }  # fmt: skip
 """Caffe 1.0 does not know them: compared with slow references instead."""
 

@@ -77,11 +77,22 @@ def test_record_that_is_no_datum_names_the_record():
     assert str(caught.value) == "db: record 7: 3 bytes that are no Caffe Datum; is this a database of images?"
 
 
+@pytest.mark.parametrize("shape", [(-1, -4, 3), (-2, 6, -1), (0, 0, 0), (3, 0, 4)])
+def test_datum_without_a_positive_shape_is_refused(shape):
+    channels, height, width = shape
+    record = caffe_pb2.Datum(channels=channels, height=height, width=width, data=bytes(12)).SerializeToString()
+    with pytest.raises(DataSourceError) as caught:
+        decode_datum(record, where="db: record 7")
+    assert str(caught.value) == (
+        f"db: record 7: shape {shape}: channels, height and width must be at least 1; make the database again"
+    )
+
+
 @pytest.mark.parametrize(
     ("datum", "finding"),
     [
         (caffe_pb2.Datum(channels=3, height=2, width=2, data=b"12345"), "shape (3, 2, 2) needs 12 values"),
-        (caffe_pb2.Datum(label=1), "shape (0, 0, 0) needs 0 values, the record has 0"),
+        (caffe_pb2.Datum(label=1), "shape (0, 0, 0): channels, height and width must be at least 1"),
         (caffe_pb2.Datum(data=b"no image", encoded=True), "8 bytes that are no image OpenCV can read"),
         (caffe_pb2.Datum(encoded=True), "0 bytes that are no image OpenCV can read"),
     ],

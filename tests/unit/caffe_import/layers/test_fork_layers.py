@@ -137,13 +137,13 @@ def test_relu6_refuses_a_slope() -> None:
     )
 
 
-@pytest.mark.parametrize("group", ["group: 4", ""])
+@pytest.mark.parametrize(("type_name", "group"), [("DepthwiseConvolution", "group: 4"), ("ConvolutionDepthwise", "")])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("bias", [True, False])
-def test_depthwise_convolution(group: str, stride: int, dilation: int, bias: bool) -> None:
+def test_depthwise_convolution(type_name: str, group: str, stride: int, dilation: int, bias: bool) -> None:
     text = (
-        f'top: "n0" type: "DepthwiseConvolution" convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 {group} '
+        f'top: "n0" type: "{type_name}" convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 {group} '
         f"stride: {stride} dilation: {dilation} bias_term: {str(bias).lower()} }}"
     )
     geometry = {"stride": (stride,) * 2, "pad": (1, 1), "dilation": (dilation,) * 2}

@@ -69,7 +69,7 @@ class TestValues:
             (BASE.replace("fixed", "sigmoid") + "gamma: -1 stepsize: 3", "gamma=-1; allowed: 0 or more"),
             (BASE + "iter_size: 0", "iter_size=0; allowed: 1 or more"),
             (BASE + "average_loss: 0", "average_loss=0; allowed: 1 or more"),
-            (BASE + "test_iter: 3 test_iter: 0", "test_iter=0; allowed: 1 or more"),
+            (BASE + "test_iter: 3 test_iter: -1", "test_iter=-1; allowed: 0 or more"),
             (BASE + "snapshot: -1", "snapshot=-1; allowed: 0 or more"),
             (BASE + "momentum: nan", "momentum=nan; allowed: a finite number"),
             (BASE.replace("0.5", "inf"), "base_lr=inf; allowed: a finite number"),
@@ -173,6 +173,33 @@ class TestLoadSolver:
         loaded = load_solver(write(folder, text + BASE))
         assert [net.name for net in loaded.test_nets] == ["a", "b", "n", "n"]
         assert loaded.spec.test_iter == (1, 2, 3, 4)
+
+    def test_test_iter_0_means_no_tests(self, folder: Path) -> None:
+        loaded = load_solver(write(folder, f'net: "net.prototxt" test_iter: 0 test_interval: 1000000 {BASE}'))
+        assert (loaded.test_nets, loaded.test_states, loaded.spec.test_iter) == ((), (), ())
+
+    def test_test_net_with_test_iter_0_is_left_out_with_its_state(self, folder: Path) -> None:
+        (folder / "b.prototxt").write_text(NET.replace('"n"', '"b"'))
+        text = (
+            'net: "net.prototxt" test_net: "b.prototxt" test_net_param { name: "a" } test_interval: 5 '
+            "test_iter: 1 test_iter: 0 test_iter: 3 test_iter: 0 "
+            "test_state { level: 1 } test_state { level: 2 } test_state { level: 3 } test_state { level: 4 }"
+        )
+        loaded = load_solver(write(folder, text + BASE))
+        assert [net.name for net in loaded.test_nets] == ["a", "n"]
+        assert [state.level for state in loaded.test_states] == [1, 3]
+        assert loaded.spec.test_iter == (1, 3)
+        assert list(loaded.spec.message.test_net) == []
+
+    def test_missing_max_iter_names_the_last_line_and_the_remedy(self, folder: Path) -> None:
+        path = write(folder, 'net: "net.prototxt"\nbase_lr: 0.5\n  lr_policy: "fixed"\n\n')
+        with pytest.raises(PrototxtError) as caught:
+            load_solver(path)
+        assert str(caught.value) == (
+            f'{path}:3:3: max_iter is not given; add a line such as "max_iter: 10000"\n'
+            '    3 |   lr_policy: "fixed"\n'
+            "      |   ^^^^^^^^^^^^^^^^^^"
+        )
 
     def test_states_merge_net_then_solver(self, folder: Path) -> None:
         (folder / "net.prototxt").write_text(NET + ' state { level: 2 stage: "own" }')
