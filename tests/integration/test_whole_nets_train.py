@@ -1,45 +1,37 @@
-"""Published nets take a training step: they compile, the loss is the one of an untrained net, parameters move."""
+"""Published nets take a training step: they compile, the loss is the one of an untrained net, parameters move.
+
+Their widest layers are slim, since this is about layers and wiring; ``benchmarks/layers.py`` runs them at full width.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import gc
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from caffe_import.files.prototxt import parse_solver, read_net
+from caffe_import.files.prototxt import parse_solver
 from caffe_import.net.fillers import initial_vector
-from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.proto import caffe_pb2
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
-from tests.paths import FIXTURES
+from tests.reference.published_nets import build
 
 pytestmark = [pytest.mark.tf, pytest.mark.slow]
 
-NETS = FIXTURES / "nets"
 SOLVER = 'base_lr: 0.001 lr_policy: "fixed" max_iter: 10 momentum: 0.9 weight_decay: 0.0005'
 N_WORDS = 8801
 
 
-def small_batches(net: caffe_pb2.NetParameter, batch_size: int) -> caffe_pb2.NetParameter:
-    for layer in net.layer:
-        if layer.type == "Data":
-            layer.data_param.batch_size = batch_size
-        for shape in layer.input_param.shape:
-            shape.dim[0 if layer.name == "image_features" else 1] = batch_size
-    return net
-
-
-def build(name: str, batch_size: int) -> NetSpec:
-    shape = (2, 28, 28) if name == "siamese" else (3, 256, 256)
-
-    def sample_shapes(_: caffe_pb2.LayerParameter) -> tuple[tuple[int, ...], ...]:
-        return (shape, ())
-
-    net = small_batches(read_net(NETS / f"{name}.prototxt"), batch_size)
-    return build_net_spec(net, phase="TRAIN", sample_shapes=sample_shapes)
+@pytest.fixture(autouse=True)
+def _memory_given_back() -> Iterator[None]:
+    """A compiled net is freed by the cycle collector alone, and glibc keeps what was freed: a net takes gigabytes."""
+    yield
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def feeds(net: NetSpec) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -73,7 +65,7 @@ def feeds(net: NetSpec) -> Mapping[str, np.ndarray[Any, Any]]:
     ],
 )
 def test_net_takes_a_training_step(name: str, batch_size: int, untrained_loss: float | None) -> None:
-    net = build(name, batch_size)
+    net = build(name, batch_size=batch_size, slim=True)
     before = initial_vector(net, 1)
     function = compile_training(net, solver_spec(parse_solver(SOLVER)), n_threads=1)
     state, outputs = function.run(

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.files.prototxt import read_net
 from caffe_import.net.layer_registry import Phase
-from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.proto import caffe_pb2
-from tests.paths import FIXTURES
+from caffe_import.net.net_spec import NetSpec
+from tests.reference.published_nets import NETS, build
 
-NETS = FIXTURES / "nets"
 N_WEIGHTS = {
     "alexnet": 60_965_224,
     "caffenet": 60_965_224,
@@ -39,15 +36,6 @@ INCEPTIONS = (
     (832, 256, 160, 320, 32, 128, 128),
     (832, 384, 192, 384, 48, 128, 128),
 )
-
-
-def build(name: str, phase: Phase = "TRAIN") -> NetSpec:
-    shape = (2, 28, 28) if name == "siamese" else (3, 256, 256)
-
-    def sample_shapes(_: caffe_pb2.LayerParameter) -> tuple[tuple[int, ...], ...]:
-        return (shape, ())
-
-    return build_net_spec(read_net(NETS / f"{name}.prototxt"), phase=phase, sample_shapes=sample_shapes)
 
 
 def n_of(net: NetSpec, kind: str) -> int:
@@ -129,21 +117,15 @@ def test_siamese_branches_share_everything() -> None:
     assert net.params.n_params == conv + 500 * 800 + 500 + 10 * 500 + 10 + 2 * 10 + 2
 
 
-SMALL_FILES = ("captioner", "googlenet", "siamese", "squeezenet")
-
-
 @pytest.mark.parametrize("suffix", [".caffemodel", ".caffemodel.h5"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SMALL_FILES else pytest.mark.slow) for name in N_WEIGHTS]
-)
+@pytest.mark.parametrize("name", N_WEIGHTS)
 def test_weights_come_back_from_a_file(name: str, suffix: str, tmp_path: Path) -> None:
-    net = build(name)
+    net = build(name, slim=True)
     vector = np.random.default_rng(3).random(net.params.n_params, np.float32)
     path = tmp_path / f"net{suffix}"
     write_caffemodel(path, net, vector)
-    test_net, back = build(name, "TEST"), np.zeros_like(vector)
+    test_net, back = build(name, "TEST", slim=True), np.zeros_like(vector)
     assert copy_weights(test_net, back, read_caffemodel(path), where="net") == []
-    path.unlink()  # up to half a gigabyte, which pytest would keep
     assert np.array_equal(back.view(np.uint32), vector.view(np.uint32))
 
 
@@ -151,8 +133,8 @@ def test_large_nets_build_in_two_seconds_without_tensorflow() -> None:
     script = f"""
 import sys, time
 from pathlib import Path
-from caffe_import.net.net_spec import build_net_spec
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
 for name in ("googlenet", "resnet50"):
     start = time.process_time()
     build_net_spec(read_net(Path({str(NETS)!r}) / (name + ".prototxt")), phase="TRAIN",
