@@ -24,8 +24,8 @@ ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
 setup: ## Bring the virtual environment with the tests' tools, and Java
 	@.ci/setup.sh dev
 
-test: lint types ## Everything: lint, import borders, types, all tests
-	$(PYTHON) -m pytest
+test: lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+	$(PYTHON) -m pytest -n auto --dist worksteal --durations 25
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"

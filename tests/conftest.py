@@ -49,7 +49,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _kind(item)))
-    items.sort(key=lambda item: _KINDS.index(_kind(item)))  # what takes long comes last
+    # Alone, the quick tests come first; with several processes (make test) the long ones, so that none is left last.
+    items.sort(key=lambda item: _KINDS.index(_kind(item)), reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 
 def _kind(item: pytest.Item) -> str:

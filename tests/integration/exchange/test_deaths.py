@@ -262,11 +262,8 @@ def test_a_server_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pyte
             running.poll()
 
 
-def test_server_starts_fast_and_without_heavy_modules(tmp_path: Path) -> None:
-    started = time.monotonic()
-    with start_exchange(make_settings(tmp_path), initial_vector()):
-        took = time.monotonic() - started
-    assert took < 5.0  # the requirement is 1 s on a quiet machine; benchmarks/exchange.py measures it
+def test_server_starts_without_heavy_modules() -> None:
+    # How long its start takes is measured by benchmarks/exchange.py.
     code = "import sys, json, deepspark_ops.exchange.server.process; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     heavy = {"tensorflow", "pydantic", "cv2", "pyspark", "airflow", "google.protobuf", "h5py", "lmdb", "rich"}
