@@ -129,7 +129,7 @@ class GrantLedger:
     def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
         """Answer a worker that wants up to ``want`` steps; a repeated request gets the same grant again.
 
-        ``held`` is the id of a grant that it computed and whose exchange is still under way: it gets another one.
+        ``held`` is the id of the last grant that it has computed and not exchanged yet: it gets a later one.
 
         Raises:
             ConfigError: ``want`` below 1.
@@ -139,7 +139,7 @@ class GrantLedger:
             raise ConfigError(msg)
         self.seen(worker, now)
         for entry in self._open.values():
-            if entry.worker == worker and entry.grant.id != held:
+            if entry.worker == worker and entry.grant.id > held:
                 return entry.grant
         state_for = self._asked_of(worker)
         steps = self._take_steps(want)

@@ -149,7 +149,7 @@ class WorkerLink(Protocol):
     def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
         """Ask for up to ``want`` steps. While a grant is not acknowledged, the same one is returned again.
 
-        A worker whose exchange for one grant is still under way may ask for another by naming the one it holds.
+        A worker may hold grants whose exchange is still to come or under way: it asks by naming the last of them.
         """
 
     def acknowledge(self, grant: Grant) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Wait
+from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
@@ -48,7 +48,8 @@ class WorkerLoop:
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
         self._background = BackgroundExchange(link) if plan.overlaps else None
-        self._pending: Grant | None = None
+        self._held: list[Grant] = []  # computed, to be exchanged and then acknowledged
+        self._exchanging: list[Grant] = []  # their exchange runs in the background
         self._next: GrantAnswer | None = None
         self._was_idle = False
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
@@ -73,16 +74,20 @@ class WorkerLoop:
     def _run(self) -> None:
         while True:
             asked = time.monotonic()
-            answer, self._next = self._next or self._link.request_grant(self._plan.comm_period.value), None
-            if isinstance(answer, Finished):
-                return
-            if isinstance(answer, Wait):
-                if not self._take_exchanged():
-                    time.sleep(answer.seconds)
-                self._was_idle = True
-                self._progress.sums.aside_s += time.monotonic() - asked
+            answer, self._next = self._next or self._request_grant(), None
+            if isinstance(answer, Grant):
+                self._work(answer, time.monotonic() - asked)
                 continue
-            self._work(answer, time.monotonic() - asked)
+            # What this worker holds may be all that is missing.
+            if not self._exchange_rest():
+                if isinstance(answer, Finished):
+                    return
+                time.sleep(answer.seconds)
+                self._was_idle = True
+            self._progress.sums.aside_s += time.monotonic() - asked
+
+    def _request_grant(self) -> GrantAnswer:
+        return self._link.request_grant(self._plan.comm_period.value, held=self._held[-1] if self._held else None)
 
     def _work(self, grant: Grant, request_s: float) -> None:
         began = time.monotonic()
@@ -104,7 +109,7 @@ class WorkerLoop:
     def _prepare(self, grant: Grant) -> None:
         """Do what comes before the steps: state for a snapshot, tests, and what is scheduled for this clock."""
         if grant.state_for or grant.tests:
-            self._take_exchanged()
+            self._exchange_rest()
         if grant.state_for:
             meta, arrays = self._model.state().to_parts()
             self._link.send_state(grant.state_for, {**meta, "leases": self._batches.leases()}, arrays)
@@ -143,56 +148,82 @@ class WorkerLoop:
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
-        self._plan.comm_period.spend(losses)
         for offset, loss in enumerate(losses):
             if not np.isfinite(loss):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
             if self._progress.step_done(first + offset, loss):
                 self._model.write_outputs(offset)
                 self._progress.show(first + offset, report, offset)
+        self._plan.comm_period.spend(losses)
 
     def _give_back(self, grant: Grant) -> float:
-        """Exchange after the grant's steps, if due, and acknowledge it; return the seconds of waiting for others."""
-        waited_s = 0.0
-        is_due = grant.count and self._plan.comm_period.is_due
-        if is_due and self._background is not None:
-            self._exchange_in_background(grant, self._background)
-            return waited_s
-        if is_due:
-            model, near = self._model, self._progress.is_line_near(grant.stop)
-            note = model.round_note() or self._period_note()
-            local, report = self._link.exchange(model.local(), measure_distance=near, note=note)
-            self._take(grant.stop, local, report)
-            waited_s = report.round_end.waited_s
-        self._link.acknowledge(grant)
-        return waited_s
+        """Exchange after the grant's steps, if due, and acknowledge it then; return the seconds of waiting for others.
+
+        A grant without an exchange is held: acknowledged means that the center has its steps.
+        """
+        period = self._plan.comm_period
+        if not grant.count or (period.only_measures and not period.is_due):
+            self._link.acknowledge(grant)
+            return 0.0
+        self._held.append(grant)
+        if not period.is_due and not self._plan.is_snapshot(grant.stop):
+            return 0.0
+        if self._background is not None:
+            self._exchange_in_background(self._background)
+            return 0.0
+        return self._exchange_held()
+
+    def _exchange_held(self) -> float:
+        """Exchange and acknowledge what is held; return the seconds of waiting for others."""
+        grants = self._end_period()
+        clock = grants[-1].stop
+        note = self._model.round_note() or self._period_note()
+        near = self._progress.is_line_near(clock)
+        local, report = self._link.exchange(self._model.local(), measure_distance=near, note=note)
+        self._take(grants, local, report)
+        return report.round_end.waited_s
+
+    def _exchange_rest(self) -> bool:
+        """Exchange what is not at the center yet and wait for it; return whether there was anything."""
+        was_exchanging = self._take_exchanged()
+        if not self._held:
+            return was_exchanging
+        self._exchange_held()
+        return True
+
+    def _end_period(self) -> list[Grant]:
+        """Return the grants of the period that ends, and begin the next one."""
+        grants, self._held = self._held, []
+        self._progress.note(grants[-1].stop, self._plan.comm_period.exchanged())
+        return grants
 
     def _period_note(self) -> RoundNote | None:
         proposal = self._plan.comm_period.proposal
         return RoundNote(comm_period=proposal) if proposal else None
 
-    def _exchange_in_background(self, grant: Grant, background: BackgroundExchange) -> None:
-        """Have this grant's parameters exchanged while the next one is computed; the exchange before is over then."""
+    def _exchange_in_background(self, background: BackgroundExchange) -> None:
+        """Have what is held exchanged while the next grant is computed; the exchange before is over then."""
         self._take_exchanged()
+        grants = self._end_period()
         # Asked for first: by socket, an exchange has the connection to itself.
-        self._next = self._link.request_grant(self._plan.comm_period.value, held=grant)
-        background.start(self._model.local(), measure_distance=self._progress.is_line_near(grant.stop))
-        self._pending = grant
+        self._next = self._link.request_grant(self._plan.comm_period.value, held=grants[-1])
+        background.start(self._model.local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
+        self._exchanging = grants
 
     def _take_exchanged(self) -> bool:
         """Wait for the exchange under way, if there is one, and apply it to what the model has become meanwhile."""
-        grant, self._pending = self._pending, None
-        if grant is None or self._background is None:
+        grants, self._exchanging = self._exchanging, []
+        if not grants or self._background is None:
             return False
-        self._take(grant.stop, *self._background.finish(self._model.local()))
-        self._link.acknowledge(grant)
+        self._take(grants, *self._background.finish(self._model.local()))
         return True
 
-    def _take(self, clock: int, local: Vector, report: ExchangeReport) -> None:
+    def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
-        self._progress.note(clock, self._plan.comm_period.exchanged())
-        self._progress.note(clock, self._plan.comm_period.agree(report.round_end.comm_period))
+        self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
+        for grant in grants:
+            self._link.acknowledge(grant)
 
 
 def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float) -> TrainingFailed:

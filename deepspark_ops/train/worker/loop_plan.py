@@ -25,6 +25,7 @@ class LoopPlan:
         n_test_nets: Number of test nets.
         test_interval: Minibatches of the clock between tests, 0 for none.
         test_initialization: Is there a test at clock 0?
+        snapshot: Minibatches of the clock between snapshots, 0 for none.
         overlaps: Does the exchange of one grant run while the next one is computed?
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
@@ -42,9 +43,14 @@ class LoopPlan:
     n_test_nets: int
     test_interval: int
     test_initialization: bool
+    snapshot: int = 0
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
+
+    def is_snapshot(self, clock: int) -> bool:
+        """Return whether a snapshot follows the step before ``clock``: it holds what has been exchanged by then."""
+        return self.snapshot > 0 and clock % self.snapshot == 0
 
     def tests_before(self, clock: int) -> int:
         """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""

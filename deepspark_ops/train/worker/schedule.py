@@ -132,6 +132,11 @@ class CommPeriod:
         """Whether the steps since the last exchange are enough for the next; here, those of any grant are."""
         return True
 
+    @property
+    def only_measures(self) -> bool:
+        """Whether the steps of a period move no parameters: a grant of them is done when it is computed."""
+        return False
+
     def reach(self, clock: int) -> str | None:
         """Note the clock of the next steps; return the reason when ``value`` changed with it."""
         return None
@@ -140,7 +145,7 @@ class CommPeriod:
         """Take the losses of some steps since the last exchange."""
 
     def exchanged(self) -> str | None:
-        """Begin the next period; return the reason when its length changed."""
+        """Begin the next period, also where this one ends early; return the reason when its length changed."""
         return None
 
     @property
@@ -239,6 +244,7 @@ class LossBudget(CommPeriod):
     def __init__(self, first: int) -> None:
         """Begin with a period of ``first`` minibatches, whose loss is the budget."""
         super().__init__(first)
+        self._first = first
         self._longest = MAX_PERIOD_GROWTH * first
         self._budget: float | None = None
         self._spent, self._steps, self._last_loss = 0.0, 0, 0.0
@@ -262,12 +268,16 @@ class LossBudget(CommPeriod):
             self.value = self._fitting(self._budget - self._spent, self._longest - self._steps)
 
     def exchanged(self) -> str | None:
-        """Begin the next period; the reason tells of a length that has changed by half."""
-        if self._budget is None:
+        """Begin the next period; the reason tells of a length that has changed by half.
+
+        A period that is cut short (by a snapshot, a test, the end of the run) says nothing of the budget.
+        """
+        was_whole = self.is_due
+        if self._budget is None and was_whole:
             self._budget = self._spent
         steps, self._spent, self._steps = self._steps, 0.0, 0
-        self.value = self._fitting(self._budget, self._longest)
-        if 2 * max(steps, self._told) < 3 * min(steps, self._told):
+        self.value = self._first if self._budget is None else self._fitting(self._budget, self._longest)
+        if not was_whole or 2 * max(steps, self._told) < 3 * min(steps, self._told):
             return None
         self._told = steps
         return f"comm_period {steps}: so many minibatches for the loss of the first period, {self._budget:.4g}"
@@ -291,6 +301,11 @@ class FixedSet(CommPeriod):
     def is_due(self) -> bool:
         """Whether all of them are done."""
         return self.value == 0
+
+    @property
+    def only_measures(self) -> bool:
+        """Always: what is measured of a set that does not get whole is of no use to anybody."""
+        return True
 
     def spend(self, losses: Sequence[float]) -> None:
         """Count them; the rest is what is asked for next."""

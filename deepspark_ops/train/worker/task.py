@@ -56,6 +56,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         n_test_nets=len(run.test_nets),
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
+        snapshot=solver.snapshot,
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,

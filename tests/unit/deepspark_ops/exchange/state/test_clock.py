@@ -292,3 +292,20 @@ def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history:
         assert grant.tests == schedule.tests_at(grant.start) or grant.count == 0
     tested = {g.start for g in world.accepted if g.tests}
     assert tested == {s for s in range(first, last + 1) if schedule.tests_at(s)}
+
+
+def test_a_worker_may_hold_several_grants_and_all_come_back_when_it_is_lost() -> None:
+    ledger = GrantLedger(Schedule(max_iter=12), TIMEOUT_S)
+    ledger.join(0, 0.0)
+    first = granted(ledger.request(0, 4, 0.0))
+    second = granted(ledger.request(0, 4, 0.0, first.id))
+    assert granted(ledger.request(0, 4, 0.0, first.id)) == second  # a repeated request
+    third = granted(ledger.request(0, 4, 0.0, second.id))
+    assert isinstance(ledger.request(0, 4, 0.0, third.id), Wait)
+    assert [grant.start for grant in (first, second, third)] == [0, 4, 8]
+    assert ledger.acknowledge(0, second.id, 0.0)
+    ledger.lose(0)
+    ledger.join(1, 0.0)
+    again = granted(ledger.request(1, 8, 0.0))
+    assert (again.start, again.stop) == (0, 4)
+    assert granted(ledger.request(1, 8, 0.0, again.id)).start == 8

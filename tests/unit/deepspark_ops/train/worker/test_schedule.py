@@ -186,3 +186,15 @@ def test_scheduled_period_follows_the_clock_and_says_so() -> None:
     assert period.reach(103) == "comm_period 10, was 1: as scheduled"
     assert (period.value, period.reach(104)) == (10, None)
     assert [ScheduledPeriod([(0, 1.0), (100, 10.0)], clock).value for clock in (99, 100, 150)] == [1, 10, 10]
+
+
+def test_a_first_period_that_is_cut_short_sets_no_budget() -> None:
+    period = LossBudget(4)
+    period.spend([5.0, 5.0])
+    assert period.exchanged() is None
+    assert period.value == 4
+    period.spend([3.0] * 4)
+    assert period.is_due
+    period.exchanged()
+    period.spend([3.0])
+    assert (period.is_due, period.value) == (False, 4)  # 12 - 3 of the budget are left: four more steps exceed it
