@@ -14,12 +14,13 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from deepspark_ops.config.base import Config, parse_config
+from deepspark_ops.config.base import Config, parse_config, with_paths_from
 
 _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _SHORT_NAMES = {"n_workers": "--workers"}
 """Field -> a second name of its option."""
+_METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH", tuple[Path, ...]: "PATH,..."}
 
 
 def with_options(
@@ -42,7 +43,7 @@ def with_options(
             for field, value in values.items()
             if value is not None
         }
-        run(absolute_paths(parse_config(model, given)), **switches)
+        run(with_paths_from(parse_config(model, given), Path.cwd()), **switches)
 
     parameters = [
         _argument(field, info) if field == positional else _option(field, info)
@@ -116,7 +117,7 @@ def _metavar(info: FieldInfo) -> str:
         if get_origin(plain) is Literal:
             words += [str(word) for word in get_args(plain)]
         else:
-            words.append({int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(plain, "TEXT"))
+            words.append(_METAVARS.get(plain, "TEXT"))
     return "|".join(words)
 
 
@@ -135,13 +136,3 @@ def _bounds(info: FieldInfo) -> str:
         return f"{found['Ge']} to {found['Le']}"
     words = {"Ge": "at least", "Gt": "above", "Le": "at most", "Lt": "below"}
     return ", ".join(f"{words[kind]} {bound}" for kind, bound in found.items())
-
-
-def absolute_paths(config: Config) -> Config:
-    """Return the config with every path made absolute: a run's config is read again from other folders."""
-    paths = {
-        name: Path.cwd() / value
-        for name, value in config
-        if isinstance(value, Path) and Path in _members(type(config).model_fields[name].annotation)
-    }
-    return config.model_copy(update=paths)

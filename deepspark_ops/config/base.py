@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from deepspark_ops.errors import ConfigError
 
 FORM: dict[str, Any] = {"form": True}
 """Marks a field that appears in the form of the DAG that runs its stage."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+def _paths(given: Any) -> Any:
+    if isinstance(given, Path):
+        return (given,)
+    if not isinstance(given, str):
+        return given
+    files = tuple(part.strip() for part in given.split(",") if part.strip())
+    if not files:
+        msg = "names no file; give one, or several with commas between them"
+        raise ValueError(msg)
+    return files
+
+
+FileList = Annotated[
+    tuple[Path, ...], BeforeValidator(_paths), WithJsonSchema({"type": "string", "format": "path"}, mode="validation")
+]
+"""One file, or several with commas between them, as Caffe's tool takes them; a text in forms and options."""
+
+
+def file_list_text(files: tuple[Path, ...]) -> str:
+    """Return the files as a user writes them."""
+    return ",".join(str(path) for path in files)
 
 
 class StageConfig(BaseModel):
@@ -48,6 +72,17 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
             findings.setdefault(start, []).append(finding + known)
         lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def with_paths_from(config: Config, folder: Path) -> Config:
+    """Return the config with every relative path taken from ``folder``: a run's config is read again from others."""
+    found: dict[str, Path | tuple[Path, ...]] = {}
+    for name, value in config:
+        if isinstance(value, Path):
+            found[name] = folder / value
+        elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):
+            found[name] = tuple(folder / item for item in value)
+    return config.model_copy(update=found)
 
 
 def _alternatives(findings: list[str]) -> str:

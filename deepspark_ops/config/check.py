@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.base import FORM, FileList, StageConfig
 
 
 class CheckConfig(StageConfig):
@@ -18,8 +18,10 @@ class CheckConfig(StageConfig):
         description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
         json_schema_extra={**FORM, "format": "multiline"},
     )
-    weights: Path | None = Field(
-        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    weights: FileList | None = Field(
+        None,
+        description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
+        json_schema_extra=FORM,
     )
     dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
     ingests_first: bool = Field(

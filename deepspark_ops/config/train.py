@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.base import FORM, FileList, StageConfig, file_list_text
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -31,8 +31,10 @@ class TrainConfig(StageConfig):
         description="How the dataset is compared with its manifests before workers start; digests reads every byte,"
         " sizes walks the pages alone, auto reads every byte up to 1 GiB",
     )
-    weights: Path | None = Field(
-        None, description="Fine-tune: .caffemodel whose blobs are copied by layer name", json_schema_extra=FORM
+    weights: FileList | None = Field(
+        None,
+        description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
+        json_schema_extra=FORM,
     )
     resume: Path | None = Field(
         None, description="Caffe .solverstate to go on from (not together with weights)", json_schema_extra=FORM
@@ -120,7 +122,8 @@ class TrainConfig(StageConfig):
     @model_validator(mode="after")
     def _check(self) -> TrainConfig:
         if self.weights and self.resume:
-            msg = f"weights={self.weights} and resume={self.resume}: give one; a solverstate brings its own weights"
+            weights = file_list_text(self.weights)
+            msg = f"weights={weights} and resume={self.resume}: give one; a solverstate brings its own weights"
             raise ValueError(msg)
         if self.transport == "shm" and (self.wire_dtype != "float32" or self.n_servers > 1):
             msg = (

@@ -19,6 +19,7 @@ from caffe_import.files.prototxt import format_message, read_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
@@ -260,7 +261,7 @@ def _origin(trained: TrainedNet) -> Origin:
     if config.dataset is not None:
         manifests = {split: DatasetPaths(config.dataset).manifest(split) for split in ("train", "test")}
         datasets = {split: file_digest(path) for split, path in manifests.items() if path.is_file()}
-    start = config.weights or config.resume
+    start = config.weights or ((config.resume,) if config.resume else ())
     return Origin(
         run=run.root.name,
         iteration=trained.weights.iteration,
@@ -270,8 +271,8 @@ def _origin(trained: TrainedNet) -> Origin:
         solver_digest=file_digest(run.solver),
         config_digest=file_digest(run.config),
         datasets=datasets,
-        started_from=str(start) if start else None,
-        started_from_digest=file_digest(start) if start and start.is_file() else None,
+        started_from=file_list_text(start) or None,
+        started_from_digest=",".join(file_digest(path) for path in start if path.is_file()) or None,
     )
 
 

@@ -71,8 +71,8 @@ class Origin(_Frozen):
         solver_digest: Digest of the run's solver.prototxt.
         config_digest: Digest of the run's config.json.
         datasets: Split -> digest of its dataset.json; empty if the run read the net's own sources.
-        started_from: The weights or solverstate that the run began with; None for fresh parameters.
-        started_from_digest: Digest of that file, None if there is none or it is gone.
+        started_from: The weights (a,b) or solverstate that the run began with; None for fresh parameters.
+        started_from_digest: Digest of that file, likewise; None if there is none or it is gone.
     """
 
     run: str

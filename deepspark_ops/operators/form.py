@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from airflow.sdk import Param
 
-from deepspark_ops.config.base import Config, StageConfig, parse_config
+from deepspark_ops.config.base import Config, StageConfig, parse_config, with_paths_from
 from deepspark_ops.errors import ConfigError
 
 Section = tuple[str, type[StageConfig]]
@@ -141,20 +141,9 @@ def config_from_params(model: type[Config], params: Mapping[str, Any], root: Pat
     form = form_schemas(model)
     given = {name: value for name, value in params.items() if name in form and not _is_empty(value)}
     given |= {name: value for name, value in fixed.items() if value is not None}
-    config = parse_config(model, given)
-    paths = {
-        name: root / value
-        for name, value in config
-        if isinstance(value, Path) and _is_path_field(model, name) and not value.is_absolute()
-    }
-    return config.model_copy(update=paths)
+    return with_paths_from(parse_config(model, given), root)
 
 
 def _is_empty(value: Any) -> bool:
     """Whether the form's value means "not given": a cleared field is null or an empty text."""
     return value is None or (isinstance(value, str) and not value.strip())
-
-
-def _is_path_field(model: type[StageConfig], name: str) -> bool:
-    annotation = model.model_fields[name].annotation
-    return annotation is Path or Path in get_args(annotation)

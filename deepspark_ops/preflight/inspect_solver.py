@@ -197,28 +197,25 @@ class _Inspection:
             self._note("error", f"solver: max_iter={spec.max_iter}: must be at least 1")
         if not spec.snapshot and not spec.snapshot_after_train:
             self._note("error", "solver: snapshot is 0 and snapshot_after_train false, so no weights would be kept")
-        if self._config.weights is not None:
-            self._check_weights(net, self._config.weights)
+        self._check_weights(net, self._config.weights or [Path(path) for path in self._solver.weights])
 
-    def _check_weights(self, net: NetSpec, path: Path) -> None:
-        """Say which layers a weights file fills; none at all is an error."""
-        try:
-            blobs = read_caffemodel(path)
-        except CaffeImportError as error:
-            self._note("error", str(error))
-            return
+    def _check_weights(self, net: NetSpec, files: Sequence[Path]) -> None:
+        """Say which layers no weights file fills; a file that fills none is an error."""
         owners = dict.fromkeys(entry.layer for entry in net.params.entries)
-        fresh = [layer for layer in owners if not blobs.get(layer)]
-        if len(fresh) == len(owners):
-            held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"
-            self._note("error", f"{path}: no layer of net {net.name!r} is in it; layers in the file: {held}")
-        elif fresh:
-            names = ", ".join(f'"{name}"' for name in fresh)
-            self._note("warning", f"{path} has no weights for {names}: these layers start fresh")
-        try:
-            copy_weights(net, np.zeros(net.params.n_params, np.float32), blobs, where=str(path))
-        except CaffeImportError as error:
-            self._note("error", str(error))
+        filled: set[str] = set()
+        for path in files:
+            try:
+                blobs = read_caffemodel(path)
+                copy_weights(net, np.zeros(net.params.n_params, np.float32), blobs, where=str(path))
+            except CaffeImportError as error:
+                self._note("error", str(error))
+                return
+            filled |= {layer for layer in owners if blobs.get(layer)}
+        fresh = ", ".join(f'"{layer}"' for layer in owners if layer not in filled)
+        if files and fresh:
+            names = ", ".join(str(path) for path in files)
+            has = "has" if len(files) == 1 else "have"
+            self._note("warning", f"{names} {has} no weights for {fresh}: these layers start fresh")
 
     def _check_test_iter(self, report: NetReport, test_iter: int) -> None:
         if not report.data or report.batch_size is None:

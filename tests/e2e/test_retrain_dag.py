@@ -131,7 +131,7 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(
     runs = sandbox.home / "runs" / "deepspark_retrain"
     (folder,) = [run for run in runs.iterdir() if run.name.startswith("asset_triggered__")]
     trained = json.loads((folder / "stages" / "train.json").read_text())
-    assert trained["weights"] == str(version / "weights.caffemodel")
+    assert trained["weights"] == [str(version / "weights.caffemodel")]
     decision = json.loads((folder / "decision.json").read_text())
     mine, theirs = (
         json.loads((folder / name / "metrics.json").read_text()) for name in ("evaluation", "evaluation_production")

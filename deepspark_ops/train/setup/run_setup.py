@@ -21,7 +21,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_nets import SolverNet, solver_nets
 from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver, solver_spec
-from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
@@ -136,7 +136,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         DataError: Missing or damaged data.
         CaffeImportError: Solver, nets or sources.
     """
-    config = _with_absolute_paths(config)
+    config = with_paths_from(config, Path.cwd())
     _check_paths(config)
     loaded = load_solver(config.solver, config.overrides)
     plan = plan_strategy(config)
@@ -209,18 +209,14 @@ def _built(written: SolverNet, resolved: caffe_pb2.NetParameter, binding: DataBi
         )
 
 
-def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
-    fields = ("solver", "dataset", "run_dir", "weights", "resume")
-    found = {name: getattr(config, name) for name in fields}
-    return config.model_copy(update={name: path.absolute() for name, path in found.items() if path is not None})
-
-
 def _check_paths(config: TrainConfig) -> None:
-    for name in ("weights", "resume"):
-        path = getattr(config, name)
-        if path is not None and not path.is_file():
-            msg = f"{name}={path}: no such file"
+    for path in config.weights or ():
+        if not path.is_file():
+            msg = f"weights={path}: no such file"
             raise ConfigError(msg)
+    if config.resume is not None and not config.resume.is_file():
+        msg = f"resume={config.resume}: no such file"
+        raise ConfigError(msg)
     if config.dataset is not None and not config.dataset.is_dir():
         msg = f'dataset={config.dataset}: no such folder; run "deepspark ingest" first, or give its --output'
         raise ConfigError(msg)

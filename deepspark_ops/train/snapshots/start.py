@@ -74,8 +74,7 @@ def plan_start(run: Run) -> Start:
         return _from_own_state(run, own)
     if run.config.resume is not None:
         return _from_solverstate(run, run.config.resume)
-    files = [run.config.weights] if run.config.weights is not None else [Path(path) for path in run.weights]
-    return _from_weights(run, files)
+    return _from_weights(run, run.config.weights or [Path(path) for path in run.weights])
 
 
 def _clear_scratch(work: Path) -> None:
@@ -107,12 +106,6 @@ def _from_own_state(run: Run, path: Path) -> Start:
 
 
 def _from_solverstate(run: Run, path: Path) -> Start:
-    if run.weights:
-        msg = (
-            f"resume={path}, and the solver names weights {', '.join(run.weights)}: keep one;"
-            " a solverstate brings its own weights"
-        )
-        raise ConfigError(msg)
     layout = run.train_net.params
     caffe, workers = load_solverstate(path, layout)
     learned = _learned_net(path, caffe.learned_net)
@@ -128,8 +121,10 @@ def _from_solverstate(run: Run, path: Path) -> Start:
     )
     target = start_file(run)
     write_run_state(target, state, {0: workers})
-    note = f"going on from {path}: iteration {caffe.iteration}, weights {learned}, data from the first row, as Caffe"
-    return Start(caffe.iteration, caffe.iteration, center, target, None, (note,))
+    notes = [f"going on from {path}: iteration {caffe.iteration}, weights {learned}, data from the first row, as Caffe"]
+    if run.weights:
+        notes.append(f"weights that the solver names are not looked at, as in Caffe: {', '.join(run.weights)}")
+    return Start(caffe.iteration, caffe.iteration, center, target, None, tuple(notes))
 
 
 def _learned_net(path: Path, written: str) -> Path:
@@ -143,9 +138,10 @@ def _learned_net(path: Path, written: str) -> Path:
 
 
 def _from_weights(run: Run, files: Sequence[Path]) -> Start:
+    """Fill the net, then copy the files over it in order, so that a later one overrides (Caffe's LoadNetWeights)."""
     net = run.train_net
     center = initial_vector(net, run.random_seed)
-    notes = [f"weights from fillers, random_seed {run.random_seed}"]
+    notes = [] if files else [f"weights from fillers, random_seed {run.random_seed}"]
     for path in files:
         if not path.is_file():
             msg = f"weights={path}: no such file"
@@ -160,7 +156,7 @@ def _from_weights(run: Run, files: Sequence[Path]) -> Start:
                 " is it the file of another net?"
             )
             raise ConfigError(msg)
-        notes = [f"weights from {path}", *copy_weights(net, center, blobs, where=str(path))]
+        notes += [f"weights from {path}", *copy_weights(net, center, blobs, where=str(path))]
     return Start(0, 0, center, None, None, tuple(notes))
 
 

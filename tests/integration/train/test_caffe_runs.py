@@ -13,6 +13,8 @@ import pytest
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.solverstate import read_solverstate
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
 pytestmark = pytest.mark.tf
@@ -151,6 +153,17 @@ def test_a_restored_run_keeps_multisteps_counter_where_the_stepvalues_changed(tm
     own = train("snap_multistep", tmp_path / "b", changed)
     rates = [event.data["learning_rate"] for event in own.events("loss") if event.clock >= 10]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_a_restored_run_does_not_look_at_the_solvers_weights(tmp_path: Path) -> None:
+    state = Path("solvers/snap_multistep/snap_iter_10.solverstate")
+    overrides = 'weights: "nowhere.caffemodel"'
+    config = TrainConfig(
+        solver=state.parent / "solver.prototxt", overrides=overrides, run_dir=tmp_path, n_workers=1, resume=state
+    )
+    start = plan_start(prepare_run(config).run)
+    assert start.clock == 10
+    assert start.notes[1:] == ("weights that the solver names are not looked at, as in Caffe: nowhere.caffemodel",)
 
 
 def test_debug_info_writes_caffes_lines_at_each_display(tmp_path: Path) -> None:

@@ -145,6 +145,29 @@ def test_weights_are_copied_by_name_and_the_rest_is_filled(dataset: Path, tmp_pa
     assert start.notes[0] == f"weights from {weights}"
 
 
+@pytest.mark.parametrize("named_in", ["solver", "config"])
+def test_of_several_weights_files_the_later_override_and_the_log_names_all(
+    dataset: Path, tmp_path: Path, named_in: str
+) -> None:
+    net = prepared(tmp_path / "a", dataset).run.train_net
+    files = [tmp_path / "first.caffemodel", tmp_path / "second.caffemodel", tmp_path / "conv_only.caffemodel"]
+    other = prepared(tmp_path / "o", dataset, net=NET.replace('name: "ip"', 'name: "ip_new"')).run.train_net
+    for file, of, value in zip(files, (net, net, other), (1, 2, 3), strict=True):
+        write_caffemodel(file, of, np.full(of.params.n_params, value, np.float32))
+    first, second, conv_only = files
+    if named_in == "solver":  # repeated, and a list with commas
+        options = {"solver": SOLVER + f' weights: "{first},{second}" weights: "{conv_only}"'}
+    else:
+        options = {"weights": f"{first},{second}, {conv_only}"}
+    run = prepare_run(config_of(tmp_path / "b", dataset, **options)).run
+    start = plan_start(run)
+    views = run.train_net.params.views(start.center)
+    assert set(views["conv[0]"].ravel()) == {3}
+    assert set(views["ip[0]"].ravel()) == {2}
+    assert [note for note in start.notes if note.startswith("weights from")] == [f"weights from {f}" for f in files]
+    assert plan_start(load_run(run.paths.root)).center.tolist() == start.center.tolist()
+
+
 def test_two_workers_in_one_process_learn_and_share_an_epoch(dataset: Path, tmp_path: Path) -> None:
     finished = run_in_process(config_of(tmp_path, dataset, n_workers=2, overrides="max_iter: 120 snapshot: 60"))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished", "finished"]
@@ -263,13 +286,6 @@ def test_snapshot_of_another_net_in_the_folder(dataset: Path, tmp_path: Path) ->
 
 def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
     assert 'strategy "esgd" is unknown' in refusal(tmp_path, dataset, strategy="esgd")
-    solverstate = tmp_path / "s.solverstate"
-    solverstate.write_bytes(b"")
-    weights = tmp_path / "w.caffemodel"
-    found = refusal(tmp_path, dataset, resume=solverstate, solver=SOLVER + f'weights: "{weights}"')
-    assert found == (
-        f"resume={solverstate}, and the solver names weights {weights}: keep one; a solverstate brings its own weights"
-    )
 
 
 def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_airflow_refuses_a_wrong_value(name: str, wrong: Any) -> None:
         ("source", None),
         ("overrides", None),
         ("weights", "w.caffemodel"),
+        ("weights", "a.caffemodel,b.caffemodel"),
     ],
 )
 def test_airflow_takes_every_form_of_a_right_value(name: str, right: Any) -> None:
@@ -107,6 +108,16 @@ def test_configs_come_back_with_absolute_paths_and_without_empty_fields() -> Non
     assert config == TrainConfig(
         solver=Path("/root/s.prototxt"), run_dir=Path("/runs/1"), comm_period=5, n_workers=3, overrides=""
     )
+
+
+def test_weights_are_one_file_or_a_list_with_commas() -> None:
+    def weights(text: str) -> tuple[Path, ...] | None:
+        return config_from_params(TrainConfig, values(weights=text), Path("/root"), run_dir=Path("/r")).weights
+
+    assert weights("w.caffemodel") == (Path("/root/w.caffemodel"),)
+    assert weights("a.caffemodel, /b.caffemodel") == (Path("/root/a.caffemodel"), Path("/b.caffemodel"))
+    with pytest.raises(ConfigError, match=r"^weights=',': names no file; give one, or several with commas"):
+        weights(",")
 
 
 def test_form_and_model_agree_on_every_default() -> None:

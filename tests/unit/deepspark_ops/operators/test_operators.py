@@ -183,9 +183,9 @@ def test_training_starts_from_production_unless_told_otherwise(places: Places, d
     operator = TrainOperator(task_id="train", places=places, dag=dag)
     run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
     config = operator.stage_config(context(dag), run, "local[2]")
-    assert (config.weights, config.master, config.run_dir) == (run.production, "local[2]", run.run_dir)
+    assert (config.weights, config.master, config.run_dir) == ((run.production,), "local[2]", run.run_dir)
     named = operator.stage_config(context(dag, conf={"weights": "own.caffemodel"}), run, "local[2]")
-    assert named.weights == places.root / "own.caffemodel"
+    assert named.weights == (places.root / "own.caffemodel",)
     resumed = operator.stage_config(context(dag, conf={"resume": "a.solverstate"}), run, "local[2]")
     assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
 

@@ -202,6 +202,27 @@ def test_weights_say_which_layers_start_fresh(folder):
     assert problem.finding == f'{folder}/w.caffemodel has no weights for "ip": these layers start fresh'
 
 
+@pytest.mark.parametrize("named_in", ["solver", "config"])
+def test_several_weights_are_looked_at_together(folder, named_in):
+    head = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 6 dim: 7 } } }'
+    start = NET.index('layer { name: "conv"')
+    text = head + NET[start : NET.index('layer { name: "accuracy"')]
+    for file, renamed in (("a", "conv"), ("b", "ip")):
+        net = build_net_spec(parse_net(text.replace(f'name: "{renamed}"', 'name: "other"')), phase="TEST")
+        write_caffemodel(folder / f"{file}.caffemodel", net, np.zeros(net.params.n_params, np.float32))
+    both = f"{folder}/a.caffemodel,{folder}/b.caffemodel"
+    if named_in == "solver":
+        (folder / "solver.prototxt").write_text(SOLVER + f'weights: "{both}"')
+        assert inspect(folder).problems == ()
+        (folder / "a.caffemodel").unlink()
+        (error,) = inspect(folder).errors
+        assert error.startswith(f"{folder}/a.caffemodel: ")
+    else:
+        assert inspect(folder, weights=both).problems == ()
+        (problem,) = inspect(folder, weights=f"{folder}/a.caffemodel").problems
+        assert problem.finding == f'{folder}/a.caffemodel has no weights for "conv": these layers start fresh'
+
+
 def test_lines_for_a_log_hold_the_figures(folder):
     text = "\n".join(report_lines(inspect(folder)))
     assert "conv" in text
