@@ -58,7 +58,8 @@ class WorkerLoop:
         """Work until the server says that the run is finished.
 
         Raises:
-            TrainingFailed: The loss stopped being finite; the vector that caused it is not pushed.
+            TrainingFailed: The loss stopped being finite and the strategy does not search; the vector that caused it is
+                not pushed.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
         try:
@@ -149,7 +150,7 @@ class WorkerLoop:
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
         for offset, loss in enumerate(losses):
-            if not np.isfinite(loss):
+            if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
             if self._progress.step_done(first + offset, loss):
                 self._model.write_outputs(offset)
@@ -227,11 +228,6 @@ class WorkerLoop:
 
 
 def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float) -> TrainingFailed:
-    if learning_rate == 0.0:
-        return TrainingFailed(
-            f"worker {plan.worker}: loss is {loss} at minibatch {clock}, where the search has led it;"
-            " begin from smaller weights, raise weight_decay, or choose another strategy"
-        )
     return TrainingFailed(
         f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
         f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g});"

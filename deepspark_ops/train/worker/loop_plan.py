@@ -27,6 +27,7 @@ class LoopPlan:
         test_initialization: Is there a test at clock 0?
         snapshot: Minibatches of the clock between snapshots, 0 for none.
         overlaps: Does the exchange of one grant run while the next one is computed?
+        searches: Does the strategy step back from a loss that is not finite?
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
     """
@@ -44,6 +45,7 @@ class LoopPlan:
     test_interval: int
     test_initialization: bool
     snapshot: int = 0
+    searches: bool = False
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()

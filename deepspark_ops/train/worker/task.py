@@ -57,6 +57,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
         snapshot=solver.snapshot,
+        searches=plan.running.searches,
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,

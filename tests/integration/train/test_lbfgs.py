@@ -99,3 +99,26 @@ def test_what_is_random_is_refused_by_name(samples, tmp_path: Path, changes: dic
     with pytest.raises(ConfigError) as caught:
         prepare_run(config_of(tmp_path, samples[0], **changes))
     assert message in str(caught.value)
+
+
+STEEP = """
+layer { name: "data" type: "Data" top: "data" top: "label" transform_param { scale: 0.01 }
+  data_param { source: "none" batch_size: 16 backend: LMDB } }
+layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE kernel_size: 7 stride: 7 } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 1 } }
+layer { name: "steep" type: "Exp" bottom: "ip" top: "steep" exp_param { scale: 300 } }
+layer { name: "wanted" type: "Power" bottom: "label" top: "wanted" power_param { shift: 5 } }
+layer { name: "flat" type: "Flatten" bottom: "steep" top: "flat" flatten_param { axis: 0 } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "flat" bottom: "wanted" top: "loss" }
+"""
+
+
+def test_a_first_trial_that_overflows_is_stepped_back_from(samples, tmp_path: Path) -> None:
+    """At the start exp(0) is to become 6; a first step of norm 1 makes it exp(300 * 0.9)."""
+    config = config_of(tmp_path, samples[0], n_workers=1, max_iter=200)
+    (tmp_path / "net.prototxt").write_text(STEEP)
+    finished = run_in_process(config)
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"], finished.outcomes
+    losses = [float(event.data["loss"]) for event in finished.events("loss")]
+    assert not np.isfinite(losses).all()
+    assert losses[-1] < 0.5 < losses[0]
