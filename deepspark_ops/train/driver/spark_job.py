@@ -212,6 +212,12 @@ def _conclude(
     if not any(status.exchanges):
         msg = "nobody ever exchanged with the center: the weights are what they were at the start"
         raise TrainingFailed(msg)
+    if status.applied == 0:
+        msg = (
+            f"training changed no weight: {sum(status.exchanges)} exchanges were gathered and none was applied; lower"
+            " updates_per_apply in strategy_options, or raise max_iter"
+        )
+        raise TrainingFailed(msg)
     if np.array_equal(exchange.center.vector, start.center):
         raise TrainingFailed(unchanged_text(run.config, max_iter=run.solver.max_iter))
 

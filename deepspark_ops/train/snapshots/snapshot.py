@@ -115,12 +115,13 @@ class SnapshotWriter:
         any, zeros.
 
         Raises:
-            TrainingFailed: The parameters are those of the start, bit for bit: a retry must not find a result here.
+            TrainingFailed: The center has taken exchanges and is that of the start, bit for bit: a retry must not find
+                a result here.
         """
         pending = PendingSnapshot(self.paths.work, iteration)
         found = json.loads(pending.complete.read_text(encoding="utf-8"))
         center = np.fromfile(pending.center, np.float32)
-        may_be_start = self.moves_late and iteration < self.solver.max_iter
+        may_be_start = found["applied"] == 0 or (self.moves_late and iteration < self.solver.max_iter)
         if not may_be_start and vector_digest(center) == self.start_digest:
             raise TrainingFailed(self.unchanged)
         history = _load_history(pending.history, center.size)

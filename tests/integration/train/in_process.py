@@ -11,7 +11,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.train.setup.run_setup import PreparedRun, prepare_run
-from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
+from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
@@ -55,7 +55,8 @@ def run_in_process(config: TrainConfig) -> Finished:
         thread.start()
     for thread in threads:
         thread.join()
-    writer = SnapshotWriter(run.paths, run.prefix, run.train_net, run.solver, start.origin, run.random_seed)
+    digest = vector_digest(start.center)
+    writer = SnapshotWriter(run.paths, run.prefix, run.train_net, run.solver, start.origin, run.random_seed, digest)
     for iteration in exchange.poll().snapshots:
         assert writer.is_pending(iteration)
         writer.assemble(iteration)

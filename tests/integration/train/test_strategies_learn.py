@@ -72,3 +72,21 @@ def test_two_workers_lower_the_loss(strategy: str, tmp_path: Path, monkeypatch: 
     shown = [event.data["loss"] for event in finished.events("loss")]
     assert len(shown) >= 2
     assert np.isfinite(shown).all()
+
+
+def test_a_snapshot_before_the_first_apply_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    config = TrainConfig(
+        solver=Path("solvers/sgd_mlp/solver.prototxt"),
+        overrides="display: 0 max_iter: 12 snapshot: 2",
+        run_dir=tmp_path / "run",
+        n_workers=2,
+        comm_period=1,
+        strategy="softsync",
+        strategy_options="updates_per_apply: 4",
+    )
+    finished = run_in_process(config)
+    assert finished.prepared.run.paths.snapshot_iterations() == [2, 4, 6, 8, 10, 12]
+    assert not np.array_equal(finished.center, finished.start.center)

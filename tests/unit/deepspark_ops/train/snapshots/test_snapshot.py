@@ -48,7 +48,9 @@ def worker_state(worker: int) -> WorkerState:
     return WorkerState(history, {"lstm/h": np.full((2, 3), worker, np.float32)}, updates=10 + worker)
 
 
-def gather(paths: RunPaths, iteration: int, center: np.ndarray, workers: dict[int, WorkerState]) -> None:
+def gather(
+    paths: RunPaths, iteration: int, center: np.ndarray, workers: dict[int, WorkerState], *, applied: int = 1
+) -> None:
     """Leave the parts of a snapshot as the exchange does."""
     folder = paths.work / "pending" / f"iter_{iteration}"
     folder.mkdir(parents=True)
@@ -57,7 +59,7 @@ def gather(paths: RunPaths, iteration: int, center: np.ndarray, workers: dict[in
     for worker, state in workers.items():
         metas[worker], arrays = state.to_parts()
         write_state(folder / f"worker_{worker}.npz", arrays)
-    found = {"iteration": iteration, "workers": metas, "leases": {"train": {"epoch": 3}}}
+    found = {"iteration": iteration, "applied": applied, "workers": metas, "leases": {"train": {"epoch": 3}}}
     (folder / "complete.json").write_text(json.dumps(found))
 
 
@@ -129,6 +131,12 @@ def test_unchanged_parameters_are_no_snapshot(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="training changed no weight"):
         writer_of(paths, start_digest=vector_digest(center)).assemble(4)
     assert last_state(paths) is None
+
+
+def test_a_center_that_has_taken_no_exchange_yet_is_a_snapshot(tmp_path: Path) -> None:
+    center = np.ones(N_PARAMS, np.float32)
+    gather(RunPaths(tmp_path), 4, center, {0: worker_state(0)}, applied=0)
+    assert writer_of(RunPaths(tmp_path), start_digest=vector_digest(center)).assemble(4).state.is_file()
 
 
 def test_a_search_may_still_stand_at_its_start_before_the_last_snapshot(tmp_path: Path) -> None:
