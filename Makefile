@@ -15,11 +15,11 @@ help: ## List the targets
 
 demo: ## Train LeNet on handwritten digits through Airflow, from nothing to an exported model
 	@.ci/setup.sh run
-	@$(PYTHON) .ci/demo.py
+	@.venv/bin/deepspark demo
 
 ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
 	@.ci/setup.sh run
-	@PORT=$(PORT) exec $(PYTHON) .ci/ui.py
+	@exec .venv/bin/deepspark ui --port $(or $(PORT),8080)
 
 setup: ## Bring the virtual environment with the tests' tools, and Java
 	@.ci/setup.sh dev

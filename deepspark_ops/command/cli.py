@@ -6,10 +6,13 @@ loads neither TensorFlow nor Spark. Results go to stdout, everything else to std
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -43,6 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+dags = typer.Typer(help="Add DeepSpark's DAGs to an Airflow that is there already.", no_args_is_help=True)
+app.add_typer(dags, name="dags")
 
 
 def main() -> None:
@@ -56,14 +61,14 @@ def stage_command(
     """Register the decorated function as a command; see ``with_options``."""
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
-        app.command(name)(told_to_user()(with_options(run, model, positional=positional, flags=flags)))
+        app.command(name)(reported_errors()(with_options(run, model, positional=positional, flags=flags)))
         return run
 
     return register
 
 
 @contextmanager
-def told_to_user() -> Iterator[None]:
+def reported_errors() -> Iterator[None]:
     """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
 
     Raises:
@@ -89,7 +94,7 @@ def _stderr() -> Console:
     return Console(stderr=True)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     Console().print(escape(text), highlight=False, soft_wrap=True)
 
 
@@ -136,7 +141,7 @@ def ingest(config: IngestConfig) -> None:
     """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
     require_java()
     _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
-    _say(f"dataset={config.output}")
+    _print(f"dataset={config.output}")
 
 
 @stage_command(TrainConfig, name="train", positional="solver")
@@ -158,7 +163,7 @@ def train(config: TrainConfig) -> None:
         if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
             shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
         raise
-    _say(f"run={config.run_dir}")
+    _print(f"run={config.run_dir}")
 
 
 def _certify(config: TrainConfig) -> None:
@@ -173,7 +178,7 @@ def _certify(config: TrainConfig) -> None:
     report = run_check(CheckConfig(**shared, parity=True, run_dir=config.run_dir))
     if report.errors:
         raise ConfigError("\n".join(report.errors))
-    _say(f"parity={RunPaths(config.run_dir).parity}")
+    _print(f"parity={RunPaths(config.run_dir).parity}")
 
 
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
@@ -183,14 +188,54 @@ def evaluate(config: EvaluateConfig) -> None:
 
     _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"))
     output = config.output or RunPaths(config.run_dir).evaluation
-    _say(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
+    _print(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
 
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
     _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
-    _say(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+    _print(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+
+
+@app.command()
+@reported_errors()
+def ui(port: Annotated[int, typer.Option(min=1, max=65_535, help="Port on 127.0.0.1")] = 8080) -> None:
+    """Run Airflow with DeepSpark's DAGs and its UI on this machine, until Ctrl-C."""
+    from deepspark_ops.local_airflow.folders import LocalFolders
+    from deepspark_ops.local_airflow.ui import run_ui
+
+    run_ui(LocalFolders.find(os.environ, Path.cwd()), port, _print_now)
+
+
+@app.command()
+@reported_errors()
+def demo() -> None:
+    """Train LeNet on handwritten digits through Airflow, from nothing to an exported model."""
+    from deepspark_ops.local_airflow.demo import run_demo
+    from deepspark_ops.local_airflow.folders import LocalFolders
+
+    _print_now(run_demo(LocalFolders.find(os.environ, Path.cwd()), _print_now).summary())
+
+
+@dags.command("install")
+@reported_errors()
+def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airflow's DAGs folder")]) -> None:
+    """Write the DAG files, a few lines each; Airflow finds the report page by itself."""
+    from deepspark_ops.local_airflow.dag_files import install_dags
+
+    for path in install_dags(folder.absolute()):
+        _print(str(path))
+    _print(
+        "Relative paths of a run start from the folder above Airflow's DAGs folder, and runs, datasets and models are "
+        "made there; DEEPSPARK_ROOT and DEEPSPARK_HOME in Airflow's environment name other folders."
+    )
+
+
+def _print_now(text: str) -> None:
+    """Print a line as it is, though stdout is a pipe."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +29,15 @@ class Places:
     home: Path
 
     @classmethod
-    def of_installation(cls, file: str) -> Places:
-        """Return the places for a file in ``<root>/dags`` or ``plugins``; ``DEEPSPARK_HOME`` moves what runs write."""
-        root = Path(file).resolve().parents[1]
-        return cls(root, Path(os.environ.get("DEEPSPARK_HOME", root)).resolve())
+    def of_dags_folder(cls, dags: Path, environment: Mapping[str, str]) -> Places:
+        """Return the places of an Airflow.
+
+        Args:
+            dags: Its DAGs folder; the folder above it is the root, unless ``DEEPSPARK_ROOT`` names one.
+            environment: ``DEEPSPARK_HOME`` moves what runs write.
+        """
+        root = Path(environment.get("DEEPSPARK_ROOT") or dags.parent).resolve()
+        return cls(root, Path(environment.get("DEEPSPARK_HOME") or root).resolve())
 
     def run_folder(self, dag_id: str, run_id: str) -> Path:
         """Return ``<home>/runs/<dag_id>/<safe run id>``."""

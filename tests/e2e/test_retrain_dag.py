@@ -1,8 +1,7 @@
-"""Retraining as Airflow's own scheduler runs it, under ``make ui``: by time, then because a dataset was updated."""
+"""Retraining as Airflow's own scheduler runs it under ``deepspark ui``: by time, then by an updated dataset."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -10,12 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import ROOT, Sandbox
+from deepspark_ops.local_airflow.api import Api, quoted
+from deepspark_ops.local_airflow.descendants import descendants
+from deepspark_ops.local_airflow.services import free_port, require_free
+from tests.e2e.conftest import Sandbox
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -23,26 +24,14 @@ RUN_TIMEOUT_S = 420.0
 
 
 @pytest.fixture
-def services(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> ModuleType:
-    monkeypatch.setenv("DEEPSPARK_AIRFLOW_HOME", str(sandbox.airflow_home))
-    spec = importlib.util.spec_from_file_location("airflow_services", ROOT / ".ci" / "airflow_services.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "airflow_services", module)  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def api(services: ModuleType, sandbox: Sandbox) -> Iterator[Any]:
-    """Airflow as ``make ui`` starts it; ends it by SIGTERM and sees that nothing is left."""
+def api(sandbox: Sandbox) -> Iterator[Api]:
+    """Airflow as ``deepspark ui`` starts it; ends it by SIGTERM and sees that nothing is left."""
     defaults = sandbox.folder / "retrain.json"
     defaults.write_text(json.dumps(sandbox.conf(overrides="max_iter: 60 base_lr: 0.01", model="small")))
-    port = services.free_port()
-    environment = {**sandbox.environment(), "DEEPSPARK_RETRAIN_DEFAULTS": str(defaults), "PORT": str(port)}
+    port = free_port()
+    environment = {**sandbox.environment(), "DEEPSPARK_RETRAIN_DEFAULTS": str(defaults)}
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / ".ci" / "ui.py")],
+        [sys.executable, "-m", "deepspark_ops.command.cli", "ui", "--port", str(port)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -56,12 +45,12 @@ def api(services: ModuleType, sandbox: Sandbox) -> Iterator[Any]:
             if "Ctrl-C ends it" in line:
                 break
         assert f"http://127.0.0.1:{port}" in output, output
-        yield services.Api(port)
-        below = services.descendants(process.pid)
+        yield Api(port, sandbox.airflow_home / "passwords.json")
+        below = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert [pid for pid in below if Path(f"/proc/{pid}").exists() and not _is_zombie(pid)] == []
-        services.require_free(port)
+        require_free(port)
     finally:
         if process.poll() is None:
             process.kill()
@@ -72,7 +61,7 @@ def _is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def wait_for_run(api: Any, dag_id: str, run_type: str) -> dict[str, Any]:
+def wait_for_run(api: Api, dag_id: str, run_type: str) -> dict[str, Any]:
     """Return the DAG's run of that type when it has ended."""
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -84,28 +73,26 @@ def wait_for_run(api: Any, dag_id: str, run_type: str) -> dict[str, Any]:
     pytest.fail(f"no {run_type} run of {dag_id} ended in {RUN_TIMEOUT_S:.0f} s")
 
 
-def task_states(services: ModuleType, api: Any, run: dict[str, Any]) -> dict[str, str]:
-    path = f"/dags/{run['dag_id']}/dagRuns/{services.quoted(run['dag_run_id'])}/taskInstances"
+def task_states(api: Api, run: dict[str, Any]) -> dict[str, str]:
+    path = f"/dags/{run['dag_id']}/dagRuns/{quoted(run['dag_run_id'])}/taskInstances"
     return {task["task_id"]: task["state"] for task in api.call("GET", path)["task_instances"]}
 
 
-def wait_for_dag(api: Any, dag_id: str) -> None:
+def wait_for_dag(api: Api, dag_id: str) -> None:
     deadline = time.monotonic() + 90
     while dag_id not in {dag["dag_id"] for dag in api.call("GET", "/dags")["dags"]}:
         assert time.monotonic() < deadline, api.call("GET", "/importErrors")
         time.sleep(1)
 
 
-def test_scheduled_runs_train_further_and_keep_the_better_model(
-    services: ModuleType, api: Any, sandbox: Sandbox
-) -> None:
+def test_scheduled_runs_train_further_and_keep_the_better_model(api: Api, sandbox: Sandbox) -> None:
     pointer = sandbox.home / "models" / "small" / "production.json"
     wait_for_dag(api, "deepspark_retrain")
 
     # By time: unpausing runs the latest slot. Nothing is in production, so the model goes in unopposed.
     api.call("PATCH", "/dags/deepspark_retrain", {"is_paused": False})
     first = wait_for_run(api, "deepspark_retrain", "scheduled")
-    states = task_states(services, api, first)
+    states = task_states(api, first)
     assert first["state"] == "success", states
     assert states.pop("evaluate_production") == "skipped"
     assert set(states.values()) == {"success"}
@@ -114,7 +101,7 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(
     assert (version / "weights.caffemodel").is_file()
 
     # The task log, as the UI reads it, holds the Spark workers' lines with their own levels.
-    path = f"/dags/deepspark_retrain/dagRuns/{services.quoted(first['dag_run_id'])}/taskInstances/train/logs/1"
+    path = f"/dags/deepspark_retrain/dagRuns/{quoted(first['dag_run_id'])}/taskInstances/train/logs/1"
     entries = api.call("GET", path)["content"]
     lines = [entry for entry in entries if " loss clock=" in str(entry.get("event"))]
     assert lines
@@ -126,7 +113,7 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(
     api.call("POST", "/dags/deepspark_train/dagRuns", {"logical_date": None, "conf": conf})
     assert wait_for_run(api, "deepspark_train", "manual")["state"] == "success"
     second = wait_for_run(api, "deepspark_retrain", "asset_triggered")
-    states = task_states(services, api, second)
+    states = task_states(api, second)
     assert second["state"] == "success", states
     runs = sandbox.home / "runs" / "deepspark_retrain"
     (folder,) = [run for run in runs.iterdir() if run.name.startswith("asset_triggered__")]
@@ -142,22 +129,3 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(
     assert decision["promotes"] is is_better
     assert states["promote"] == ("success" if is_better else "skipped")
     assert (json.loads(pointer.read_text())["version"] != production["version"]) is is_better
-
-
-def test_a_taken_port_is_refused_with_a_remedy(services: ModuleType, sandbox: Sandbox) -> None:
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, str(ROOT / ".ci" / "ui.py")],
-            env={**sandbox.environment(), "PORT": str(port)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert f"port {port} on 127.0.0.1 cannot be used" in done.stderr
-    assert f"make ui PORT={port + 1}" in done.stderr

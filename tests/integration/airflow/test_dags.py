@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
+from airflow.utils.file import might_contain_dag_via_default_heuristic
 
+from caffe_import.solver.solver_spec import load_solver
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.operators.form import config_from_params
 from tests.paths import ROOT
 
@@ -42,8 +45,11 @@ def load(dag_id: str) -> DAG:
     return dag
 
 
-def test_there_is_one_file_per_dag() -> None:
-    assert {path.stem for path in (ROOT / "dags").glob("*.py")} == set(GRAPHS)
+def test_the_dag_files_are_what_dags_install_writes(tmp_path: Path) -> None:
+    written = {path.name: path.read_text() for path in install_dags(tmp_path / "dags")}
+    assert {path.name: path.read_text() for path in (ROOT / "dags").glob("*.py")} == written
+    assert {Path(name).stem for name in written} == set(GRAPHS)
+    assert all(might_contain_dag_via_default_heuristic(str(tmp_path / "dags" / name)) for name in written)
 
 
 @pytest.mark.parametrize("dag_id", GRAPHS)
@@ -63,12 +69,19 @@ def test_every_param_has_a_default_that_is_valid_and_a_description(dag_id: str) 
 
 
 @pytest.mark.parametrize("dag_id", GRAPHS)
-def test_defaults_run_the_digits_example_from_files_that_exist(dag_id: str) -> None:
-    params: dict[str, Any] = load(dag_id).params.dump()
-    train = config_from_params(TrainConfig, params, ROOT, run_dir=Path("r"))
-    ingest = config_from_params(IngestConfig, params, ROOT, output=Path("o"))
-    assert train.solver.is_file()
-    assert ingest.source.is_file()
+def test_defaults_run_the_digits_example_from_files_that_exist(
+    dag_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A checkout has the example's files itself; elsewhere they are in the package.
+    for root in (ROOT, tmp_path):
+        monkeypatch.setenv("DEEPSPARK_ROOT", str(root))
+        params: dict[str, Any] = load(dag_id).params.dump()
+        train = config_from_params(TrainConfig, params, root, run_dir=Path("r"))
+        ingest = config_from_params(IngestConfig, params, root, output=Path("o"))
+        assert train.solver.is_file()
+        assert load_solver(train.solver).train_net.layer
+        assert ingest.source.is_file()
+        assert Path(params["solver"]).is_absolute() is (root == tmp_path)
     assert (ingest.resize_height, ingest.resize_width, ingest.max_pixel) == (28, 28, 16)
 
 

@@ -55,12 +55,12 @@ def test_digest_of_a_folder_follows_its_files(tmp_path: Path) -> None:
     assert ingest_digest(config(tmp_path / "db")) != first
 
 
-def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DEEPSPARK_HOME", raising=False)
-    dag_file = tmp_path / "dags" / "x.py"
-    assert Places.of_installation(str(dag_file)) == Places(tmp_path, tmp_path)
-    monkeypatch.setenv("DEEPSPARK_HOME", str(tmp_path / "home"))
-    places = Places.of_installation(str(dag_file))
+def test_places(tmp_path: Path) -> None:
+    dags = tmp_path / "dags"
+    assert Places.of_dags_folder(dags, {}) == Places(tmp_path, tmp_path)
+    elsewhere = {"DEEPSPARK_ROOT": str(tmp_path / "root"), "DEEPSPARK_HOME": str(tmp_path / "home")}
+    assert Places.of_dags_folder(dags, elsewhere) == Places(tmp_path / "root", tmp_path / "home")
+    places = Places.of_dags_folder(dags, {"DEEPSPARK_HOME": str(tmp_path / "home")})
     assert places.root == tmp_path
     assert places.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
     folder = places.dataset_folder(config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))

@@ -1,4 +1,4 @@
-"""The page behind deepspark_plugin.py: serves a run's report.html to whoever may read the run's DAG."""
+"""The page that the plugin announces: serves a run's report.html to whoever may read the run's DAG."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
     return report if report.is_file() and report.is_relative_to(runs) else None
 
 
-def build_app(places: Places | None = None) -> FastAPI:
+def build_app(places: Places) -> FastAPI:
     """Return the application; every route asks for a login and for the right to read the DAG."""
-    places = places or Places.of_installation(__file__)
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
 
     @app.get("/runs/{dag_id}/{run_id}/report", dependencies=[Depends(requires_access_dag("GET"))])

@@ -1,0 +1,45 @@
+"""The DAG files: a few lines each, since the DAGs themselves are made by ``deepspark_ops.operators.dags``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.run_paths import write_text_whole
+
+DAGS: Final[Mapping[str, str]] = {
+    "deepspark_train": "a Caffe solver in; a trained, evaluated and exported model out",
+    "deepspark_retrain": "train the model in production further, by time or on new data; keep the better one",
+}
+"""Id of a DAG, which is also the name of its file and of its module -> what it does."""
+_BUILDERS: Final = "deepspark_ops.operators.dags"
+
+
+def dag_file_text(dag_id: str) -> str:
+    """Return the text of a DAG's file. It says "Airflow", by which Airflow knows a file that may hold a DAG."""
+    return f'''"""Airflow DAG {dag_id}: {DAGS[dag_id]}."""
+
+from {_BUILDERS}.{dag_id} import make_dag
+
+dag = make_dag()
+'''
+
+
+def install_dags(folder: Path) -> list[Path]:
+    """Write the DAG files into Airflow's DAGs folder, which is made if it is missing; return their paths.
+
+    A file of an earlier version is replaced.
+
+    Raises:
+        ConfigError: A file of that name is there and not ours; nothing is written.
+    """
+    paths = {folder / f"{dag_id}.py": dag_file_text(dag_id) for dag_id in DAGS}
+    for path in paths:
+        if path.exists() and _BUILDERS not in path.read_text(encoding="utf-8", errors="replace"):
+            msg = f"{path} is there and is not DeepSpark's; move it, or give another folder"
+            raise ConfigError(msg)
+    for path, text in paths.items():
+        write_text_whole(path, text)
+    return list(paths)

@@ -1,0 +1,174 @@
+"""``deepspark demo``: run the DAG deepspark_train on the digits through Airflow and report what came out."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.local_airflow.api import AirflowFailed, Api, quoted
+from deepspark_ops.local_airflow.folders import LocalFolders
+from deepspark_ops.local_airflow.services import Report, free_port, running_port, running_services
+from deepspark_ops.local_airflow.ui import interrupt_on_signals
+
+DAG = "deepspark_train"
+TASKS = ("check", "ingest", "train", "evaluate", "export")
+WAIT_FOR_DAG_S = 90.0
+POLL_S = 0.5
+_DETAIL = re.compile(r"^Spark-Submit cmd: |\bepoch clock=")
+"""Lines of the task log that a first look does not need."""
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo's run left.
+
+    Attributes:
+        test_accuracy: Share of the test set that the model classifies rightly.
+        bundle: Folder of the exported model.
+        report: The page about the evaluation.
+        took_s: Seconds from the start to the result.
+    """
+
+    test_accuracy: float
+    bundle: Path
+    report: Path
+    took_s: float
+
+    def summary(self) -> str:
+        """Return the lines for the user; the last one is for scripts."""
+        return (
+            f"demo: done in {self.took_s:.0f} s\n\n"
+            f"  test accuracy  {self.test_accuracy:.1%}\n"
+            f"  model bundle   {self.bundle}\n"
+            f"  report         {self.report}\n"
+            "  Airflow's UI   deepspark ui   (prints address, user and password; this run and its logs are there)\n\n"
+            f"demo: test_accuracy={self.test_accuracy:.3f} bundle={self.bundle}"
+        )
+
+
+def run_demo(folders: LocalFolders, report: Report) -> DemoResult:
+    """Run the DAG in the Airflow that runs with these folders, else in one of its own for the while.
+
+    Raises:
+        AirflowFailed: Airflow could not be started, or the run failed; the message says where its logs are.
+    """
+
+    def progress(text: str) -> None:
+        report(f"demo: {text}")
+
+    interrupt_on_signals()
+    started = time.monotonic()
+    with _airflow(folders, progress) as api:
+        run_id = _trigger(api, folders.logs)
+        progress(f"started {DAG}, run {run_id}")
+        logs = folders.logs / f"dag_id={DAG}" / f"run_id={run_id}"
+        state = _follow(api, run_id, TaskLogs(logs, report), progress)
+        if state != "success":
+            msg = f"the run ended as {state}; logs: {logs}"
+            raise AirflowFailed(msg)
+        return _result(api, run_id, time.monotonic() - started)
+
+
+@contextmanager
+def _airflow(folders: LocalFolders, progress: Report) -> Iterator[Api]:
+    port = running_port(folders)
+    if port is not None:
+        progress(f"using the Airflow that runs on port {port}")
+        yield Api(port, folders.passwords)
+        return
+    port = free_port()
+    with running_services(folders, port, progress):
+        yield Api(port, folders.passwords)
+
+
+def _trigger(api: Api, logs: Path) -> str:
+    """Start a run and return its id.
+
+    Raises:
+        AirflowFailed: The DAG does not appear, or the run is refused.
+    """
+    deadline = time.monotonic() + WAIT_FOR_DAG_S
+    while DAG not in {dag["dag_id"] for dag in api.call("GET", "/dags")["dags"]}:
+        if errors := api.call("GET", "/importErrors")["import_errors"]:
+            msg = f"{errors[0]['filename']} does not load:\n{errors[0]['stack_trace']}"
+            raise AirflowFailed(msg)
+        if time.monotonic() > deadline:
+            msg = f"{DAG} did not appear in {WAIT_FOR_DAG_S:.0f} s; see {logs}/services/dag-processor.log"
+            raise AirflowFailed(msg)
+        time.sleep(POLL_S)
+    api.call("PATCH", f"/dags/{DAG}", {"is_paused": False})
+    return str(api.call("POST", f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}})["dag_run_id"])
+
+
+def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
+    """Report the run's progress and return its final state."""
+    path = f"/dags/{DAG}/dagRuns/{quoted(run_id)}"
+    states: dict[str, str | None] = {}
+    while True:
+        run = api.call("GET", path)
+        tasks = api.call("GET", f"{path}/taskInstances")["task_instances"]
+        logs.report_new()
+        for task in sorted(tasks, key=lambda task: TASKS.index(task["task_id"])):
+            name, state = task["task_id"], task["state"]
+            if state != states.get(name) and state in {"running", "success", "failed", "up_for_retry"}:
+                took = f" in {task['duration']:.1f} s" if state != "running" and task.get("duration") else ""
+                progress(f"stage {name}: {state}{took}")
+            states[name] = state
+        if run["state"] in {"success", "failed"}:
+            return str(run["state"])
+        time.sleep(POLL_S)
+
+
+def _result(api: Api, run_id: str, took_s: float) -> DemoResult:
+    """Return the result of a finished run, from the paths that its tasks passed on."""
+
+    def passed_on(task: str) -> dict[str, str]:
+        path = f"/dags/{DAG}/dagRuns/{quoted(run_id)}/taskInstances/{task}/xcomEntries/return_value?deserialize=true"
+        value = api.call("GET", path)["value"]
+        return dict(json.loads(value) if isinstance(value, str) else value)
+
+    metrics = Path(passed_on("evaluate")["metrics"])
+    return DemoResult(
+        test_accuracy=float(json.loads(metrics.read_text())["top1"]),
+        bundle=Path(passed_on("export")["bundle"]),
+        report=metrics.with_name("report.html"),
+        took_s=took_s,
+    )
+
+
+class TaskLogs:
+    """Follows the task logs of one run and reports the stages' own lines as they arrive."""
+
+    def __init__(self, folder: Path, report: Report) -> None:
+        """Follow the logs from their beginning; ``folder`` holds one folder per task."""
+        self._folder = folder
+        self._report = report
+        self._read: dict[Path, int] = {}
+
+    def report_new(self) -> None:
+        """Report what was written since the last call; a line still being written waits for the next."""
+        for task in TASKS:
+            for log in sorted((self._folder / f"task_id={task}").glob("attempt=*.log")):
+                with log.open("rb") as handle:
+                    handle.seek(self._read.get(log, 0))
+                    text = handle.read()
+                whole = text[: text.rfind(b"\n") + 1]
+                self._read[log] = self._read.get(log, 0) + len(whole)
+                for line in whole.splitlines():
+                    self._report_line(task, line)
+
+    def _report_line(self, task: str, line: bytes) -> None:
+        try:
+            entry: dict[str, Any] = json.loads(line)
+        except ValueError:
+            return
+        text = str(entry.get("event", ""))
+        is_ours = "deepspark_ops" in str(entry.get("logger", "")) and not _DETAIL.search(text)
+        if is_ours or entry.get("level") in {"error", "critical"}:
+            self._report(f"  {task:<8} {text}")

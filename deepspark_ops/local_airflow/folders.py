@@ -1,0 +1,96 @@
+"""Where the local Airflow keeps its files, and the environment of its processes: in a checkout or beside the user."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")
+
+
+@dataclass(frozen=True)
+class LocalFolders:
+    """Folders of the local Airflow.
+
+    Attributes:
+        root: Relative paths of a run's parameters start here; runs, datasets and models are made here unless
+            ``DEEPSPARK_HOME`` says otherwise.
+        airflow_home: Everything that Airflow writes: database, logs, passwords.
+        dags: Airflow's DAGs folder.
+        plugins: Airflow's plugins folder.
+    """
+
+    root: Path
+    airflow_home: Path
+    dags: Path
+    plugins: Path
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str], cwd: Path, checkout: Path = _CHECKOUT) -> LocalFolders:
+        """Return a checkout's own folders, else folders below ``DEEPSPARK_HOME`` or the present folder.
+
+        Args:
+            environment: ``DEEPSPARK_AIRFLOW_HOME`` moves what Airflow writes.
+            cwd: The present folder.
+            checkout: Folder above the packages; a checkout if it holds the project's own files.
+        """
+        if all((checkout / mark).exists() for mark in _CHECKOUT_MARKS):
+            home = Path(environment.get("DEEPSPARK_AIRFLOW_HOME", checkout / ".airflow")).absolute()
+            return cls(checkout, home, checkout / "dags", checkout / "plugins")
+        root = Path(environment.get("DEEPSPARK_HOME", cwd)).absolute()
+        home = Path(environment.get("DEEPSPARK_AIRFLOW_HOME", root / ".airflow")).absolute()
+        return cls(root, home, home / "dags", home / "plugins")
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether the DAG files are a checkout's own."""
+        return self.dags.parent == self.root
+
+    @property
+    def logs(self) -> Path:
+        """Logs of tasks; those of the services are in ``services/``."""
+        return self.airflow_home / "logs"
+
+    @property
+    def passwords(self) -> Path:
+        """The file in which Airflow keeps the passwords that it generates."""
+        return self.airflow_home / "passwords.json"
+
+    def environment(self, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of every Airflow process.
+
+        Args:
+            port: Port of UI and API.
+            inherited: Settings of Airflow in it are kept, but for the folder of its files and its address.
+        """
+        settings = {
+            "CORE__DAGS_FOLDER": self.dags,
+            "CORE__PLUGINS_FOLDER": self.plugins,
+            "CORE__LOAD_EXAMPLES": False,
+            "CORE__PARALLELISM": 4,
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": self.passwords,
+            "DAG_PROCESSOR__REFRESH_INTERVAL": 15,
+            "LOGGING__BASE_LOG_FOLDER": self.logs,
+            "USAGE_DATA_COLLECTION__ENABLED": False,
+        }
+        address = {
+            "CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port}/execution/",
+            "API__HOST": HOST,
+            "API__PORT": port,
+            "API__BASE_URL": f"http://{HOST}:{port}",
+        }
+        kept = {name: value for name, value in inherited.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {
+            "DEEPSPARK_ROOT": str(self.root),
+            "DEEPSPARK_HOME": str(self.root),
+            **{f"AIRFLOW__{name}": str(value) for name, value in settings.items()},
+            **kept,
+            **{f"AIRFLOW__{name}": str(value) for name, value in address.items()},
+            "AIRFLOW_HOME": str(self.airflow_home),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
+        }

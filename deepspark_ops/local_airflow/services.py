@@ -1,0 +1,280 @@
+"""Airflow as a handful of supervised processes on this machine.
+
+``airflow standalone`` leaves orphans when it is ended by SIGTERM (Airflow 3.3.2), so its parts are started here, each
+as a child that the kernel ends with this process; whatever they leave behind is found and ended too. They listen on
+127.0.0.1 alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol, TextIO
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.local_airflow.api import AirflowFailed, read_health
+from deepspark_ops.local_airflow.dag_files import install_dags
+from deepspark_ops.local_airflow.descendants import adopt_orphans, end_descendants
+from deepspark_ops.local_airflow.folders import HOST, LocalFolders
+from deepspark_ops.processes.stage_process import set_parent_death_signal
+
+API_SERVER: Final = "api-server"
+SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
+    API_SERVER: (API_SERVER,),
+    "dag-processor": ("dag-processor",),
+    # The UI reads the log files themselves, so no process needs to serve them on a port of its own.
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+}
+"""Name of a service -> arguments of ``airflow``."""
+_HEALTH_NAMES: Final = {API_SERVER: "metadatabase", "dag-processor": "dag_processor", "scheduler": "scheduler"}
+"""Services that Airflow's health page knows, and its names for them."""
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 8.0
+_POLL_S = 0.3
+_REPORT_EVERY_S = 5.0
+_LOG_LINES_SHOWN = 15
+
+Report = Callable[[str], None]
+"""Takes a line of progress."""
+
+
+class Process(Protocol):
+    """What is needed of ``subprocess.Popen``."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def wait(self) -> int:
+        """Wait for its end."""
+
+
+class Services:
+    """The running services. Used by one thread."""
+
+    def __init__(
+        self, launch: Callable[[str], Process], health: Callable[[], Mapping[str, str]], logs: Path, report: Report
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            launch: Starts a service by its name.
+            health: Returns the status of each part, by the health page's names; empty while nobody answers.
+            logs: Folder of the services' logs.
+            report: Takes progress.
+        """
+        self._launch = launch
+        self._health = health
+        self._logs = logs
+        self._report = report
+        self._children: dict[str, Process] = {}
+
+    def start(self, timeout_s: float = START_TIMEOUT_S, poll_s: float = _POLL_S) -> None:
+        """Start all services and return when they are healthy.
+
+        The scheduler comes last, when the API server answers: it starts at once the tasks that an earlier Airflow left
+        unfinished, and a task that cannot reach the API server fails, try after try.
+
+        Raises:
+            AirflowFailed: A service ended, or is not healthy in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        first = [name for name in SERVICES if name != "scheduler"]
+        self._start_and_wait(first, until=[API_SERVER], deadline=deadline, poll_s=poll_s)
+        self._start_and_wait(["scheduler"], until=[*_HEALTH_NAMES], deadline=deadline, poll_s=poll_s)
+
+    def _start_and_wait(self, names: list[str], *, until: list[str], deadline: float, poll_s: float) -> None:
+        self._report(f"starting Airflow: {', '.join(names)}")
+        for name in names:
+            self._children[name] = self._launch(name)
+        reported = time.monotonic()
+        while True:
+            self.check()
+            health = self._health()
+            missing = [name for name in until if health.get(_HEALTH_NAMES[name]) != "healthy"]
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                msg = f"not healthy in time: {', '.join(missing)}; see {log_path(self._logs, missing[0])}"
+                raise AirflowFailed(msg)
+            if time.monotonic() - reported > _REPORT_EVERY_S:
+                reported = time.monotonic()
+                self._report(f"waiting for {', '.join(missing)}")
+            time.sleep(poll_s)
+
+    def check(self) -> None:
+        """Raise if a service has ended.
+
+        Raises:
+            AirflowFailed: Names it, with the end of its log.
+        """
+        for name, child in self._children.items():
+            if child.poll() is not None:
+                log = log_path(self._logs, name)
+                msg = f"airflow {name} ended with exit code {child.returncode}; the end of {log}:\n{_tail(log)}"
+                raise AirflowFailed(msg)
+
+    def stop(self) -> None:
+        """Ask every service to end."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.terminate()
+
+
+@contextmanager
+def running_services(folders: LocalFolders, port: int, report: Report) -> Iterator[Services]:
+    """Run Airflow for the length of a ``with`` block; nothing of it is left afterwards, running tasks included.
+
+    Raises:
+        ConfigError: Another Airflow uses these folders, or the port is taken.
+        AirflowFailed: A service could not be started.
+    """
+    folders.airflow_home.mkdir(mode=0o700, parents=True, exist_ok=True)  # holds the password and Airflow's secret keys
+    logs = folders.logs / "services"
+    logs.mkdir(parents=True, exist_ok=True)
+    with _locked(folders.airflow_home / "services.lock") as lock:
+        require_free(port)
+        adopt_orphans()
+        environment = folders.environment(port, os.environ)
+        report(f"Airflow's files are in {folders.airflow_home}, runs in {environment['DEEPSPARK_HOME']}/runs")
+        if not folders.is_checkout:
+            install_dags(folders.dags)
+        report("preparing Airflow's database")
+        _migrate(folders, environment, logs)
+        services = Services(
+            launch=lambda name: _launch(name, folders, environment, logs),
+            health=lambda: read_health(port),
+            logs=logs,
+            report=report,
+        )
+        try:
+            services.start()
+            _write_lock(lock, port)
+            yield services
+        finally:
+            services.stop()
+            end_descendants(STOP_TIMEOUT_S)
+
+
+def log_path(logs: Path, name: str) -> Path:
+    """Return the log of a service."""
+    return logs / f"{name}.log"
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def require_free(port: int) -> None:
+    """Refuse a port that something listens on.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            msg = (
+                f"port {port} on {HOST} cannot be used ({error.strerror}); choose another: "
+                f"deepspark ui --port {port + 1} (make ui PORT={port + 1})"
+            )
+            raise ConfigError(msg) from error
+
+
+def running_port(folders: LocalFolders) -> int | None:
+    """Return the port of the Airflow that runs with these folders; None if there is none."""
+    path = folders.airflow_home / "services.lock"
+    if not path.exists():
+        return None
+    with path.open("r+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = handle.read()
+            return int(json.loads(text)["port"]) if text.strip() else None
+    return None
+
+
+def _migrate(folders: LocalFolders, environment: Mapping[str, str], logs: Path) -> None:
+    log = log_path(logs, "db-migrate")
+    with log.open("wb") as output:
+        done = subprocess.run(
+            _command("db", "migrate"),
+            env=environment,
+            cwd=folders.root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        msg = f"airflow db migrate failed; the end of {log}:\n{_tail(log)}"
+        raise AirflowFailed(msg)
+
+
+def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], logs: Path) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+    with log_path(logs, name).open("wb") as output:
+        return subprocess.Popen(
+            _command(*SERVICES[name]),
+            env=environment,
+            cwd=folders.root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C on the terminal reaches this process alone, which then ends them in order.
+            start_new_session=True,
+            preexec_fn=lambda: set_parent_death_signal(parent),
+        )
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", *arguments]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[TextIO]:
+    path.touch()
+    with path.open("r+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            text = handle.read().strip()
+            where = f" on http://{HOST}:{json.loads(text)['port']}" if text else ""
+            msg = f"the Airflow in {path.parent} is running already{where}; end it first (Ctrl-C there)"
+            raise ConfigError(msg) from error
+        try:
+            yield handle
+        finally:
+            handle.truncate(0)
+
+
+def _write_lock(handle: TextIO, port: int) -> None:
+    handle.seek(0)
+    handle.truncate()
+    json.dump({"pid": os.getpid(), "port": port}, handle)
+    handle.flush()
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return "  (no log)"
+    return "\n".join("  " + line for line in path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:])

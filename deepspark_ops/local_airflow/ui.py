@@ -1,0 +1,53 @@
+"""``deepspark ui``: run Airflow until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from deepspark_ops.local_airflow.api import USER, Api
+from deepspark_ops.local_airflow.folders import HOST, LocalFolders
+from deepspark_ops.local_airflow.services import Report, running_services
+
+_CHECK_EVERY_S = 1.0
+
+
+def run_ui(folders: LocalFolders, port: int, report: Report) -> None:
+    """Start Airflow, report where and how to log in, and watch it; returns after Ctrl-C or SIGTERM.
+
+    Call it from the main thread: signals are handled there.
+
+    Raises:
+        ConfigError: Another Airflow uses these folders, or the port is taken.
+        AirflowFailed: A service ended.
+    """
+    interrupt_on_signals()
+    try:
+        with running_services(folders, port, lambda text: report(f"ui: {text}")) as services:
+            report(_welcome(folders, port))
+            while True:
+                services.check()
+                time.sleep(_CHECK_EVERY_S)
+    except KeyboardInterrupt:
+        report("ui: ended")
+
+
+def interrupt_on_signals() -> None:
+    """Have SIGTERM end this process as Ctrl-C does; a shell starts background jobs with SIGINT ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+
+
+def _welcome(folders: LocalFolders, port: int) -> str:
+    airflow = Path(sys.executable).with_name("airflow")
+    trigger = f"AIRFLOW_HOME={folders.airflow_home} {airflow} dags trigger deepspark_train --conf '{{}}'"
+    return (
+        "\nAirflow is up.\n"
+        f"  address       http://{HOST}:{port}\n"
+        f"  user          {USER}\n"
+        f"  password      {Api(port, folders.passwords).password}\n"
+        f"  from a shell  {trigger}\n\n"
+        "Ctrl-C ends it."
+    )

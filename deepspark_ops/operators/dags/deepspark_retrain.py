@@ -1,0 +1,89 @@
+"""DAG deepspark_retrain: train the model in production further, on a timetable or on new data; keep the better one."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.dags.deepspark_train import DATASET
+from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
+from deepspark_ops.operators.export import ExportOperator
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.train import TrainOperator
+
+MODEL = Asset("deepspark_model", uri="x-deepspark://model")
+
+_DESCRIPTION = """
+Runs on a timetable (UTC; `DEEPSPARK_RETRAIN_CRON`) or when `deepspark_train` has ingested a changed source that is
+this DAG's own. Training starts from the weights in production; both models are scored on the same data; only a better
+one is exported and promoted to `models/<model>/`. The first model goes into production unopposed.
+
+Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
+example without it.
+"""
+
+
+def make_dag() -> DAG:
+    """Return the DAG for this Airflow's places, with the timetable and the defaults that the environment names."""
+    places = installed_places()
+    timetable = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
+    with DAG(
+        dag_id="deepspark_retrain",
+        description="Retrain the model in production and replace it by a better one",
+        doc_md=_DESCRIPTION,
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(timetable, timezone="UTC"), assets=[DATASET]),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,  # two trainings would start from the same model, and the later one overwrite the better one
+        params=form_params(
+            [
+                ("Train", CheckConfig),
+                ("Train", TrainConfig),
+                ("Ingest", IngestConfig),
+                ("Evaluate", EvaluateConfig),
+                ("Promote", PromoteConfig),
+            ],
+            _defaults(places.root),
+            optional=["source"],
+            choices={"strategy": strategy_names()},
+        ),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        tags=["deepspark"],
+    ) as dag:
+        check = CheckOperator(task_id="check", places=places, retries=0, warm_start=True, dataset_asset=DATASET)
+        ingest = IngestOperator(task_id="ingest", places=places)
+        train = TrainOperator(task_id="train", places=places)
+        evaluate = EvaluateOperator(task_id="evaluate", places=places)
+        evaluate_production = EvaluateProductionOperator(task_id="evaluate_production", places=places)
+        # Runs though production's evaluation was skipped (there is none yet), but not if the whole run was.
+        decide = DecideOperator(task_id="decide", places=places, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+        export = ExportOperator(task_id="export", places=places)
+        promote = PromoteOperator(task_id="promote", places=places, model_asset=MODEL)
+        check >> ingest >> train >> [evaluate, evaluate_production] >> decide >> export >> promote
+    return dag
+
+
+def _defaults(root: Path) -> dict[str, Any]:
+    """Return what scheduled runs train: the JSON file named by the environment, else the digits. Runs by hand differ.
+
+    Example of a file: ``{"solver": "nets/solver.prototxt", "source": "/data/train_list.txt", "model": "parts"}``.
+    """
+    if file := os.environ.get("DEEPSPARK_RETRAIN_DEFAULTS"):
+        return dict(json.loads(Path(file).read_text(encoding="utf-8")))
+    return {**digits_example(root), "overrides": "max_iter: 500 base_lr: 0.002", "model": "digits"}

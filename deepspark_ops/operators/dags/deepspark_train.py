@@ -1,0 +1,61 @@
+"""DAG deepspark_train: a Caffe solver in; a trained, evaluated and exported model out. Started from the form."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Asset, AssetAlias
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.evaluate import EvaluateOperator
+from deepspark_ops.operators.export import ExportOperator
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.train import TrainOperator
+
+DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
+
+_DESCRIPTION = """
+Trains the net of a Caffe solver on Spark workers that exchange parameters with a center, scores the result and
+exports it.
+
+* **solver** and **overrides** (section Train) say what is trained; paths are relative to the installation's folder.
+* **source** (section Ingest) is the raw data. An unchanged source is not ingested twice. Left empty, training reads
+  the sources that the net itself names.
+* Everything of a run lies in `runs/deepspark_train/<run>/`: the report in `evaluation/`, the model in `bundle/`.
+"""
+
+
+def make_dag() -> DAG:
+    """Return the DAG for this Airflow's places."""
+    places = installed_places()
+    with DAG(
+        dag_id="deepspark_train",
+        description="Train a Caffe net: check, ingest, train, evaluate, export",
+        doc_md=_DESCRIPTION,
+        schedule=None,
+        catchup=False,
+        is_paused_upon_creation=False,  # it runs only when somebody asks for it
+        params=form_params(
+            [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
+            digits_example(places.root),
+            optional=["source"],
+            choices={"strategy": strategy_names()},
+        ),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        tags=["deepspark"],
+    ) as dag:
+        check = CheckOperator(task_id="check", places=places, retries=0)
+        ingest = IngestOperator(task_id="ingest", places=places, alias=AssetAlias("deepspark_ingested"), asset=DATASET)
+        train = TrainOperator(task_id="train", places=places)
+        evaluate = EvaluateOperator(task_id="evaluate", places=places)
+        export = ExportOperator(task_id="export", places=places)
+        check >> ingest >> train >> evaluate >> export
+    return dag

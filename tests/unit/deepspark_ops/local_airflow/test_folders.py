@@ -1,0 +1,46 @@
+"""Where the local Airflow keeps its files, inside a checkout and without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deepspark_ops.local_airflow.folders import LocalFolders
+from tests.paths import ROOT
+
+
+def test_a_checkout_has_its_own_dags_and_keeps_airflow_inside(tmp_path: Path) -> None:
+    folders = LocalFolders.find({"DEEPSPARK_HOME": str(tmp_path)}, tmp_path)
+    assert folders == LocalFolders(ROOT, ROOT / ".airflow", ROOT / "dags", ROOT / "plugins")
+    assert folders.is_checkout
+    moved = LocalFolders.find({"DEEPSPARK_AIRFLOW_HOME": str(tmp_path)}, tmp_path)
+    assert (moved.root, moved.airflow_home, moved.is_checkout) == (ROOT, tmp_path, True)
+
+
+def test_without_a_checkout_everything_is_below_the_present_folder_or_deepspark_home(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages"
+    (installed / "dags").mkdir(parents=True)  # somebody else's package of that name
+    folders = LocalFolders.find({}, tmp_path, installed)
+    home = tmp_path / ".airflow"
+    assert folders == LocalFolders(tmp_path, home, home / "dags", home / "plugins")
+    assert not folders.is_checkout
+    assert LocalFolders.find({"DEEPSPARK_HOME": "/data"}, tmp_path, installed).airflow_home == Path("/data/.airflow")
+
+
+def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Path) -> None:
+    folders = LocalFolders.find({}, tmp_path, tmp_path)
+    given = {
+        "AIRFLOW__CORE__PARALLELISM": "9",
+        "AIRFLOW__API__PORT": "1",
+        "AIRFLOW_HOME": "/elsewhere",
+        "DEEPSPARK_HOME": "/data",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": "/bin",
+    }
+    made = folders.environment(8123, given)
+    assert made["AIRFLOW__CORE__PARALLELISM"] == "9"
+    assert (made["AIRFLOW__API__PORT"], made["AIRFLOW__API__HOST"]) == ("8123", "127.0.0.1")
+    assert made["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
+    assert made["AIRFLOW_HOME"] == str(tmp_path / ".airflow")
+    assert (made["DEEPSPARK_ROOT"], made["DEEPSPARK_HOME"]) == (str(tmp_path), "/data")
+    assert made["PATH"].endswith(":/bin")
+    assert "PYTHONDONTWRITEBYTECODE" not in made

@@ -1,0 +1,106 @@
+"""The order in which services start, and what is said when one does not; with processes that are none."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.local_airflow import services as services_module
+from deepspark_ops.local_airflow.api import AirflowFailed
+from deepspark_ops.local_airflow.folders import LocalFolders
+from deepspark_ops.local_airflow.services import SERVICES, Services, free_port, require_free, running_port
+
+
+class FakeProcess:
+    def __init__(self) -> None:
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.returncode = -15
+
+
+class FakeAirflow:
+    """Answers after some questions; remembers who had been started at each of them."""
+
+    def __init__(self, silent_for: int = 3, **states: str) -> None:
+        self.started: dict[str, FakeProcess] = {}
+        self.started_when_asked: list[list[str]] = []
+        self.silent_for = silent_for
+        self.states = {"metadatabase": "healthy", "scheduler": "healthy", "dag_processor": "healthy"} | states
+
+    def launch(self, name: str) -> FakeProcess:
+        self.started[name] = FakeProcess()
+        return self.started[name]
+
+    def health(self) -> Mapping[str, str]:
+        self.started_when_asked.append(list(self.started))
+        return self.states if len(self.started_when_asked) > self.silent_for else {}
+
+
+def services_of(airflow: FakeAirflow, logs: Path) -> Services:
+    return Services(airflow.launch, airflow.health, logs, lambda line: None)
+
+
+def test_the_scheduler_starts_after_the_api_server_answers(tmp_path: Path) -> None:
+    airflow = FakeAirflow(silent_for=3)
+    services_of(airflow, tmp_path).start(poll_s=0)
+    unanswered = airflow.started_when_asked[: airflow.silent_for + 1]
+    assert all("api-server" in started and "scheduler" not in started for started in unanswered)
+    assert set(airflow.started) == set(SERVICES)
+
+
+def test_start_waits_for_every_part_that_reports_its_health(tmp_path: Path) -> None:
+    airflow = FakeAirflow(scheduler="unhealthy")
+    with pytest.raises(AirflowFailed, match=r"not healthy in time: scheduler; see .*scheduler\.log"):
+        services_of(airflow, tmp_path).start(timeout_s=0.05, poll_s=0)
+
+
+def test_a_service_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    airflow = FakeAirflow()
+    services = services_of(airflow, tmp_path)
+    services.start(poll_s=0)
+    services.check()
+    (tmp_path / "triggerer.log").write_text("\n".join(f"line {i}" for i in range(40)))
+    airflow.started["triggerer"].returncode = 3
+    with pytest.raises(AirflowFailed, match="airflow triggerer ended with exit code 3") as caught:
+        services.check()
+    assert "line 39" in str(caught.value)
+    assert "line 9\n" not in str(caught.value)
+    services.stop()
+    assert [child.returncode for child in airflow.started.values()] == [-15, -15, 3, -15]
+
+
+def test_a_taken_port_is_refused_with_a_remedy() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"port {port} .* deepspark ui --port {port + 1}"):
+            require_free(port)
+    require_free(free_port())
+
+
+def test_one_airflow_at_a_time_uses_a_folder_and_says_where_it_is(tmp_path: Path) -> None:
+    folders = LocalFolders.find({}, tmp_path, checkout=tmp_path)
+    folders.airflow_home.mkdir()
+    path = folders.airflow_home / "services.lock"
+    assert running_port(folders) is None
+    with services_module._locked(path) as lock:
+        assert running_port(folders) is None  # it starts just now
+        services_module._write_lock(lock, 8123)
+        assert json.loads(path.read_text())["port"] == 8123
+        assert running_port(folders) == 8123
+        with (
+            pytest.raises(ConfigError, match=r"running already on http://127\.0\.0\.1:8123"),
+            services_module._locked(path),
+        ):
+            pass
+    assert running_port(folders) is None
