@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick mutants explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,6 +29,9 @@ test: lint types ## Everything: lint, import borders, types, all tests on all co
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
+
+mutants: setup ## Plant faults, one after the other, and see that each turns a test red
+	$(PYTHON) -m tests.mutants
 
 explore: setup ## The property tests on new random examples; what it prints on failure repeats the example
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=explore

@@ -1,0 +1,207 @@
+"""The faults that ``make mutants`` plants: at least one per folder of the packages, each the kind that slips in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.paths import ROOT
+
+_UNIT = "tests/unit"
+_IMPORTER = f"{_UNIT}/caffe_import"
+_PIPELINE = f"{_UNIT}/deepspark_ops"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of one place in the code.
+
+    Attributes:
+        name: What is wrong then, in words without spaces.
+        file: Path below the repository.
+        old: Text that stands in the file exactly once.
+        new: What it is replaced by.
+        tests: Files or folders of tests that must turn red.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def count(self) -> int:
+        """Return how often the text is in the file; 0 for a file that is gone."""
+        path = ROOT / self.file
+        return path.read_text().count(self.old) if path.is_file() else 0
+
+
+FAULTS = (
+    Fault(
+        "pooling-drops-no-last-window",
+        "caffe_import/net/shapes/pooled_windows.py",
+        "* stride >= size[axis] + pad:\n        pooled -= 1",
+        "* stride >= size[axis] + pad:\n        pooled -= 0",
+        (f"{_IMPORTER}/layers/test_pooling.py",),
+    ),
+    Fault(
+        "average-pooling-divides-by-the-part-inside-the-image",
+        "caffe_import/tf_graph/layers/pooling.py",
+        "return np.minimum(stop, size + pad) - start",
+        "return np.minimum(stop, size) - start",
+        (f"{_IMPORTER}/layers/test_pooling.py",),
+    ),
+    Fault(
+        "lrn-divides-by-nothing",
+        "caffe_import/tf_graph/layers/lrn.py",
+        "weight = options.alpha / options.local_size",
+        "weight = options.alpha",
+        (f"{_IMPORTER}/layers/test_lrn.py",),
+    ),
+    Fault(
+        "mirror-flips-upside-down",
+        "caffe_import/data/transform.py",
+        "out[i] = scratch[0, :, :, ::-1]",
+        "out[i] = scratch[0, :, ::-1, :]",
+        (f"{_IMPORTER}/data/test_transform.py",),
+    ),
+    Fault(
+        "test-crop-is-one-pixel-off",
+        "caffe_import/data/transform.py",
+        "return [(height - crop) // 2] * n, [(width - crop) // 2] * n",
+        "return [(height - crop + 1) // 2] * n, [(width - crop) // 2] * n",
+        (f"{_IMPORTER}/data/test_transform.py",),
+    ),
+    Fault(
+        "solverstate-forgets-the-rate-counter",
+        "caffe_import/files/solverstate.py",
+        "current_step=state.current_step,",
+        "current_step=0,",
+        (f"{_IMPORTER}/files/test_solverstate.py",),
+    ),
+    Fault(
+        "max-level-is-exclusive",
+        "caffe_import/net/phases.py",
+        'rule.HasField("max_level") and state.level > rule.max_level',
+        'rule.HasField("max_level") and state.level >= rule.max_level',
+        (f"{_IMPORTER}/net/test_phases.py",),
+    ),
+    Fault(
+        "softmax-loss-definition-takes-one-bottom",
+        "caffe_import/layers/softmax_with_loss.py",
+        "bottoms=(2, 2)",
+        "bottoms=(1, 2)",
+        ("tests/architecture/test_readme.py", f"{_IMPORTER}/layers/test_softmax_with_loss.py"),
+    ),
+    Fault(
+        "multistep-passes-two-steps-in-one-update",
+        "caffe_import/solver/lr_policies.py",
+        "earliest = passed_at + 1",
+        "earliest = passed_at",
+        (f"{_IMPORTER}/solver/test_lr_policies.py",),
+    ),
+    Fault(
+        "clipping-sees-the-divided-sum",
+        "caffe_import/tf_graph/step_graph.py",
+        "limit = tf.constant(self.solver.clip_gradients, tf.float32)",
+        "limit = tf.constant(self.solver.clip_gradients / self.solver.iter_size, tf.float32)",
+        (f"{_IMPORTER}/tf_graph/test_clip_norm.py", f"{_IMPORTER}/tf_graph/test_train_step.py"),
+    ),
+    Fault(
+        "recorded-case-with-other-numbers-passes",
+        "caffe_import/parity/findings.py",
+        "if not error <= bound:",
+        "if error != error:",
+        (f"{_IMPORTER}/parity",),
+    ),
+    Fault(
+        "easgd-pushes-to-the-wrong-side",
+        "deepspark_ops/exchange/strategies/easgd.py",
+        "np.subtract(local, push, out=new_local)",
+        "np.add(local, push, out=new_local)",
+        (f"{_PIPELINE}/exchange/strategies/test_easgd.py",),
+    ),
+    Fault(
+        "striped-lock-locks-nothing",
+        "deepspark_ops/exchange/center/locks.py",
+        'if self.mode != "striped":',
+        'if self.mode != "full":',
+        (f"{_PIPELINE}/exchange/center/test_locks.py",),
+    ),
+    Fault(
+        "a-lost-workers-samples-are-not-read-again",
+        "deepspark_ops/exchange/state/leases.py",
+        "self._return(piece, piece.skip)",
+        "self._return(piece, self._count(piece))",
+        (f"{_PIPELINE}/exchange/state/test_leases.py",),
+    ),
+    Fault(
+        "a-wrong-secret-is-let-in",
+        "deepspark_ops/exchange/transport/wire.py",
+        "if not hmac.compare_digest(proof, ",
+        "if not hmac.compare_digest(proof, proof) and not hmac.compare_digest(proof, ",
+        ("tests/integration/exchange/test_bad_peers.py", f"{_PIPELINE}/exchange/transport/test_wire.py"),
+    ),
+    Fault(
+        "rate-warms-up-from-the-start-of-time",
+        "deepspark_ops/train/worker/schedule.py",
+        "max(0, clock - self.origin) / self.warmup",
+        "max(0, clock) / self.warmup",
+        (f"{_PIPELINE}/train/worker/test_schedule.py",),
+    ),
+    Fault(
+        "top-five-counts-six",
+        "deepspark_ops/evaluate/scores.py",
+        "np.count_nonzero(rank < TOP_K)",
+        "np.count_nonzero(rank <= TOP_K)",
+        (f"{_PIPELINE}/evaluate/test_scores.py",),
+    ),
+    Fault(
+        "exported-model-takes-blue-first",
+        "deepspark_ops/export/served_input.py",
+        "values = values[:, ::-1]",
+        "values = values[:, ::1]",
+        (f"{_PIPELINE}/export", "tests/integration/export/test_bundle.py"),
+    ),
+    Fault(
+        "an-equal-model-is-promoted",
+        "deepspark_ops/registry/production.py",
+        "promotes = gain > 0 and gain >= config.min_gain",
+        "promotes = gain >= 0 and gain >= config.min_gain",
+        (f"{_PIPELINE}/registry",),
+    ),
+    Fault(
+        "a-sample-is-dropped-at-each-shards-end",
+        "deepspark_ops/ingest/assign.py",
+        "bounds = [n_samples * i // n_shards for i in range(n_shards + 1)]",
+        "bounds = [n_samples * i // n_shards for i in range(n_shards)] + [n_samples - 1]",
+        (f"{_PIPELINE}/ingest/test_assign.py",),
+    ),
+    Fault(
+        "hdf5-shard-overwrites-its-first-rows",
+        "deepspark_ops/shards/hdf5_shard.py",
+        "label[n_rows:stop] = labels",
+        "label[: stop - n_rows] = labels",
+        (f"{_PIPELINE}/shards/test_hdf5_shard.py",),
+    ),
+    Fault(
+        "the-first-error-line-of-several-is-lost",
+        "deepspark_ops/processes/job_log.py",
+        "self._error, self._error_is_open = [text], True",
+        "self._error, self._error_is_open = [], True",
+        (f"{_PIPELINE}/processes/test_job_log.py",),
+    ),
+    Fault(
+        "two-runs-share-a-folder",
+        "deepspark_ops/operators/run_plan.py",
+        'return f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"',
+        "return safe",
+        (f"{_PIPELINE}/operators/test_run_plan.py", "deepspark_ops/operators/run_plan.py"),
+    ),
+    Fault(
+        "statistics-lie-one-place-further",
+        "deepspark_ops/param_vector.py",
+        "(s.factor, s.factor + 1)",
+        "(s.factor + 1, s.factor + 2)",
+        (f"{_PIPELINE}/test_param_vector.py",),
+    ),
+)
