@@ -28,7 +28,7 @@ class IngestOperator(SparkStageOperator):
     is updated only by a task that wrote something.
     """
 
-    stage = "ingest"
+    module = "deepspark_ops.ingest.spark_job"
 
     def __init__(self, *, alias: AssetAlias | None = None, asset: Asset | None = None, **kwargs: Any) -> None:
         """Announce new datasets as events of ``asset``, by way of ``alias``, which is what makes an event optional."""

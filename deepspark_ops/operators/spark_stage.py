@@ -24,7 +24,7 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
 from deepspark_ops.processes.job_log import JobLog
-from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf
+from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 DEFAULT_MASTER = "local[*]"
@@ -98,15 +98,15 @@ class SparkStageOperator(SparkSubmitOperator):
     """A stage that is a Spark application. Subclasses say which, with which config, and what it leaves.
 
     Attributes:
-        stage: The stage's word: its package, its task id and its file of operators.
+        module: Module of the application, e.g. ``deepspark_ops.ingest.spark_job``.
     """
 
-    stage: str
+    module: str
 
     def __init__(self, *, places: Places, conn_id: str = "spark_default", **kwargs: Any) -> None:
         """Keep where runs live; everything else is decided when the task runs."""
-        application = _PACKAGE / self.stage / "spark_job.py"
-        super().__init__(application=str(application), conn_id=conn_id, name=self.stage, **kwargs)
+        application = _PACKAGE.joinpath(*self.module.split(".")[1:]).with_suffix(".py")
+        super().__init__(application=str(application), conn_id=conn_id, name=stage_of(self.module), **kwargs)
         self.places = places
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> StageConfig:
@@ -127,7 +127,7 @@ class SparkStageOperator(SparkSubmitOperator):
     def _submit(self, context: Any, run: StageRun) -> None:
         hook = StageSubmitHook(conn_id=self._conn_id)
         config = self.stage_config(context, run, hook.master)
-        config_path = run.config_path(self.stage)
+        config_path = run.config_path(stage_of(self.module))
         write_text_whole(config_path, config.model_dump_json(indent=2))
         self.application_args = [str(config_path)]
         self.env_vars = job_variables(os.environ, master=hook.master)

@@ -16,7 +16,7 @@ from deepspark_ops.run_paths import RunPaths
 class TrainOperator(SparkStageOperator):
     """Train into the run's folder; a retry goes on from the last snapshot there."""
 
-    stage = "train"
+    module = "deepspark_ops.train.driver.spark_job"
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
         """Return the train config of a run; weights in production warm-start it unless the run names others."""

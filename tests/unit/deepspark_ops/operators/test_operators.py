@@ -25,6 +25,7 @@ from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.spark_stage import SparkStageOperator
 from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import StageFailed
@@ -177,6 +178,15 @@ def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypat
     operator = IngestOperator(task_id="ingest", places=places, dag=dag)
     made = execute(operator, context(dag, xcom=StageRun(places.home / "r", dataset, None).to_xcom()))
     assert made == {"dataset": "made again"}
+
+
+@pytest.mark.parametrize(("operator_class", "stage"), [(IngestOperator, "ingest"), (TrainOperator, "train")])
+def test_the_application_of_a_spark_stage_is_a_file_of_the_package(
+    places: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
+) -> None:
+    operator = operator_class(task_id=stage, places=places, dag=dag)
+    assert 'if __name__ == "__main__":' in Path(operator.application).read_text()
+    assert operator.name == stage
 
 
 def test_training_starts_from_production_unless_told_otherwise(places: Places, dag: DAG) -> None:
