@@ -7,8 +7,8 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
-GRPC_TOOLS := 1.80.1
-# The generated module must load with every protobuf that TensorFlow allows (6.31.1 and later); 1.80 makes such code.
+GRPC_TOOLS := 1.71.2
+# Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -22,9 +22,9 @@ ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
 	@exec .venv/bin/deepspark ui --port $(or $(PORT),8080)
 
 setup: ## Bring the virtual environment with the tests' tools, and Java
-	@.ci/setup.sh dev
+	@.ci/setup.sh test
 
-test: lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+test: setup lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
 	$(PYTHON) -m pytest -n auto --dist worksteal --durations 25
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
@@ -36,28 +36,34 @@ mutants: setup ## Plant faults, one after the other, and see that each turns a t
 explore: setup ## The property tests on new random examples; what it prints on failure repeats the example
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=explore
 
-lint: setup ## Lint, format and import borders
+lint: ## Lint, format and import borders; installs nothing outside the clone
+	@.ci/setup.sh tools
 	ruff check .
 	ruff format --check .
 	lint-imports
 
-types: setup ## Types, strict on both packages
+types: ## Types, strict on both packages; installs nothing outside the clone
+	@.ci/setup.sh tools
 	mypy
 
-docs: setup ## Examples in docstrings, and what README.md says against the code
+docs: ## Examples in docstrings, and what README.md says against the code
+	@.ci/setup.sh tools
 	$(PYTHON) -m pytest --doctest-modules caffe_import deepspark_ops tests/architecture/test_readme.py
-	$(PYTHON) .ci/readme_layers.py --check
+	$(PYTHON) docs/layer_table.py --check
 
-format: setup ## Rewrite the code's format and README's layer table
+format: ## Rewrite the code's format and README's layer table
+	@.ci/setup.sh tools
 	ruff check --fix-only .
 	ruff format .
-	$(PYTHON) .ci/readme_layers.py
+	$(PYTHON) docs/layer_table.py
 
-lock: setup ## Resolve the requirements anew into requirements.txt and requirements-dev.txt
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes pyproject.toml -o requirements.txt
+lock: ## Resolve the requirements anew into requirements.txt and requirements-dev.txt
+	@.ci/setup.sh tools
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
-proto: setup ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment of its own
+proto: ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment of its own
+	@.ci/setup.sh tools
 	test -d .venv/proto || $(PYTHON) -m venv .venv/proto
 	.venv/proto/bin/python -m pip install --quiet "grpcio-tools==$(GRPC_TOOLS)"
 	.venv/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. caffe_import/proto/caffe.proto

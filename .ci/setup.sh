@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# Brings the virtual environment and a Java runtime: .ci/setup.sh run|dev
-#   run  what the pipeline needs (requirements.txt)      dev  the tests' tools as well (requirements-dev.txt)
+# Brings what is needed and is not there: .ci/setup.sh run|tools|test
+#   run    the pipeline: a virtual environment (requirements.txt) and a Java runtime for Spark
+#   tools  lint, types and the tests' tools (requirements-dev.txt); no Java, nothing outside the clone
+#   test   tools, and Java
 # Repeating it is instant: a stamp in .venv names the lock file that was installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.9
 OLDEST_JAVA=17
-kind=${1:?run or dev}
-lock=$([ "$kind" = dev ] && echo requirements-dev.txt || echo requirements.txt)
-stamp=.venv/.installed-$kind
+case ${1:-} in
+  run) lock=requirements.txt needs_java=yes ;;
+  tools) lock=requirements-dev.txt needs_java=no ;;
+  test) lock=requirements-dev.txt needs_java=yes ;;
+  *) echo "setup: found \"${1:-}\"; give run, tools or test" >&2; exit 2 ;;
+esac
+stamp=.venv/.installed-$lock
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -81,7 +87,7 @@ install_requirements() {
 }
 
 case $PWD in *[[:space:]]*) fail "the path of this clone has a space in it ($PWD); Spark's scripts cannot cope: move it" ;; esac
-bring_java
+if [ $needs_java = yes ]; then bring_java; fi
 # An environment that was moved with its clone still runs, but its scripts name the old place.
 is_supported .venv/bin/python && grep -qF "$PWD/.venv" .venv/bin/activate || make_environment
 wanted=$(cat "$lock" pyproject.toml | sha256sum)

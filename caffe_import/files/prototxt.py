@@ -27,7 +27,7 @@ from caffe_import.files.prototxt_scan import (
 )
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
 from caffe_import.fork_names import fork_of_field
-from caffe_import.proto import caffe_pb2
+from caffe_import.proto import caffe_pb2, is_repeated
 
 _M = TypeVar("_M", bound=Message)
 
@@ -174,7 +174,7 @@ def merge_solver(solver: caffe_pb2.SolverParameter, overrides: str) -> caffe_pb2
 def _override(target: Message, source: Message) -> None:
     for descriptor, value in source.ListFields():
         name = descriptor.name
-        if descriptor.is_repeated:
+        if is_repeated(descriptor):
             target.ClearField(name)
             getattr(target, name).extend(value)
         elif descriptor.message_type is not None:

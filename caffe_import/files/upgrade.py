@@ -14,7 +14,7 @@ from typing import Final, Literal
 from google.protobuf.message import Message
 
 from caffe_import.errors import NetError, PrototxtError, did_you_mean
-from caffe_import.proto import caffe_pb2
+from caffe_import.proto import caffe_pb2, is_repeated
 
 _LOG = logging.getLogger(__name__)
 _V1 = caffe_pb2.V1LayerParameter
@@ -339,7 +339,7 @@ def _move_v0_option(
         _warn_dropped(name, old)
         return
     options: Message = getattr(upgraded, owners[old.type])
-    if options.DESCRIPTOR.fields_by_name[new_name].is_repeated:
+    if is_repeated(options.DESCRIPTOR.fields_by_name[new_name]):
         getattr(options, new_name).append(value)
     elif isinstance(value, Message):
         getattr(options, new_name).CopyFrom(value)
@@ -411,7 +411,7 @@ def _layer_from_v1(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
                 while len(upgraded.param) <= index:
                     upgraded.param.add()
                 setattr(upgraded.param[index], _V1_SPECS[name], item)
-        elif descriptor.is_repeated:
+        elif is_repeated(descriptor):
             getattr(upgraded, name).extend(value)
         elif isinstance(value, Message) and name != "layer":
             getattr(upgraded, name).CopyFrom(value)

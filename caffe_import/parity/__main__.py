@@ -15,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from caffe_import.parity.case import Case, Outcome, load_cases, run_case
+from caffe_import.extras import require
+from caffe_import.parity.case import RECORDED_CASES, Case, Outcome, load_cases, run_case
 
 # The whole text stands in the JSON.
 _MAX_LINE = 300
@@ -26,13 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m caffe_import.parity", description="Compare this importer with recorded outputs of Caffe."
     )
-    parser.add_argument("folder", type=Path, help="folder with an index.json")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=RECORDED_CASES, help="folder with an index.json; default: our own cases"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of the cases to run")
     options = parser.parse_args(arguments)
     try:
+        require("tensorflow", part="the comparison")
         cases = _chosen(load_cases(options.folder), options.only)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ModuleNotFoundError) as error:
         parser.error(str(error))
     # TensorFlow's start-up lines would stand among the results.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -8,7 +8,7 @@ from contextlib import chdir
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.parity.findings import Findings
 
 Status = Literal["passed", "failed", "unsupported"]
+
+RECORDED_CASES: Final = Path(__file__).parent / "cases"
+"""The cases that come with the package: outputs of BVLC Caffe 1.0. In a checkout a link to tests/fixtures/caffe."""
 
 _MODULES = {
     "layer": "net_cases",

@@ -15,7 +15,7 @@ from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.files.prototxt import merge_solver, read_net, read_solver, read_text, solver_field_error
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.files.upgrade import upgrade_net
-from caffe_import.proto import caffe_pb2
+from caffe_import.proto import caffe_pb2, is_repeated
 
 SnapshotFormat = Literal["BINARYPROTO", "HDF5"]
 
@@ -293,8 +293,8 @@ class _Checker:
 
     def required(self, *names: str, because: str = "", blamed: str = "") -> None:
         for name in names:
-            is_repeated = caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name[name].is_repeated
-            is_given = len(getattr(self._message, name)) > 0 if is_repeated else self._message.HasField(name)
+            field = caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name[name]
+            is_given = len(getattr(self._message, name)) > 0 if is_repeated(field) else self._message.HasField(name)
             if not is_given:
                 finding = f'{name} is not given{because}; add a line such as "{name}: {_EXAMPLES[name]}"'
                 raise solver_field_error(finding, blamed or name, self._sources, path=self._path, at_end=True)

@@ -30,8 +30,8 @@ from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
-from deepspark_ops.processes.spark_submit import require_java, run_job
-from deepspark_ops.processes.stage_process import file_trouble
+from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.processes.stage_process import user_trouble
 from deepspark_ops.run_paths import RunPaths
 
 INTERRUPTED = 130
@@ -80,8 +80,8 @@ def reported_errors() -> Iterator[None]:
         _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
         raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
-    except OSError as error:
-        if (told := file_trouble(error)) is None:
+    except (OSError, ModuleNotFoundError) as error:
+        if (told := user_trouble(error)) is None:
             raise
         _stderr().print(f"[red]error:[/red] {escape(told[1])}", highlight=False, soft_wrap=True)
         raise typer.Exit(told[0]) from None
@@ -139,7 +139,7 @@ def plan(config: PlanConfig, *, json: bool) -> None:
 @stage_command(IngestConfig, name="ingest", positional="source")
 def ingest(config: IngestConfig) -> None:
     """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
-    require_java()
+    require_spark()
     _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
     _print(f"dataset={config.output}")
 
@@ -150,7 +150,7 @@ def train(config: TrainConfig) -> None:
     from caffe_import.solver.solver_spec import load_solver
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
-    require_java()
+    require_spark()
     was_there = config.run_dir.exists()
     if config.parity:
         _certify(config)

@@ -32,5 +32,5 @@ class CheckConfig(StageConfig):
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )
     parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
-    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: the checkout's own")
+    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: those that come with this")
     run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
@@ -17,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Evaluate and log the result."""
+    # Imported here, where a missing TensorFlow is told as one message.
+    from deepspark_ops.evaluate.stage import run_evaluate
+
     config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
     evaluation = run_evaluate(config)
     _log.info("report: %s", evaluation.report_path)

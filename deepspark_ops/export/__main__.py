@@ -9,7 +9,6 @@ from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
@@ -17,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Export and log the steps and the result."""
+    # Imported here, where a missing TensorFlow is told as one message.
+    from deepspark_ops.export.bundle import write_bundle
+
     config = parse_config(ExportConfig, json.loads(read_config_file(config_path)))
     bundle = write_bundle(config, on_step=_log.info)
     _log.info("%s", bundle.summary())

@@ -16,6 +16,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 
@@ -76,6 +77,8 @@ def told_to_airflow() -> Iterator[None]:
         yield
     except (ConfigError, DataError, CaffeImportError) as error:
         raise AirflowFailException(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise AirflowFailException(missing_extra(error) or str(error)) from error
     except StageFailed as error:
         kind = AirflowFailException if error.is_user_mistake else AirflowException
         raise kind(str(error)) from None

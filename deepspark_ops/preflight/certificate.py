@@ -9,18 +9,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, Final
 
-from caffe_import.parity.case import Case, load_cases
+from caffe_import.extras import require
+from caffe_import.parity.case import RECORDED_CASES, Case, load_cases
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.preflight.report import Certificate, ParityReport, PreflightReport, Problem
 from deepspark_ops.run_paths import write_text_whole
 
-CHECKOUT_CASES: Final = Path(__file__).parents[2] / "tests" / "fixtures" / "caffe"
-"""The recorded cases of a checkout; an installed package comes without them."""
-CERTIFICATE_VERSION: Final = 1
+CERTIFICATE_VERSION: Final = 2
 
 
 def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -> None:
@@ -31,13 +30,11 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
         cases: As ``certified`` was told.
         path: The run's ``parity.json``.
     """
-    installed = cases is not None or _are_installed()
     failed = (problem.finding for problem in report.problems if problem.finding.startswith(_FAILED))
     certificate = Certificate(
         format_version=CERTIFICATE_VERSION,
-        cases=str(cases or CHECKOUT_CASES),
-        installed=installed,
-        tensorflow=version("tensorflow") if installed else "",
+        cases=str(cases or RECORDED_CASES),
+        tensorflow=_tensorflow_version(),
         parity=report.parity,
         failed=tuple(failed),
     )
@@ -49,22 +46,15 @@ def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
 
     Args:
         report: Says which types.
-        folder: Folder with recorded cases; None for the checkout's. Where there is no checkout the report says so, and
-            nothing is compared.
+        folder: Folder with recorded cases; None for those that come with the package.
 
     Raises:
         ConfigError: The folder has no cases.
         DeepSparkError: The comparison ended without a result.
     """
-    if folder is None and not _are_installed():
-        note = Problem(
-            severity="warning",
-            finding=f"parity: the recorded cases are not installed ({CHECKOUT_CASES}), so nothing was compared; "
-            "give their folder (option parity_cases)",
-        )
-        return report.model_copy(update={"problems": (*report.problems, note)})
-    cases = _cases_of(report.layer_types, folder or CHECKOUT_CASES)
-    outcomes = _compare(folder or CHECKOUT_CASES, [case.name for own in cases.values() for case in own])
+    folder = folder or RECORDED_CASES
+    cases = _cases_of(report.layer_types, folder)
+    outcomes = _compare(folder, [case.name for own in cases.values() for case in own])
     failed = [
         Problem(severity="error", finding=f"{_FAILED}{name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
         for name, outcome in outcomes.items()
@@ -74,11 +64,12 @@ def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
     return report.model_copy(update={"parity": parity, "problems": (*failed, *report.problems)})
 
 
+def _tensorflow_version() -> str:
+    # Not version("tensorflow"): whoever has tensorflow-cpu has the same package by another distribution.
+    return " ".join(version(name) for name in sorted(set(packages_distributions().get("tensorflow", ()))))
+
+
 _FAILED: Final = "parity: case "
-
-
-def _are_installed() -> bool:
-    return (CHECKOUT_CASES / "index.json").is_file()
 
 
 def _cases_of(types: Collection[str], folder: Path) -> dict[str, list[Case]]:
@@ -97,6 +88,7 @@ def _compare(folder: Path, names: Sequence[str]) -> Mapping[str, Mapping[str, An
     """Return the outcome of every case by name."""
     if not names:
         return {}
+    require("tensorflow", part="the comparison with Caffe")
     command = [sys.executable, "-m", "caffe_import.parity", str(folder), "--json", "--only", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:

@@ -65,15 +65,13 @@ class Certificate(_Frozen):
     Attributes:
         format_version: Version of this form.
         cases: Folder of the recorded cases.
-        installed: Were there cases? Without them nothing was compared.
-        tensorflow: Version of TensorFlow that was compared; empty if nothing was.
+        tensorflow: Version of TensorFlow that was compared.
         parity: One per layer type of the nets.
         failed: Findings of the cases that failed.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[2]
     cases: str
-    installed: bool
     tensorflow: str
     parity: tuple[ParityReport, ...]
     failed: tuple[str, ...]

@@ -6,6 +6,7 @@ tells its parent what happened.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -14,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from caffe_import.extras import require
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.job_log import JobLog, LineHandler
@@ -26,6 +29,7 @@ from deepspark_ops.run_paths import write_text_whole
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 
+_LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _STOP_TIMEOUT_S = 10.0
 
@@ -87,6 +91,42 @@ def conf_arguments(conf: Mapping[str, str]) -> list[str]:
     return [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
 
 
+def require_spark() -> None:
+    """Refuse to start a Spark stage in this Python without pyspark or Java; warn of a mixed installation.
+
+    Raises:
+        ModuleNotFoundError: pyspark is missing; the message names the extra.
+        ConfigError: Java is missing or too old.
+    """
+    require("pyspark", part="a Spark stage")
+    if mixed := mixed_pyspark(installed_versions("pyspark", "pyspark-client")):
+        _LOG.warning("%s", mixed)
+    require_java()
+
+
+def installed_versions(*distributions: str) -> dict[str, str]:
+    """Return name -> version of those distributions that are installed."""
+    found = {}
+    for name in distributions:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def mixed_pyspark(versions: Mapping[str, str]) -> str | None:
+    """Return what to do about a pyspark and a pyspark-client of different versions; they have the same files.
+
+    Example:
+        >>> mixed_pyspark({"pyspark": "4.2.0", "pyspark-client": "4.2.0"})
+        >>> mixed_pyspark({"pyspark": "4.3.0", "pyspark-client": "4.2.0"})
+        'pyspark 4.3.0 and pyspark-client 4.2.0 have the same files: install one version of both'
+    """
+    if len(set(versions.values())) < 2:
+        return None
+    found = " and ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{found} have the same files: install one version of both"
+
+
 def require_java(environment: Mapping[str, str] | None = None) -> Path:
     """Return the ``java`` that Spark will start.
 
@@ -102,9 +142,9 @@ def require_java(environment: Mapping[str, str] | None = None) -> Path:
         msg = f"no Java found by {where}; Spark needs Java {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
     answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    version = java_version(answer.stderr + answer.stdout)
-    if version is None or version < OLDEST_JAVA:
-        msg = f"{found} is Java {version or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
+    release = java_version(answer.stderr + answer.stdout)
+    if release is None or release < OLDEST_JAVA:
+        msg = f"{found} is Java {release or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
     return Path(found)
 

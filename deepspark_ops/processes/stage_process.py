@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 
@@ -64,13 +65,20 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
         log.error("%s", error)  # noqa: TRY400
         return FAILED
     except Exception as error:
-        if isinstance(error, OSError) and (told := file_trouble(error)):
+        if told := user_trouble(error):
             log.error("%s", told[1])  # noqa: TRY400
             return told[0]
         log.info("%s", "where it happened:", exc_info=error)
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback stands above
         return FAILED
     return 0
+
+
+def user_trouble(error: Exception) -> tuple[int, str] | None:
+    """Return exit code and message for what whoever started this can put right; None for other errors."""
+    if isinstance(error, ModuleNotFoundError) and (message := missing_extra(error)):
+        return USER_MISTAKE, message
+    return file_trouble(error) if isinstance(error, OSError) else None
 
 
 def file_trouble(error: OSError) -> tuple[int, str] | None:

@@ -19,7 +19,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,7 +32,7 @@ def make_targets() -> set[str]:
 
 
 def test_table_of_layers_is_the_registrys() -> None:
-    script = load_script("readme_layers")
+    script = load_script("layer_table")
     assert script.updated(README) == README, "run: make format"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepspark_ops.preflight.certificate import CHECKOUT_CASES
+from caffe_import.parity.case import RECORDED_CASES
 
 pytestmark = pytest.mark.tf
 
@@ -54,11 +54,11 @@ def test_layer_types_of_the_net_agree_with_caffe(folder: Path) -> None:
 
 
 def test_other_numbers_than_the_recorded_ones_fail_the_check(folder: Path) -> None:
-    index = json.loads((CHECKOUT_CASES / "index.json").read_text())
+    index = json.loads((RECORDED_CASES / "index.json").read_text())
     case = next(case for case in index["cases"] if case.get("layer_type") == "ReLU")
     for name in case["files"]:
         (folder / "cases" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT_CASES / name, folder / "cases" / name)
+        shutil.copy(RECORDED_CASES / name, folder / "cases" / name)
     archive = folder / "cases" / next(name for name in case["files"] if name.endswith(".npz"))
     with np.load(archive) as recorded:
         members = {name: recorded[name] for name in recorded.files}

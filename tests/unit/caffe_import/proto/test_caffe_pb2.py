@@ -6,14 +6,20 @@ import json
 
 import pytest
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from caffe_import.proto import caffe_pb2
+from caffe_import.proto import caffe_pb2, is_repeated
 from tests.paths import FIXTURES
 
 FACTS = json.loads((FIXTURES / "caffe_fields.json").read_text(encoding="utf-8"))
 PLAIN = {
     getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name
     for name in ("double", "float", "int64", "int32", "uint32", "bool", "string", "bytes")
+}
+LABELS = {
+    FieldDescriptorProto.LABEL_OPTIONAL: "optional",
+    FieldDescriptorProto.LABEL_REQUIRED: "required",
+    FieldDescriptorProto.LABEL_REPEATED: "repeated",
 }
 FORK_FIELDS = {
     ("LayerParameter", "upsample_param", 150),
@@ -31,9 +37,11 @@ def type_of(field: FieldDescriptor) -> str:
 
 
 def label_of(field: FieldDescriptor) -> str:
-    if field.is_repeated:
-        return "repeated"
-    return "required" if field.is_required else "optional"
+    # Not the descriptor's own word: protobuf 5 has no is_required, and 7 warns of label.
+    message = DescriptorProto()
+    field.containing_type.CopyToProto(message)
+    (label,) = (one.label for one in message.field if one.name == field.name)
+    return LABELS[label]
 
 
 def default_of(field: FieldDescriptor) -> object:
@@ -54,6 +62,7 @@ def test_every_field_of_caffe_is_as_it_was(message: str) -> None:
     for fact in FACTS["messages"][message]:
         field = fields[fact["name"]]
         assert (field.number, label_of(field), type_of(field)) == (fact["number"], fact["label"], fact["type"])
+        assert is_repeated(field) == (fact["label"] == "repeated")
         assert field.has_default_value == ("default" in fact)
         if "default" in fact:
             expected = written_default(field, fact["default"])

@@ -47,7 +47,7 @@ def jobs(monkeypatch):
         on_line(logging.INFO, "worker 0 loss clock=5 loss=0.5")
 
     monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_java", lambda: None)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
     return started
 
 
@@ -200,7 +200,7 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
 
     monkeypatch.setattr("deepspark_ops.preflight.check.run_check", certify)
     monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_java", lambda: None)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
     assert invoke("train", "solver.prototxt", "--run-dir", "r", "--parity").exit_code == 2
     assert (folder / "r").exists() == began
 
@@ -213,7 +213,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=130, color_system=None)
     monkeypatch.setattr(stage_display, "Console", lambda **_: console)
-    monkeypatch.setattr(cli, "require_java", lambda: None)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
 
     def run_job(module, config, *, on_line):
         config.run_dir.mkdir()
@@ -272,7 +272,7 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
         raise error
 
     monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_java", lambda: None)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
     result = invoke("train", "solver.prototxt", "--run-dir", "r")
     assert result.exit_code == code
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
@@ -286,7 +286,7 @@ def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypa
         raise StageFailed("loss is nan", 1)
 
     monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_java", lambda: None)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
     result = invoke("train", "solver.prototxt", "--run-dir", "r")
     assert result.stderr == "Spark lost an executor\ngoing on\nerror: loss is nan\n"
 

@@ -3,9 +3,10 @@ import subprocess
 
 import pytest
 
+from caffe_import.parity.case import RECORDED_CASES
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.preflight import certificate
-from deepspark_ops.preflight.certificate import CHECKOUT_CASES, certified, write_certificate
+from deepspark_ops.preflight.certificate import certified, write_certificate
 from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport
 from deepspark_ops.preflight.table import report_lines
 
@@ -66,7 +67,7 @@ def child(monkeypatch):
 
 
 def recorded(kind):
-    cases = json.loads((CHECKOUT_CASES / "index.json").read_text())["cases"]
+    cases = json.loads((RECORDED_CASES / "index.json").read_text())["cases"]
     return [case["name"] for case in cases if case["kind"] == "layer" and case.get("layer_type") == kind]
 
 
@@ -115,22 +116,11 @@ def test_comparison_that_dies_says_its_last_line(monkeypatch):
         certified(report("ReLU"), None)
 
 
-def test_without_installed_cases_the_report_says_so_and_nothing_fails(child, monkeypatch, tmp_path):
-    monkeypatch.setattr(certificate, "CHECKOUT_CASES", tmp_path / "none")
-    found = certified(report("ReLU"), None)
-    assert found.errors == ()
-    assert "the recorded cases are not installed" in found.problems[-1].finding
-    assert child[1] == []
-    write_certificate(found, None, tmp_path / "parity.json")
-    kept = json.loads((tmp_path / "parity.json").read_text())
-    assert (kept["installed"], kept["parity"]) == (False, [])
-
-
 def test_a_runs_certificate_names_types_cases_and_failures(child, tmp_path):
     child[0][recorded("ReLU")[0]] = ("failed", 0.5)
     write_certificate(certified(report("ReLU", "Data"), None), None, tmp_path / "parity.json")
     kept = json.loads((tmp_path / "parity.json").read_text())
-    assert kept["installed"]
-    assert kept["cases"] == str(CHECKOUT_CASES)
+    assert kept["format_version"] == 2
+    assert kept["cases"] == str(RECORDED_CASES)
     assert [row["layer_type"] for row in kept["parity"]] == ["Data", "ReLU"]
     assert len(kept["failed"]) == 1

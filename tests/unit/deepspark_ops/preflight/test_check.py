@@ -39,6 +39,6 @@ def test_a_run_keeps_the_comparison_unless_it_is_refused(
     kept = tmp_path / "new" / "run" / "parity.json"
     assert kept.exists() == is_kept
     if is_kept:
-        assert json.loads(kept.read_text())["format_version"] == 1
+        assert json.loads(kept.read_text())["format_version"] == 2
     else:
         assert not (tmp_path / "new").exists()

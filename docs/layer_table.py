@@ -10,7 +10,7 @@ from caffe_import.layers import activations
 from caffe_import.net.layer_registry import LayerType, registered_types
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-BEGIN = "<!-- layers: begin, written by .ci/readme_layers.py -->\n"
+BEGIN = "<!-- layers: begin, written by docs/layer_table.py -->\n"
 END = "<!-- layers: end -->"
 
 

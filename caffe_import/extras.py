@@ -1,0 +1,66 @@
+"""Packages that only a part of this project needs: which extra of ``deepspark`` brings them, said when one is missing.
+
+A part that cannot start without its framework calls ``require`` when it is imported; the outermost loops of commands
+and stages turn any other failed import into the same message with ``missing_extra``.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+EXTRAS: Final = {
+    "tensorflow": "train",
+    "keras": "train",
+    "pyspark": "spark",
+    "py4j": "spark",
+    "airflow": "airflow",
+    "airflow.providers.apache.spark": "airflow",
+}
+"""Import name -> extra in ``pyproject.toml``."""
+
+
+def require(package: str, *, part: str) -> None:
+    """Refuse the import of a part whose package is not installed; the package itself is not imported.
+
+    Args:
+        package: One of ``EXTRAS``.
+        part: What is asked for, e.g. ``caffe_import.tf_graph``.
+
+    Raises:
+        ModuleNotFoundError: It is missing; the message names the extra.
+    """
+    first, *rest = package.split(".")
+    # Asking for a dotted name would import what is before the dot, and Airflow takes a second.
+    is_there = any(Path(entry, first, *rest).is_dir() for entry in sys.path) if rest else find_spec(first) is not None
+    if not is_there:
+        raise ModuleNotFoundError(_message(package, part), name=package)
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Return what to install after a failed import; None where no extra of ours brings the package."""
+    name = error.name or ""
+    known = [package for package in EXTRAS if f"{name}.".startswith(f"{package}.") or package.startswith(f"{name}.")]
+    if not name or not known:
+        return None
+    return _message(known[-1], _importing_part(error))
+
+
+def _importing_part(error: ModuleNotFoundError) -> str:
+    """Return the module of ours whose import failed: the innermost one in the traceback."""
+    part, trace = "deepspark", error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module != __name__ and module.startswith(("caffe_import.", "deepspark_ops.")):
+            part = module
+        trace = trace.tb_next
+    return part
+
+
+def _message(package: str, part: str) -> str:
+    return (
+        f"{part} needs {package}, which {sys.executable or 'this Python'} does not have:"
+        f' pip install "deepspark[{EXTRAS[package]}]"'
+    )

@@ -1,0 +1,114 @@
+"""Parts whose framework is hidden: one message that names the extra, exit code 2 where a process ends with it."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from caffe_import.extras import EXTRAS, missing_extra, require
+from tests.paths import ROOT
+
+HIDE = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name in {packages!r} else found(name, package)
+"""
+"""What a Python without these packages does, for the start of a program."""
+
+
+def run_without(packages: set[str], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", HIDE.format(packages=packages) + code, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_every_extra_named_is_one_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(EXTRAS.values()) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "pyspark", "airflow", "airflow.providers.apache.spark"])
+def test_installed_package_is_not_refused(package: str) -> None:
+    require(package, part="a part")
+
+
+def test_provider_that_is_not_on_the_path_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match=r'operators needs airflow\.providers.*"deepspark\[airflow\]"'):
+        require("airflow.providers.apache.spark", part="deepspark_ops.operators")
+
+
+def test_import_of_a_part_names_its_extra() -> None:
+    done = run_without({"tensorflow"}, "import caffe_import.tf_graph.builder")
+    assert done.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: caffe_import.tf_graph needs tensorflow, which {sys.executable} does not have:"
+        ' pip install "deepspark[train]"'
+    )
+    done = run_without({"airflow"}, "import deepspark_ops.operators.train")
+    assert "deepspark_ops.operators needs airflow, which" in done.stderr.splitlines()[-1]
+    assert 'pip install "deepspark[airflow]"' in done.stderr.splitlines()[-1]
+
+
+def test_failed_import_of_ours_names_the_module_that_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "deepspark_ops.ingest.spark_job", raising=False)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("deepspark_ops.ingest.spark_job")
+    message = missing_extra(caught.value)
+    assert message is not None
+    assert message.startswith("deepspark_ops.ingest.spark_job needs pyspark, which")
+    assert message.endswith('pip install "deepspark[spark]"')
+
+
+def test_other_packages_are_no_extra_of_ours() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'yaml'", name="yaml")) is None
+    assert missing_extra(ModuleNotFoundError("said without a name")) is None
+
+
+COMMAND = "from deepspark_ops.command.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [
+        ("pyspark", "spark", ["ingest", "examples/digits/digits8x8-images-idx3-ubyte.gz", "--output", "/dev/null/x"]),
+        ("pyspark", "spark", ["train", "examples/digits/lenet_solver.prototxt", "--run-dir", "/dev/null/x"]),
+        ("tensorflow", "train", ["check", "examples/digits/lenet_solver.prototxt", "--parity"]),
+    ],
+    ids=["ingest", "train", "check"],
+)
+def test_command_says_it_in_one_message(package: str, extra: str, arguments: list[str]) -> None:
+    done = run_without({package}, COMMAND, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f'pip install "deepspark[{extra}]"' in done.stderr
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "export"])
+def test_stage_process_says_it_in_one_message(stage: str, tmp_path: Path) -> None:
+    # The run's folder is never looked at: the import comes before.
+    code = f"import runpy; runpy.run_module('deepspark_ops.{stage}', run_name='__main__', alter_sys=True)"
+    config = tmp_path / "config.json"
+    config.write_text(f'{{"run_dir": "{tmp_path}"}}')
+    done = run_without({"tensorflow"}, code, str(config))
+    assert (done.returncode, done.stderr.count("Traceback")) == (2, 0), done.stderr
+    assert 'pip install "deepspark[train]"' in done.stderr
+
+
+def test_comparison_with_caffe_says_it_too() -> None:
+    code = "import runpy; runpy.run_module('caffe_import.parity', run_name='__main__', alter_sys=True)"
+    done = run_without({"tensorflow"}, code)
+    assert done.returncode == 2
+    assert 'pip install "deepspark[train]"' in done.stderr.splitlines()[-1]
