@@ -9,6 +9,7 @@ import sys
 import zipfile
 from configparser import ConfigParser
 from email.parser import HeaderParser
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,12 @@ def test_recorded_cases_are_inside_and_small(wheel: zipfile.ZipFile) -> None:
     assert sum(inside[name].compress_size for name in recorded) < 3_000_000
 
 
+def test_examples_that_the_demo_needs_are_inside(wheel: zipfile.ZipFile) -> None:
+    for path in (ROOT / "examples").rglob("*"):
+        if path.is_file():
+            assert wheel.read(f"deepspark_ops/{path.relative_to(ROOT)}") == path.read_bytes()
+
+
 def test_nothing_of_the_checkout_alone_is_inside(wheel: zipfile.ZipFile) -> None:
     tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"caffe_import", "deepspark_ops"}
@@ -69,6 +76,16 @@ def test_command_is_an_entry_point(wheel: zipfile.ZipFile) -> None:
     entries = ConfigParser()
     entries.read_string(metadata(wheel, "entry_points.txt"))
     assert entries["console_scripts"]["deepspark"] == "deepspark_ops.command.cli:main"
+
+
+@pytest.mark.airflow
+def test_plugin_is_an_entry_point_by_its_own_name(wheel: zipfile.ZipFile) -> None:
+    entries = ConfigParser()
+    entries.read_string(metadata(wheel, "entry_points.txt"))
+    ((name, value),) = entries["airflow.plugins"].items()
+    plugin = EntryPoint(name, value, "airflow.plugins").load()
+    # Airflow would report a second plugin of this name, the folder's, as an import error.
+    assert plugin.name == name
 
 
 def test_frameworks_are_wanted_by_extras_alone(wheel: zipfile.ZipFile) -> None:
