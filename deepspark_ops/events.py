@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+_LOG = logging.getLogger(__name__)
 EVENT_VERSION = 1
 EventKind = Literal[
     "stage",
@@ -24,6 +26,8 @@ EventKind = Literal[
     "note",
     "server",
 ]
+MAX_EVENT_BYTES = 1 << 20
+"""A longer line is refused by the exchange; whoever makes events sends summaries and writes files."""
 DRIVER = -1
 """``worker`` of an event that no worker caused."""
 
@@ -58,6 +62,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, list):
         return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
     return value
 
 
@@ -66,21 +72,21 @@ def make_event(kind: EventKind, *, clock: int = 0, worker: int = DRIVER, **data:
     return Event(kind, clock, worker, data, time.time())
 
 
+_HEAD = {"v": int, "time": int | float, "kind": str, "clock": int, "worker": int}
+
+
 def parse_event(line: str) -> Event | None:
-    """Return the event of one line; None for a torn last line or a line of a later version."""
+    """Return the event of one line; None for a torn or damaged line, and for one of another version."""
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
-    if (
-        not isinstance(fields, dict)
-        or fields.get("v") != EVENT_VERSION
-        or fields.get("kind") not in get_args(EventKind)
-    ):
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(key), kind) for key, kind in _HEAD.items()):
         return None
-    head = {"v", "time", "kind", "clock", "worker"}
-    data = {key: value for key, value in fields.items() if key not in head}
-    return Event(fields["kind"], int(fields["clock"]), int(fields["worker"]), data, float(fields["time"]))
+    if fields["v"] != EVENT_VERSION or fields["kind"] not in get_args(EventKind):
+        return None
+    data = {key: value for key, value in fields.items() if key not in _HEAD}
+    return Event(fields["kind"], fields["clock"], fields["worker"], data, float(fields["time"]))
 
 
 def append_event(path: Path, event: Event) -> None:
@@ -93,14 +99,19 @@ def append_event(path: Path, event: Event) -> None:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a file, oldest first; a missing file has none."""
+    """Yield the events of a file, oldest first; a missing file has none.
+
+    A line that is none is left out and logged with its number, unless it is the last one, which may still be written.
+    """
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            event = parse_event(line)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            event = parse_event(line.decode("utf-8", "replace"))
             if event is not None:
                 yield event
+            elif line.endswith(b"\n"):
+                _LOG.warning("%s:%d: not an event of version %d; the line is left out", path, number, EVENT_VERSION)
 
 
 def format_event(event: Event) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deepspark_ops.errors import DeepSparkError, ProtocolError
-from deepspark_ops.events import Event, append_event, make_event, parse_event
+from deepspark_ops.events import MAX_EVENT_BYTES, Event, append_event, make_event, parse_event
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
@@ -33,7 +33,6 @@ from deepspark_ops.exchange.transport.link import Welcome
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
-MAX_EVENT_BYTES = 1 << 20
 JOURNAL_FILE = "exchange.journal"
 ROUND_WAIT_S = 2.0
 """How long a worker waits for the others, at most, before it gives a sign of life by asking again."""

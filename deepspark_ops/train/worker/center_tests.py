@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.loop_plan import LoopPlan
@@ -14,6 +18,10 @@ from deepspark_ops.train.worker.model import Model
 from deepspark_ops.train.worker.progress import ProgressLines
 
 HEARTBEAT_S = 1.0
+LISTED_VALUES = 100
+"""Values of one output that an event lists; of a larger output it has a summary."""
+MEANS_FILE = "means.npz"
+"""Large outputs of a test net's last test, mean over its batches, by blob; in ``outputs/test_<i>/`` of the run."""
 
 
 class CenterTests:
@@ -46,9 +54,17 @@ class CenterTests:
                 if n_batches == 1:
                     self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
             self._model.write_test_outputs(net)
-            means = {name: (total / n_batches).tolist() for name, total in sums.items()}
-            means["seconds"] = round(time.monotonic() - began, 3)
-            self._progress.send("evaluation", clock, test_net=net, **means)
+            means = self._reported(net, {name: total / n_batches for name, total in sums.items()})
+            self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(time.monotonic() - began, 3))
+
+    def _reported(self, net: int, means: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
+        """Return what the event says of a test's mean outputs; large ones are written to a file and summed up."""
+        large = {name: mean.astype(np.float32) for name, mean in means.items() if mean.size > LISTED_VALUES}
+        file = Path(f"test_{net}", MEANS_FILE)
+        if large:
+            write_state(self._plan.outputs / file, large)
+        where = str(Path(self._plan.outputs.name, file))
+        return {name: _summary(mean, where) if name in large else mean.tolist() for name, mean in means.items()}
 
     def _give_sign_of_life(self) -> None:
         """Keep the grant during a long test; a message per second costs nothing."""
@@ -56,3 +72,13 @@ class CenterTests:
         if now - self._last_sign >= HEARTBEAT_S:
             self._last_sign = now
             self._link.heartbeat()
+
+
+def _summary(mean: npt.NDArray[np.float64], file: str) -> dict[str, Any]:
+    return {
+        "shape": list(mean.shape),
+        "mean": float(mean.mean()),
+        "min": float(mean.min()),
+        "max": float(mean.max()),
+        "file": file,
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from deepspark_ops.train.worker.schedule import CommPeriod, RateScale
 
@@ -21,6 +22,7 @@ class LoopPlan:
         origin: Clock at which the run began: 0, or the iteration of a Caffe solverstate.
         base_lr: For messages.
         display: Minibatches of the clock between loss lines, 0 for none.
+        outputs: The run's folder for what nets put out.
         average_loss: Steps that the displayed loss is averaged over.
         n_test_nets: Number of test nets.
         test_interval: Minibatches of the clock between tests, 0 for none.
@@ -40,6 +42,7 @@ class LoopPlan:
     origin: int
     base_lr: float
     display: int
+    outputs: Path
     average_loss: int
     n_test_nets: int
     test_interval: int

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deepspark_ops.events import EventKind, make_event
+from deepspark_ops.events import MAX_EVENT_BYTES, EventKind, make_event
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import StepReport
@@ -171,8 +171,13 @@ class ProgressLines:
             self.send("note", clock, text=text)
 
     def send(self, kind: EventKind, clock: int, **data: Any) -> None:
-        """Send an event of this worker."""
-        self._link.send_event(make_event(kind, clock=clock, worker=self._plan.worker, **data))
+        """Send an event of this worker; in place of one that would be refused for its size, a note that says so."""
+        event = make_event(kind, clock=clock, worker=self._plan.worker, **data)
+        n_bytes = len(event.to_json())
+        if n_bytes > MAX_EVENT_BYTES:
+            text = f"an event of kind {kind} with {n_bytes:,} bytes is left out: one may have {MAX_EVENT_BYTES:,}"
+            event = make_event("note", clock=clock, worker=self._plan.worker, text=text)
+        self._link.send_event(event)
 
 
 def _percentile(values: list[float], percent: int) -> float:

@@ -52,6 +52,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         origin=origin,
         base_lr=solver.base_lr,
         display=solver.display,
+        outputs=run.paths.outputs,
         average_loss=solver.average_loss,
         n_test_nets=len(run.test_nets),
         test_interval=solver.test_interval,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.schedule import CommPeriod, RateScale
 
@@ -14,6 +16,7 @@ PLAN = LoopPlan(
     origin=0,
     base_lr=0.5,
     display=0,
+    outputs=Path("outputs"),
     average_loss=1,
     n_test_nets=0,
     test_interval=0,

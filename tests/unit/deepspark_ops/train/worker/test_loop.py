@@ -402,3 +402,20 @@ def test_steps_of_a_period_that_no_exchange_ended_are_given_again(tmp_path: Path
     done = int(bench.exchange.center.vector[0])
     assert 0 < done < 25
     assert bench.exchange.poll().acknowledged == done
+
+
+def test_large_outputs_of_a_test_are_a_file_and_a_summary(tmp_path: Path) -> None:
+    schedule = Schedule(4, test_interval=4, test_initialization=False)
+    bench = Bench(tmp_path, schedule, n_test_nets=1, test_interval=4, outputs=tmp_path / "outputs")
+    scores = np.arange(100_000, dtype=np.float32).reshape(100, 1000)
+    outputs = {"ip/scores": scores, "few": np.float32([1.0, np.nan])}
+    bench.model.test = lambda net, params, feeds: outputs  # type: ignore[method-assign]
+    bench.run()
+    (event,) = bench.events("evaluation")
+    assert len(event.to_json()) < 1_000
+    assert event.data["few"] == [1.0, "nan"]
+    file = event.data["ip/scores"]["file"]
+    expected = {"shape": [100, 1000], "mean": 49_999.5, "min": 0.0, "max": 99_999.0, "file": file}
+    assert event.data["ip/scores"] == expected
+    with np.load(tmp_path / file) as arrays:
+        assert np.array_equal(arrays["ip/scores"], scores)

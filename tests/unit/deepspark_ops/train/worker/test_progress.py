@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deepspark_ops.events import Event
+from deepspark_ops.events import MAX_EVENT_BYTES, Event
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.train.worker import progress as progress_lines
 from deepspark_ops.train.worker.model import StepReport
@@ -102,3 +102,11 @@ def test_an_empty_note_is_not_sent() -> None:
     for text in (None, "", "something"):
         progress.note(3, text)
     assert [event.data["text"] for event in sent] == ["something"]
+
+
+def test_an_event_that_would_be_refused_for_its_size_is_a_note() -> None:
+    progress, sent = progress_with()
+    progress.send("debug", 7, lines=["x" * MAX_EVENT_BYTES])
+    (event,) = sent
+    assert (event.kind, event.clock) == ("note", 7)
+    assert event.data["text"].startswith("an event of kind debug with 1,048,")
