@@ -1,6 +1,6 @@
 """A solver definition as frozen, checked facts, and the nets that it names. Says what Caffe's Solver would refuse.
 
-No optimiser arithmetic here: rates are in ``lr_policies``, update rules in ``tf_graph/solvers``.
+No optimiser arithmetic here: rates are in ``lr_policies``, update rules in ``update_rules``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from caffe_import.files.prototxt import merge_solver, read_net, read_solver, rea
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.files.upgrade import upgrade_net
 from caffe_import.proto import caffe_pb2, is_repeated
+from caffe_import.solver.update_rules import RULES
 
 SnapshotFormat = Literal["BINARYPROTO", "HDF5"]
 
-SOLVER_TYPES: Final = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-"""Every solver type of Caffe 1.0."""
 
 POLICY_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "fixed": (),
@@ -39,7 +38,7 @@ class SolverSpec:
     """A checked solver; fields keep Caffe's names and defaults. Floats are float32 values, as Caffe holds them.
 
     Attributes:
-        type: One of ``SOLVER_TYPES``.
+        type: One of ``update_rules.RULES``.
         max_iter: Number of updates.
         iter_size: Forward-backward passes per update.
         clip_gradients: Largest L2 norm of all gradients together; negative: no clipping (0 makes every gradient 0).
@@ -206,7 +205,7 @@ def solver_spec(
         PrototxtError: A field is missing, out of range, or does not go with the solver's type or policy.
     """
     check = _Checker(message, path, sources)
-    check.choice("type", SOLVER_TYPES)
+    check.choice("type", tuple(RULES))
     check.required("base_lr", "max_iter", "lr_policy")
     check.choice("lr_policy", tuple(POLICY_FIELDS))
     check.policy()
@@ -329,7 +328,7 @@ class _Checker:
     def solver_type(self) -> None:
         """What the constructors of Caffe's solvers refuse, and what would divide by zero in them."""
         message = self._message
-        if message.type in ("AdaGrad", "RMSProp") and message.momentum != 0:
+        if message.momentum != 0 and not RULES[message.type].takes_momentum:
             finding = f"momentum={message.momentum:g}; {message.type} knows none, allowed: 0"
             raise self.refuse(finding, "momentum")
         if message.type == "RMSProp":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,11 +18,19 @@ from caffe_import.net.debug_info import n_pass_values
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import ParamEntry
 from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import Operations, SolverRule, UpdateRequest
 from caffe_import.tf_graph.builder import Forward, ForwardResult
 from caffe_import.tf_graph.debug_values import DebugTaps, mean_magnitude, norms
-from caffe_import.tf_graph.solvers import SolverRule, UpdateRequest
 
 Tensors = list[tf.Tensor]
+_OPERATIONS = Operations(
+    sqrt=tf.sqrt,
+    square=tf.square,
+    sign=tf.sign,
+    add=tf.add_n,
+    float64=partial(tf.cast, dtype=tf.float64),
+    float32=partial(tf.cast, dtype=tf.float32),
+)
 
 
 @dataclass(frozen=True)
@@ -303,9 +312,9 @@ class StepGraph:
     def _decayed_statistics(self) -> Sequence[tuple[int, ParamEntry]]:
         """Return the statistics whose history fills with weight decay; their values stay, since their rate is 0.
 
-        Nothing reads it, but it stands in Caffe's snapshots. SGD and Nesterov keep the rate inside the history.
+        Nothing reads it, but it is in Caffe's snapshots. A history that is scaled by the rate stays 0.
         """
-        if self.solver.weight_decay == 0 or self.rule.name in ("SGD", "Nesterov"):
+        if self.solver.weight_decay == 0 or self.rule.rate_in_history:
             return []
         entries = enumerate(self.net.params.entries)
         return [(k, entry) for k, entry in entries if entry.kind == "statistic" and entry.decay_mult != 0]
@@ -336,8 +345,9 @@ class StepGraph:
         for gradient, (k, entry) in zip(gradients, updated, strict=True):
             done = self.rule.compute_update(
                 UpdateRequest(
+                    ops=_OPERATIONS,
+                    weights=entries[k],
                     gradient=gradient,
-                    decay_term=entries[k] if self.solver.regularization_type == "L2" else tf.sign(entries[k]),
                     decay=self.solver.weight_decay * entry.decay_mult,
                     slots=tuple(slot[k] for slot in slots),
                     rate=rates[entry.lr_mult],

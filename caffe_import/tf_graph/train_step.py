@@ -19,8 +19,8 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
-from caffe_import.tf_graph.solvers import find_rule
 from caffe_import.tf_graph.step_graph import StepArguments, StepGraph
 from caffe_import.tf_graph.threads import set_threads
 
@@ -128,7 +128,7 @@ class TrainFunction:
         """Fix the signatures; tracing happens at ``prepare`` or the first call."""
         self.net = net
         self.solver = solver
-        self.rule = find_rule(solver)
+        self.rule = RULES[solver.type]
         self.count_traces = 0
         self._lock = Lock()
         # Caffe shows them at display iterations alone (Solver::Step).
@@ -335,7 +335,6 @@ def compile_training(
 
     Raises:
         NetError: A layer type that cannot be computed.
-        CaffeImportError: A solver type or momentum that is not allowed.
     """
     set_threads(n_threads)
     return TrainFunction(net, solver, with_grad_norm=with_grad_norm or solver.clip_gradients >= 0)

@@ -25,6 +25,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_nets import Place, SolverNet, solver_nets
 from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
+from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
@@ -48,8 +49,6 @@ REPORT_VERSION: Final = 1
 RUNTIME_BYTES = 640 * 2**20
 """A worker process with TensorFlow loaded and next to no net."""
 BATCH_RING_BYTES = 64 * 2**20
-HISTORY_VECTORS = {"AdaDelta": 2, "Adam": 2}
-"""Vectors of solver history where it is more than one."""
 MAX_RATE_POINTS = 12
 
 
@@ -320,7 +319,7 @@ def _work(spec: SolverSpec, train: NetReport, net: NetSpec, n_workers: int) -> W
         learning_rates=tuple(
             RatePoint(clock=clock, learning_rate=learning_rate(spec, clock)) for clock in _rate_clocks(spec)
         ),
-        worker_bytes=worker_bytes(net.params.n_params, train.activation_bytes, HISTORY_VECTORS.get(spec.type, 1)),
+        worker_bytes=worker_bytes(net.params.n_params, train.activation_bytes, RULES[spec.type].n_slots),
         center_bytes=4 * net.params.n_params,
     )
 

@@ -1,25 +1,39 @@
 """Caffe's six solvers on the center: the update that the server makes by the gradient of all workers together.
 
-The same rules as ``caffe_import.tf_graph.solvers``, in numpy, since the server starts without TensorFlow; order of
-clipping, division and decay as in BVLC Caffe @9b89154, src/caffe/solvers/sgd_solver.cpp, ``ApplyUpdate``.
+The rules are those of ``caffe_import.solver.update_rules``, in numpy, since the server starts without TensorFlow; order
+of clipping, division and decay as in BVLC Caffe @9b89154, src/caffe/solvers/sgd_solver.cpp, ``ApplyUpdate``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from caffe_import.solver.update_rules import RULES, Operations, UpdateRequest
 from deepspark_ops.exchange.rounds.round_closing import RoundContents
-from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
+from deepspark_ops.param_vector import Vector, chunk_ranges
 
 if TYPE_CHECKING:
     from caffe_import.net.param_layout import ParamLayout
     from caffe_import.solver.solver_spec import SolverSpec
 
-_TWO_SLOTS = ("Adam", "AdaDelta")
+
+_PIECE_FLOATS: Final = 31 * 1024
+"""Floats of a blob that are updated at once: what the rules make in between stays in a core's cache, and is below the
+128 KiB from which glibc may map and clear new memory for every array (measured: three to eight times slower)."""
+
+
+def _add(terms: list[Vector]) -> Vector:
+    total, *others = terms
+    for term in others:
+        total += term
+    return total
+
+
+_OPERATIONS = Operations(sqrt=np.sqrt, square=np.square, sign=np.sign, add=_add, float64=np.float64, float32=np.float32)
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class CenterSolver:
     @property
     def n_slots(self) -> int:
         """Vectors of history that it keeps."""
-        return 2 if self.type in _TWO_SLOTS else 1
+        return RULES[self.type].n_slots
 
     def update(
         self, params: Vector, slots: tuple[Vector, ...], gradient: Vector, *, learning_rate: float, update: int
@@ -68,16 +82,24 @@ class CenterSolver:
             update: Its number, from 1: Adam's t.
         """
         scale = self._scale(gradient)
-        rule = _RULES[self.type]
+        rule = RULES[self.type]
         for blob in self.blobs:
-            decay = np.float32(self.weight_decay * blob.decay_mult)
             rate = np.float32(learning_rate) * np.float32(blob.lr_mult)
             for span in _pieces(blob):
-                part = params[span]
-                piece = gradient[span] * scale
-                if decay:
-                    piece += decay * (part if self.regularization_type == "L2" else np.sign(part))
-                part -= rule(self, piece, [slot[span] for slot in slots], rate, update)
+                request = UpdateRequest(
+                    ops=_OPERATIONS,
+                    weights=params[span],
+                    gradient=gradient[span] * scale,
+                    decay=self.weight_decay * blob.decay_mult,
+                    slots=tuple(slot[span] for slot in slots),
+                    rate=rate,
+                    update=update,
+                    solver=self,
+                )
+                done = rule.compute_update(request)
+                params[span] -= done.step
+                for slot, moved in zip(slots, done.slots, strict=True):
+                    slot[span] = moved
 
     def _scale(self, gradient: Vector) -> np.float32:
         """Return the factor on the gradient: clipping by its norm, then division by iter_size."""
@@ -133,81 +155,5 @@ class SolverCloser:
 
 
 def _pieces(blob: SolvedBlob) -> Iterator[slice]:
-    """Cut a blob so that what an update needs of it stays in a core's cache."""
-    for start, stop in chunk_ranges(blob.stop - blob.start, CHUNK_FLOATS):
+    for start, stop in chunk_ranges(blob.stop - blob.start, _PIECE_FLOATS):
         yield slice(blob.start + start, blob.start + stop)
-
-
-_Slots = list[Vector]
-_Rule = Callable[[CenterSolver, Vector, _Slots, np.float32, int], Vector]
-
-
-def _sgd(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Write h' = momentum h + rate g; return h'."""
-    (history,) = slots
-    history *= np.float32(solver.momentum)
-    history += rate * gradient
-    return history
-
-
-def _nesterov(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Write h' = momentum h + rate g; return (1 + momentum) h' - momentum h."""
-    momentum, before = np.float32(solver.momentum), slots[0].copy()
-    moved = _sgd(solver, gradient, slots, rate, update)
-    return (1 + momentum) * moved - momentum * before
-
-
-def _adagrad(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Write h' = h + g^2; return rate g / (sqrt(h') + delta)."""
-    (summed,) = slots
-    summed += np.square(gradient)
-    return rate * (gradient / _root(summed, solver.delta))
-
-
-def _rmsprop(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Write h' = rms_decay h + (1 - rms_decay) g^2; return rate g / (sqrt(h') + delta)."""
-    (averaged,) = slots
-    _average(averaged, np.square(gradient), solver.rms_decay)
-    return rate * (gradient / _root(averaged, solver.delta))
-
-
-def _adadelta(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Return rate v, v = g sqrt((U + delta) / (G' + delta)). Slots: G, averages of g^2, then U, of v^2."""
-    delta = np.float32(solver.delta)
-    gradients, updates = slots
-    _average(gradients, np.square(gradient), solver.momentum)
-    value: Vector = gradient * np.sqrt((updates + delta) / (gradients + delta))
-    _average(updates, np.square(value), solver.momentum)
-    return rate * value
-
-
-def _adam(solver: CenterSolver, gradient: Vector, slots: _Slots, rate: np.float32, update: int) -> Vector:
-    """Return rate sqrt(1 - b2^t) / (1 - b1^t) m' / (sqrt(v') + delta). Slots: m, then v."""
-    first, second = slots
-    _average(first, gradient, solver.momentum)
-    _average(second, np.square(gradient), solver.momentum2)
-    correction = (1 - solver.momentum2**update) ** 0.5 / (1 - solver.momentum**update)
-    return rate * np.float32(correction) * (first / _root(second, solver.delta))
-
-
-def _root(squares: Vector, delta: float) -> Vector:
-    """Return sqrt(squares) + delta: delta outside the root."""
-    root: Vector = np.sqrt(squares)
-    root += np.float32(delta)
-    return root
-
-
-def _average(average: Vector, value: Vector, decay: float) -> None:
-    """Write ``decay average + (1 - decay) value`` into ``average``."""
-    average *= np.float32(decay)
-    average += np.float32(1 - decay) * value
-
-
-_RULES: Mapping[str, _Rule] = {
-    "SGD": _sgd,
-    "Nesterov": _nesterov,
-    "AdaGrad": _adagrad,
-    "RMSProp": _rmsprop,
-    "AdaDelta": _adadelta,
-    "Adam": _adam,
-}

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from caffe_import.errors import CaffeImportError
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
@@ -306,13 +305,6 @@ def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
     wrong = {"data": batches(2)["data"], "label": np.zeros((2, 5), np.float32)}
     with pytest.raises(ValueError, match=r'feed for blob "label" has shape \(2, 5\); expected \(2, 4\)'):
         run(function, start(function), wrong)
-
-
-@pytest.mark.parametrize("name", ["AdaGrad", "RMSProp"])
-def test_momentum_is_refused_where_caffe_refuses_it(name: str) -> None:
-    solver = replace(solver_of(), type=name, momentum=0.9)
-    with pytest.raises(CaffeImportError, match=rf"momentum=0.9: solver type {name} allows 0 only"):
-        compile_training(net_of(SOFTMAX % (1, 1)), solver, n_threads=1)
 
 
 def test_graph_holds_no_variables() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -78,6 +80,20 @@ def test_six_updates_equal_the_slow_loop(slow: SlowSolver) -> None:
         solver.update(params, slots, gradient, learning_rate=slow.base_lr, update=update)
         assert np.array_equal(gradient, given), "the gradient is the caller's"
     np.testing.assert_allclose(params, expected, rtol=2e-5, atol=1e-6)  # float32, 6 updates
+
+
+def test_a_blob_longer_than_a_piece_is_updated_whole() -> None:
+    n_params = 70_001
+    params, gradient = np.random.default_rng(5).standard_normal((2, n_params)).astype(np.float32)
+    whole = replace(center_solver(SlowSolver("Adam", momentum=0.9, weight_decay=0.1)), blobs=())
+    ends = []
+    for cuts in ((0, n_params), (0, 1, 31_000, 50_000, n_params)):
+        blobs = tuple(SolvedBlob(start, stop, 1.0, 1.0) for start, stop in pairwise(cuts))
+        moved, slots = params.copy(), (np.zeros(n_params, np.float32), np.zeros(n_params, np.float32))
+        replace(whole, blobs=blobs).update(moved, slots, gradient, learning_rate=0.1, update=1)
+        ends.append((moved, *slots))
+    assert all(np.array_equal(one, other) for one, other in zip(*ends, strict=True))
+    assert np.count_nonzero(ends[0][0] == params) == 0
 
 
 def test_it_survives_json() -> None:

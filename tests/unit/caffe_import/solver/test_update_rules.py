@@ -1,0 +1,38 @@
+"""The rules are pure; their numbers are tested where they run: in ``test_train_step`` and in ``test_solver_step``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from caffe_import.files.prototxt import parse_solver
+from caffe_import.solver.solver_spec import solver_spec
+from caffe_import.solver.update_rules import RULES, Operations, UpdateRequest
+
+OPERATIONS = Operations(np.sqrt, np.square, np.sign, add=sum, float64=np.float64, float32=np.float32)
+SOLVER = solver_spec(parse_solver('base_lr: 1 max_iter: 1 lr_policy: "fixed" momentum: 0.5 regularization_type: "L1"'))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_nothing_given_is_written_and_float32_stays(name: str) -> None:
+    rng = np.random.default_rng(1)
+    rule = RULES[name]
+    weights, gradient, *slots = np.abs(rng.standard_normal((2 + rule.n_slots, 5))).astype(np.float32)
+    given = [array.copy() for array in (weights, gradient, *slots)]
+    request = UpdateRequest(
+        ops=OPERATIONS,
+        weights=weights,
+        gradient=gradient,
+        decay=0.25,
+        slots=tuple(slots),
+        rate=np.float32(0.5),
+        update=3,
+        solver=replace(SOLVER, type=name),
+    )
+    done = rule.compute_update(request)
+    assert len(done.slots) == rule.n_slots
+    assert {array.dtype for array in (done.step, *done.slots)} == {np.dtype(np.float32)}
+    assert all(np.array_equal(now, was) for now, was in zip((weights, gradient, *slots), given, strict=True))
+    assert not any(np.array_equal(after, before) for after, before in zip(done.slots, slots, strict=True))
