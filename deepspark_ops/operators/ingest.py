@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow.sdk import Asset, AssetAlias
 
@@ -17,15 +18,21 @@ from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import is_ingested
 from deepspark_ops.operators.spark_stage import SparkStageOperator
 from deepspark_ops.operators.stage_run import StageRun
-from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.reader import verify
+
+ANNOUNCED_NAME: Final = "announced.json"
+"""File in a dataset's folder: digests of the manifests with which a training has begun."""
+ANNOUNCED_VERSION: Final = 1
 
 
 class IngestOperator(SparkStageOperator):
     """Ingest a run's source into the dataset folder that the check stage chose.
 
-    A dataset that stands there already is the same source under the same config: it is used as it is, and the Asset
-    is updated only by a task that wrote something.
+    A dataset that is there already is the same source under the same config: it is used as it is. Airflow takes the
+    Asset's event from a task that succeeds, so one that dies after its commit has announced nothing. Therefore the
+    event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
+    (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
     """
 
     module = "deepspark_ops.ingest.spark_job"
@@ -50,9 +57,10 @@ class IngestOperator(SparkStageOperator):
         with _one_at_a_time(run.dataset):
             if self._is_whole(run.dataset):
                 self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
-                return self.result(context, run)
-            made: dict[str, str] = super().execute(context)
-        if self._alias is not None and self._asset is not None:
+                made = self.result(context, run)
+            else:
+                made = super().execute(context)
+        if self._alias is not None and self._asset is not None and not is_announced(run.dataset):
             extra = {**made, "source": str(context["params"]["source"])}
             context["outlet_events"][self._alias].add(self._asset, extra=extra)
         return made
@@ -73,9 +81,30 @@ class IngestOperator(SparkStageOperator):
         """Return the dataset's folder and the digests of its manifests."""
         if run.dataset is None:
             return {}
-        paths = DatasetPaths(run.dataset)
-        digests = {f"{split}_digest": file_digest(paths.manifest(split)) for split in ("train", "test")}
-        return {"dataset": str(run.dataset), **digests}
+        return {"dataset": str(run.dataset), **_manifest_digests(run.dataset)}
+
+
+def is_announced(dataset: Path) -> bool:
+    """Whether a training has begun with the dataset as it is now; only a manifest's content counts, not its time."""
+    try:
+        noted = json.loads((dataset / ANNOUNCED_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(noted == {"format_version": ANNOUNCED_VERSION, **_manifest_digests(dataset)})
+
+
+def note_announced(dataset: Path) -> None:
+    """Note that the ingestion of the dataset succeeded, so that its event was sent; for the task that comes next."""
+    if is_announced(dataset):
+        return
+    with suppress(OSError):  # a folder that cannot be written may have its event sent again; training need not fail
+        noted = {"format_version": ANNOUNCED_VERSION, **_manifest_digests(dataset)}
+        write_text_whole(dataset / ANNOUNCED_NAME, json.dumps(noted, indent=1) + "\n")
+
+
+def _manifest_digests(dataset: Path) -> dict[str, str]:
+    paths = DatasetPaths(dataset)
+    return {f"{split}_digest": file_digest(paths.manifest(split)) for split in ("train", "test")}
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.ingest import note_announced
 from deepspark_ops.operators.spark_stage import SparkStageOperator
 from deepspark_ops.operators.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
@@ -17,6 +18,14 @@ class TrainOperator(SparkStageOperator):
     """Train into the run's folder; a retry goes on from the last snapshot there."""
 
     module = "deepspark_ops.train.driver.spark_job"
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Train; that it comes to this says that the run's ingestion has succeeded."""
+        run = StageRun.of(context)
+        if run.dataset is not None:
+            note_announced(run.dataset)
+        trained: dict[str, str] = super().execute(context)
+        return trained
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
         """Return the train config of a run; weights in production warm-start it unless the run names others."""
