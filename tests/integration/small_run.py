@@ -20,7 +20,7 @@ from deepspark_ops.shards.manifest import (
     write_manifest,
 )
 from deepspark_ops.train.setup.run_setup import prepare_run
-from deepspark_ops.train.snapshots.snapshot import RunState, write_run_state
+from deepspark_ops.train.snapshots.state_file import RunState, write_run_state
 
 CLASS_NAMES = ("red <left>", "green", "blue & right")
 SHAPE = (3, 14, 16)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
@@ -28,12 +27,11 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import ParamLayout, Vector
 from caffe_import.solver.lr_policies import step_counter
 from caffe_import.solver.solver_spec import SolverSpec
-from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
+from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
-from deepspark_ops.run_paths import RunPaths, write_whole
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.snapshots.state_file import RunState, write_run_state
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-
-STATE_VERSION = 2
 
 UNCHANGED = "training changed no weight: base_lr or every lr_mult is 0, or no worker's exchange reached the center"
 
@@ -41,31 +39,6 @@ UNCHANGED = "training changed no weight: base_lr or every lr_mult is 0, or no wo
 def vector_digest(vector: Vector) -> str:
     """Return the SHA-256 of a parameter vector's bytes."""
     return hashlib.sha256(np.ascontiguousarray(vector).data).hexdigest()
-
-
-@dataclass(frozen=True)
-class RunState:
-    """What ``state.h5`` holds besides the workers' arrays.
-
-    Attributes:
-        clock: Minibatches done.
-        origin: Clock at which the run began; not 0 after a Caffe solverstate.
-        n_params: Length of the parameter vector.
-        random_seed: Seed of the run.
-        weights: File with the parameters, in the same folder; empty where the caller has them.
-        workers: Ids whose state is saved, ascending; may be empty.
-        leases: Data position per dataset, as the exchange wrote it.
-        current_step: Counter of the rate policy, as in a Caffe solverstate.
-    """
-
-    clock: int
-    origin: int
-    n_params: int
-    random_seed: int
-    weights: str = ""
-    workers: tuple[int, ...] = ()
-    leases: Mapping[str, Any] = field(default_factory=dict)
-    current_step: int = 0
 
 
 @dataclass(frozen=True)
@@ -191,74 +164,6 @@ def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
 def _load_arrays(path: Path) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
-
-
-def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerState]) -> None:
-    """Write a ``state.h5``, whole or not at all."""
-    with write_whole(path) as temporary:
-        with h5py.File(temporary, "w") as file:
-            file.attrs["format_version"] = STATE_VERSION
-            for name in ("clock", "origin", "n_params", "random_seed", "weights", "current_step"):
-                file.attrs[name] = getattr(state, name)
-            # A dataset, since an attribute holds at most 64 KiB and a shuffled epoch of many pieces may need more.
-            file["leases"] = np.frombuffer(json.dumps(state.leases).encode(), np.uint8)
-            for worker, own in workers.items():
-                group = file.create_group(f"workers/{worker}")
-                group.attrs["updates"] = own.updates
-                group["history"] = own.history
-                for position, (name, value) in enumerate(sorted(own.layer_state.items())):
-                    group[f"layer_state/{position}"] = value
-                    group[f"layer_state/{position}"].attrs["name"] = name
-        temporary.chmod(0o644)
-
-
-def read_run_state(path: Path) -> RunState:
-    """Return a ``state.h5`` without the workers' arrays.
-
-    Raises:
-        DataError: Not such a file, damaged, or of another version.
-    """
-    try:
-        with h5py.File(path, "r") as file:
-            version = int(file.attrs.get("format_version", 0))
-            if version != STATE_VERSION:
-                msg = f"{path}: state of format version {version}; this program reads version {STATE_VERSION}"
-                raise DataError(msg)
-            return RunState(
-                clock=int(file.attrs["clock"]),
-                origin=int(file.attrs["origin"]),
-                n_params=int(file.attrs["n_params"]),
-                random_seed=int(file.attrs["random_seed"]),
-                weights=str(file.attrs["weights"]),
-                workers=tuple(sorted(int(worker) for worker in file.get("workers", {}))),
-                leases=json.loads(file["leases"][()].tobytes()),
-                current_step=int(file.attrs["current_step"]),
-            )
-    except (OSError, KeyError, ValueError) as error:
-        msg = f"{path}: not a state.h5 of a run, or damaged ({error}); remove it to go on from the one before"
-        raise DataError(msg) from error
-
-
-def read_worker_state(path: Path, worker: int) -> WorkerState | None:
-    """Return the state that ``worker`` goes on with: its own, or where that is not saved another's, in turn.
-
-    None if the file holds no worker's state.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
-    saved = read_run_state(path).workers
-    if not saved:
-        return None
-    chosen = worker if worker in saved else saved[worker % len(saved)]
-    try:
-        with h5py.File(path, "r") as file:
-            group = file[f"workers/{chosen}"]
-            layer_state = {str(item.attrs["name"]): item[()] for item in group.get("layer_state", {}).values()}
-            return WorkerState(group["history"][()], layer_state, int(group.attrs["updates"]))
-    except (OSError, KeyError) as error:
-        msg = f"{path}: the state of worker {chosen} cannot be read ({error})"
-        raise DataError(msg) from error
 
 
 def last_state(paths: RunPaths) -> Path | None:

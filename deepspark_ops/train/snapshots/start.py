@@ -21,16 +21,8 @@ from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.setup.run_setup import PreparedRun, Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
-from deepspark_ops.train.snapshots.snapshot import (
-    RunState,
-    check_history,
-    last_state,
-    load_center,
-    load_solverstate,
-    read_run_state,
-    read_worker_state,
-    write_run_state,
-)
+from deepspark_ops.train.snapshots.snapshot import check_history, last_state, load_center, load_solverstate
+from deepspark_ops.train.snapshots.state_file import RunState, read_run_state, read_worker_state, write_run_state
 
 SPARK_SCRATCH = "spark"
 """Folder in the run's scratch that Spark writes to."""

@@ -11,8 +11,8 @@ from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
 from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
-from deepspark_ops.train.snapshots.snapshot import read_worker_state
 from deepspark_ops.train.snapshots.start import with_restored_step
+from deepspark_ops.train.snapshots.state_file import read_worker_state
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.outcome import WorkerOutcome

@@ -14,8 +14,8 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.train.setup.run_setup import Run, prepare_run
-from deepspark_ops.train.snapshots.snapshot import read_worker_state
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start, restore_center_history
+from deepspark_ops.train.snapshots.state_file import read_worker_state
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
 pytestmark = pytest.mark.tf

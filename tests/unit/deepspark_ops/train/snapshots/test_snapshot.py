@@ -17,16 +17,8 @@ from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.train.snapshots.snapshot import (
-    RunState,
-    SnapshotWriter,
-    last_state,
-    load_center,
-    read_run_state,
-    read_worker_state,
-    vector_digest,
-    write_run_state,
-)
+from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, last_state, load_center, vector_digest
+from deepspark_ops.train.snapshots.state_file import RunState, read_run_state, read_worker_state, write_run_state
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
 NET = build_net_spec(
@@ -164,8 +156,8 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 3
-    with pytest.raises(DataError, match="format version 3; this program reads version 2"):
+        file.attrs["format_version"] = 4
+    with pytest.raises(DataError, match="format version 4; this program reads version 3"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):

@@ -1,0 +1,142 @@
+"""``state.h5``: what our own retry needs besides the weights; the data position and every worker's own state.
+
+Checksums tell damage from content, so that a reader never goes on from numbers that nobody wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError, DeepSparkError
+from deepspark_ops.run_paths import write_whole
+from deepspark_ops.train.snapshots.worker_state import WorkerState
+
+STATE_VERSION = 3
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What ``state.h5`` holds besides the workers' arrays.
+
+    Attributes:
+        clock: Minibatches done.
+        origin: Clock at which the run began; not 0 after a Caffe solverstate.
+        n_params: Length of the parameter vector.
+        random_seed: Seed of the run.
+        weights: File with the parameters, in the same folder; empty where the caller has them.
+        workers: Ids whose state is saved, ascending; may be empty.
+        leases: Data position per dataset, as the exchange wrote it.
+        current_step: Counter of the rate policy, as in a Caffe solverstate.
+    """
+
+    clock: int
+    origin: int
+    n_params: int
+    random_seed: int
+    weights: str = ""
+    workers: tuple[int, ...] = ()
+    leases: Mapping[str, Any] = field(default_factory=dict)
+    current_step: int = 0
+
+
+def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerState]) -> None:
+    """Write a ``state.h5``, whole or not at all."""
+    text = json.dumps(asdict(state)).encode()
+    with write_whole(path) as temporary:
+        with h5py.File(temporary, "w") as file:
+            file.attrs["format_version"] = STATE_VERSION
+            # A dataset, since an attribute holds at most 64 KiB and a shuffled epoch of many pieces may need more.
+            file["run"] = np.frombuffer(text, np.uint8)
+            file["run"].attrs["crc32"] = zlib.crc32(text)
+            for worker, own in workers.items():
+                group = file.create_group(f"workers/{worker}")
+                layers = sorted(own.layer_state.items())
+                group.attrs["updates"] = own.updates
+                group.attrs["crc32"] = _checksum(own.updates, own.history, layers)
+                group["history"] = own.history
+                for position, (name, value) in enumerate(layers):
+                    group[f"layer_state/{position}"] = value
+                    group[f"layer_state/{position}"].attrs["name"] = name
+        temporary.chmod(0o644)
+
+
+def read_run_state(path: Path) -> RunState:
+    """Return a ``state.h5`` without the workers' arrays.
+
+    Raises:
+        DataError: Not such a file, damaged, or of another version.
+    """
+    with _opened(path) as file:
+        version = int(file.attrs.get("format_version", 0))
+        if version != STATE_VERSION:
+            msg = f"{path}: state of format version {version}; this program reads version {STATE_VERSION}"
+            raise DataError(msg)
+        text = file["run"][()].tobytes()
+        _check(zlib.crc32(text), file["run"].attrs["crc32"])
+        fields = json.loads(text)
+        return RunState(**{**fields, "workers": tuple(fields["workers"])})
+
+
+def read_worker_state(path: Path, worker: int) -> WorkerState | None:
+    """Return the state that ``worker`` goes on with: its own, or where that is not saved another's, in turn.
+
+    None if the file holds no worker's state.
+
+    Raises:
+        DataError: Not such a file, damaged, or of another version.
+    """
+    saved = read_run_state(path).workers
+    if not saved:
+        return None
+    chosen = worker if worker in saved else saved[worker % len(saved)]
+    with _opened(path) as file:
+        group = file[f"workers/{chosen}"]
+        found = group.get("layer_state", {})
+        layers = [(str(item.attrs["name"]), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))]
+        updates, history = int(group.attrs["updates"]), group["history"][()]
+        _check(_checksum(updates, history, layers), group.attrs["crc32"])
+        return WorkerState(history, dict(layers), updates)
+
+
+def _checksum(
+    updates: int, history: npt.NDArray[np.float32], layers: Iterable[tuple[str, npt.NDArray[np.float32]]]
+) -> int:
+    """Return the CRC-32 of a worker's state: names, shapes and bytes."""
+    found = zlib.crc32(str(updates).encode())
+    for name, array in (("history", history), *layers):
+        found = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), found)
+        found = zlib.crc32(np.ascontiguousarray(array).data, found)
+    return found
+
+
+def _check(found: int, written: Any) -> None:
+    if found != int(written):
+        msg = "its checksum is another one"
+        raise ValueError(msg)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    """Open a ``state.h5`` to read.
+
+    Raises:
+        DataError: Whatever h5py raises: of a damaged file that is nearly anything.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except DeepSparkError:
+        raise
+    except Exception as error:
+        msg = f"{path}: not a state.h5 of a run, or damaged ({error}); remove it to go on from the one before"
+        raise DataError(msg) from error
