@@ -78,6 +78,10 @@ class ImageSource:
         self._is_color = is_color
         self._size = (new_height, new_width)
 
+    def key(self, index: int) -> str:
+        """Return the path of the image at ``index``, as its line has it."""
+        return self._images[index].path
+
     def __len__(self) -> int:
         """Return the number of lines."""
         return len(self._images)

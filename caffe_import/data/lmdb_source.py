@@ -83,6 +83,11 @@ class LmdbSource:
             raise DataSourceError(msg)
         return [images, labels] if self._with_labels else [images]
 
+    def key(self, index: int) -> str:
+        """Return the key of the record at ``index``."""
+        with self.records(index, 1) as records:
+            return next(records)[0].decode("utf-8", "backslashreplace")
+
     @contextmanager
     def records(self, start: int, count: int) -> Iterator[Iterator[tuple[bytes, memoryview]]]:
         """Yield an iterator of ``(key, serialized Datum)``; the views point into the file and die with the block.

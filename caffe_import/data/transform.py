@@ -53,6 +53,11 @@ class TransformOptions:
             return True
         return False if self.force_gray else None
 
+    @property
+    def changes_values(self) -> bool:
+        """Whether values, or which of them there are, change: more than their order."""
+        return self.scale != 1.0 or self.mean is not None or bool(self.mean_values) or self.crop_size > 0
+
     def is_random(self, phase: Phase) -> bool:
         """Return whether two passes over the same images may differ."""
         return self.mirror or (phase == "TRAIN" and self.crop_size > 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.net.shapes.loss_options import require_labels
 
@@ -42,4 +42,5 @@ def define_accuracy(request: LayerRequest) -> LayerDefinition:
         top_shapes=((), (scores[axis],))[: len(request.message.top)],
         options=AccuracyOptions(axis, param.top_k, ignore_label),
         notes=("a tie with another class counts against the true class",),
+        labels=ClassLabels(scores[axis], ignore_label),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
 from caffe_import.proto import caffe_pb2
 
 
@@ -28,4 +28,9 @@ def define_hinge_loss(request: LayerRequest) -> LayerDefinition:
         finding = f"scores have shape {scores}, labels {labels}: needs one label per sample"
         raise request.refuse(finding)
     squared = request.message.hinge_loss_param.norm == caffe_pb2.HingeLossParameter.L2
-    return LayerDefinition(top_shapes=((),), options=HingeLossOptions(squared), default_loss_weight=1.0)
+    return LayerDefinition(
+        top_shapes=((),),
+        options=HingeLossOptions(squared),
+        default_loss_weight=1.0,
+        labels=ClassLabels(prod(scores[1:])),
+    )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from caffe_import.files.binary_file import read_message
 from caffe_import.files.blob_proto import array_from_blob
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.net.shapes.loss_options import (
     LossOptions,
@@ -64,10 +64,12 @@ def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
             f"expected {n_classes} x {n_classes}"
         )
         raise request.refuse(finding)
+    loss = resolve_loss(request, default="VALID")
     return LayerDefinition(
         top_shapes=((), scores)[: len(request.message.top)],
-        options=InfogainLossOptions(axis, resolve_loss(request, default="VALID"), matrix),
+        options=InfogainLossOptions(axis, loss, matrix),
         default_loss_weight=1.0,
+        labels=ClassLabels(n_classes, loss.ignore_label),
     )
 
 

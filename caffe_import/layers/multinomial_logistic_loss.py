@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
 
 
 @layer_type("MultinomialLogisticLoss", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
@@ -14,4 +14,9 @@ def define_multinomial_logistic_loss(request: LayerRequest) -> LayerDefinition:
     if not scores or not labels or prod(labels) != labels[0] or labels[0] != scores[0]:
         finding = f"probabilities have shape {scores}, labels {labels}: needs one label per sample"
         raise request.refuse(finding)
-    return LayerDefinition(top_shapes=((),), default_loss_weight=1.0, gradient_reads_bottoms=True)
+    return LayerDefinition(
+        top_shapes=((),),
+        default_loss_weight=1.0,
+        gradient_reads_bottoms=True,
+        labels=ClassLabels(prod(scores[1:])),
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.net.shapes.loss_options import (
     LossOptions,
@@ -35,8 +35,10 @@ def define_softmax_with_loss(request: LayerRequest) -> LayerDefinition:
     scores = request.bottom_shapes[0]
     axis = canonical_axis(request, request.message.softmax_param.axis, len(scores), option="softmax_param.axis")
     require_labels(request, axis)
+    loss = resolve_loss(request, default="VALID")
     return LayerDefinition(
         top_shapes=((), scores)[: len(request.message.top)],
-        options=SoftmaxWithLossOptions(axis, resolve_loss(request, default="VALID")),
+        options=SoftmaxWithLossOptions(axis, loss),
         default_loss_weight=1.0,
+        labels=ClassLabels(scores[axis], loss.ignore_label),
     )

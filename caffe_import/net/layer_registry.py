@@ -66,6 +66,14 @@ class BlobSpec:
 
 
 @dataclass(frozen=True)
+class ClassLabels:
+    """What a layer takes its second bottom for: whole numbers in [0, n_classes), or ``ignore_label`` if it has one."""
+
+    n_classes: int
+    ignore_label: int | None = None
+
+
+@dataclass(frozen=True)
 class LayerDefinition:
     """What a layer type makes of a request.
 
@@ -82,6 +90,7 @@ class LayerDefinition:
             (LSTM, RNN)? They then count in the clip norm.
         gradient_reads_bottoms: Does Caffe's ``Backward_cpu`` read the data of a bottom again? Labels need not be
             declared: every loss reads them again.
+        labels: What the second bottom holds, where it holds classes.
         shares_memory: Are the tops the memory of the first bottom in Caffe (``Blob::ShareData``), with no copy?
     """
 
@@ -96,6 +105,7 @@ class LayerDefinition:
     ignores_lr_mult: bool = False
     gradient_reads_bottoms: bool = False
     shares_memory: bool = False
+    labels: ClassLabels | None = None
 
 
 DefineLayer = Callable[[LayerRequest], LayerDefinition]

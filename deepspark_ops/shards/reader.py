@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from caffe_import.data import SampleSource, open_source
 from caffe_import.data.hdf5_source import Hdf5Source
+from caffe_import.data.image_source import ImageSource
 from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import CaffeImportError
@@ -98,6 +99,12 @@ class Dataset:
         if self.manifest is not None and columns[1].dtype != np.int64:
             columns[1] = columns[1].astype(np.int64)
         return tuple(columns)
+
+    def sample_name(self, shard: int, index: int) -> str:
+        """Return what a message calls a sample: its place and, where the source has names, its key or file."""
+        source = self._source(shard)
+        key = f' ("{source.key(index)}")' if isinstance(source, LmdbSource | ImageSource) else ""
+        return f"sample {index}{key} of {self.shards[shard].name}"
 
     def close(self) -> None:
         """Close every file; a later read opens them again."""

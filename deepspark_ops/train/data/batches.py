@@ -18,9 +18,11 @@ import numpy.typing as npt
 from caffe_import.data.transform import TransformOptions, transform_batch
 from caffe_import.data.window_batches import WindowBatches
 from caffe_import.net.layer_registry import Phase, Shape
+from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import Lease, sample_order
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import Column, SampleCache
 
 RING_BYTES = 64 * 2**20
@@ -43,6 +45,7 @@ class FedLayer:
         transform: Applies to column 0; None for none.
         stream: Layers of one stream get the same samples at each pass.
         phase: Decides what the transform does.
+        labels: Columns that the net reads as classes; ``read`` and ``read_wrapped`` look at them.
     """
 
     name: str
@@ -52,11 +55,39 @@ class FedLayer:
     transform: TransformOptions | None
     stream: str
     phase: Phase
+    labels: tuple[LabelColumn, ...] = ()
 
     @property
     def batch_size(self) -> int:
         """Samples of one pass."""
         return next(iter(self.tops.values()))[0]
+
+    def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
+        """Return samples ``[start, start + count)`` of one shard, one array per column; read them, never write them.
+
+        Raises:
+            DataError: The shard is damaged, or a label is none of the classes of the layer that reads it.
+        """
+        columns = self.samples.read(shard, start, count)
+        self._check_labels(columns, self.samples.first_of(shard) + start)
+        return columns
+
+    def read_wrapped(self, position: int, count: int) -> tuple[Column, ...]:
+        """Return ``count`` samples from ``position`` in the whole on, as ``SampleCache.read_wrapped``.
+
+        Raises:
+            DataError: As ``read``.
+        """
+        columns = self.samples.read_wrapped(position, count)
+        self._check_labels(columns, position)
+        return columns
+
+    def _check_labels(self, columns: Sequence[Column], position: int) -> None:
+        for labels in self.labels:
+            outside = labels.first_outside(columns[labels.column])
+            if outside is not None:
+                row, label = outside
+                raise DataError(labels.finding(label, self.samples.sample_name(position + row)))
 
     def fill(
         self, columns: Sequence[Column], targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]
@@ -164,7 +195,7 @@ class _Stream:
         if lease is None:
             return False
         order = sample_order(lease) - lease.start
-        rows = [layer.samples.read(lease.shard, lease.start, lease.count) for layer in self.layers]
+        rows = [layer.read(lease.shard, lease.start, lease.count) for layer in self.layers]
         if lease.shuffle_seed is not None or lease.skip:
             rows = [tuple(column[order] for column in columns) for columns in rows]
         self._lease, self._rows, self._used = lease, rows, lease.skip
@@ -279,7 +310,7 @@ class LeasedBatches:
         feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn).items()}
         for batch in range(ordinal * test.n_batches, (ordinal + 1) * test.n_batches):
             for position, layer in enumerate(test.layers):
-                columns = layer.samples.read_wrapped(batch * layer.batch_size, layer.batch_size)
+                columns = layer.read_wrapped(batch * layer.batch_size, layer.batch_size)
                 layer.fill(columns, feeds, (self._key[0], _TEST_STREAM, net, batch, position))
             for position, drawn in enumerate(test.drawn, start=len(test.layers)):
                 drawn.fill(feeds, (self._key[0], _TEST_STREAM, net, batch, position))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from caffe_import.data.transform import TransformOptions, transform_options
 from caffe_import.data.window_batches import WindowBatches, open_windows
 from caffe_import.errors import NetError
+from caffe_import.net.label_users import LabelUser, label_users
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
@@ -18,6 +19,7 @@ from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
 from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
+from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import SampleCache
 
 READS_FILES = ("Data", "ImageData", "HDF5Data")
@@ -66,6 +68,7 @@ class DataBinding:
             NetError: A layer cannot be fed from them.
         """
         streams: dict[tuple[object, ...], str] = {}
+        users = label_users(net)
         fed = []
         taken = 0
         for layer in net.layers:
@@ -76,7 +79,8 @@ class DataBinding:
             taken += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
             key = (*self._key(layer.message, net.phase)[:-1], layer.definition.top_shapes[0][0])
             stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")
-            fed.append(self._fed_layer(layer, samples, first, stream, net.phase))
+            fed_layer = self._fed_layer(layer, samples, first, stream, net.phase)
+            fed.append(replace(fed_layer, labels=_label_columns(fed_layer, users)))
         return tuple(fed)
 
     def drawn_layers(self, net: NetSpec) -> tuple[DrawnLayer, ...]:
@@ -162,6 +166,17 @@ class DataBinding:
 
     def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
         return transform_options(layer.transform_param, root=self.root, layer=layer.name)
+
+
+def _label_columns(fed: FedLayer, users: Mapping[str, Sequence[LabelUser]]) -> tuple[LabelColumn, ...]:
+    """Return the columns that are read as classes just as they are stored: no transform changes their values."""
+    is_changed = fed.transform is not None and fed.transform.changes_values
+    return tuple(
+        LabelColumn(column, user)
+        for top, column in zip(fed.tops, fed.columns, strict=True)
+        for user in users.get(top, ())
+        if column > 0 or not is_changed
+    )
 
 
 def _refusal(layer: caffe_pb2.LayerParameter | LayerSpec, finding: str) -> NetError:

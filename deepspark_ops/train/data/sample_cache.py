@@ -62,11 +62,21 @@ class SampleCache:
         parts = []
         while count > 0:
             position %= self.n_samples
-            shard = int(np.searchsorted(self._firsts, position, side="right")) - 1
+            shard, index = self._place(position)
             piece = min(count, self._firsts[shard + 1] - position)
-            parts.append(self.read(shard, position - self._firsts[shard], piece))
+            parts.append(self.read(shard, index, piece))
             position, count = position + piece, count - piece
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+    def first_of(self, shard: int) -> int:
+        """Return the position in the whole of a shard's first sample."""
+        return self._firsts[shard]
+
+    def sample_name(self, position: int) -> str:
+        """Return what a message calls the sample at a position in the whole, taken modulo the number of samples."""
+        shard, index = self._place(position % self.n_samples)
+        with self._lock:
+            return self.dataset.sample_name(shard, index)
 
     def close(self) -> None:
         """Close the dataset's files and forget what was read."""
@@ -74,6 +84,11 @@ class SampleCache:
             self.dataset.close()
             self._columns = None
             self._has_block[:] = False
+
+    def _place(self, position: int) -> tuple[int, int]:
+        """Return shard and index in it of a position in the whole."""
+        shard = int(np.searchsorted(self._firsts, position, side="right")) - 1
+        return shard, position - self._firsts[shard]
 
     def _fill(self, first: int, stop: int) -> bool:
         """Make sure that ``[first, stop)`` of the whole is in memory; False if the dataset is not to be kept."""
@@ -85,9 +100,9 @@ class SampleCache:
     def _load(self, block: int) -> bool:
         at, stop = block * _BLOCK_SAMPLES, min(self.n_samples, (block + 1) * _BLOCK_SAMPLES)
         while at < stop:
-            shard = int(np.searchsorted(self._firsts, at, side="right")) - 1
+            shard, index = self._place(at)
             piece = min(stop, self._firsts[shard + 1]) - at
-            found = self.dataset.read(shard, at - self._firsts[shard], piece)
+            found = self.dataset.read(shard, index, piece)
             if self._columns is None and not self._allocate(found):
                 return False
             for column, values in zip(self._columns or (), found, strict=True):

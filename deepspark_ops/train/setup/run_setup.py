@@ -244,7 +244,7 @@ def _check_data(run: Run) -> dict[str, DatasetOrder]:
         layers = run.train_layers()
         for fed in (layers, *run.test_layers()):
             for layer in fed:
-                _check_labels(run, layer)
+                _check_classes(layer, run.config.dataset)
         config = run.config
         return dataset_orders(
             run.train_net, layers, order=config.order, n_workers=config.n_workers, seed=run.random_seed
@@ -253,20 +253,18 @@ def _check_data(run: Run) -> dict[str, DatasetOrder]:
         run.binding.close()
 
 
-def _check_labels(run: Run, fed: FedLayer) -> None:
-    """Compare the dataset's classes with what the net's softmax losses can tell apart."""
+def _check_classes(fed: FedLayer, dataset: Path | None) -> None:
+    """Compare the dataset's classes with those of the layers that read its labels, without reading a sample."""
     manifest = fed.samples.dataset.manifest
     if manifest is None:
         return
-    net = run.train_net if fed.phase == "TRAIN" else run.test_nets[0]
-    for layer in net.layers:
-        if layer.type != "SoftmaxWithLoss" or len(layer.bottom_shapes[0]) < 2:
-            continue
-        n_scores = layer.bottom_shapes[0][1]
-        if manifest.n_classes > n_scores:
+    for user in (column.user for column in fed.labels):
+        # An ignored label need not be a class, but the dataset counts it.
+        n_scores = user.labels.n_classes
+        if manifest.n_classes > n_scores and user.labels.ignore_label is None:
             msg = (
-                f'layer "{layer.name}": bottom "{layer.bottoms[0]}" has {n_scores} scores per sample, the dataset'
-                f" {run.config.dataset} has {manifest.n_classes} classes; give the net as many outputs as classes"
+                f'layer "{user.layer}": bottom "{user.scores}" has {n_scores} scores per sample, the dataset'
+                f" {dataset} has {manifest.n_classes} classes; give the net as many outputs as classes"
             )
             raise ConfigError(msg)
 

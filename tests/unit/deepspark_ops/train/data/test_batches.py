@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 
 from caffe_import.data.memory_source import MemorySource
 from caffe_import.data.transform import TransformOptions
+from caffe_import.net.label_users import LabelUser
+from caffe_import.net.layer_registry import ClassLabels
 from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DatasetOrder, Lease, LeaseBook
 from deepspark_ops.shards.reader import Dataset, ShardInfo
 from deepspark_ops.train.data.batches import FedLayer, LeasedBatches, NetFeed
+from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import SampleCache
 
 
@@ -70,6 +74,18 @@ def labels_taken(batches: LeasedBatches, steps: int, top: str = "data_label") ->
         found += feeds[top].ravel().astype(int).tolist()
         steps -= n
     return found
+
+
+def test_label_that_is_no_class_ends_training_and_tests() -> None:
+    labels = LabelColumn(1, LabelUser("loss", "SoftmaxWithLoss", "ip", ClassLabels(1006)))
+    layer = replace(layer_of(samples_of((5, 2)), 4), labels=(labels,))
+    link = LeaseLink(train=DatasetOrder((5, 2), piece_samples=4))
+    finding = r'^layer "loss" \(SoftmaxWithLoss\): label 1006 of sample 1 of shard1 is none of the 1006 classes'
+    with batches_of(link, [layer], [NetFeed((layer,), 2)]) as batches:
+        with pytest.raises(DataError, match=finding):
+            labels_taken(batches, 2)
+        with pytest.raises(DataError, match=finding):
+            list(batches.test_batches(0, 0))
 
 
 def test_file_order_wraps_over_shards_and_epochs() -> None:

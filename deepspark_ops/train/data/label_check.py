@@ -1,0 +1,57 @@
+"""Labels of samples against the classes of the layers that read them, before a step computes with them.
+
+TensorFlow refuses a label that is no class without saying whose it is; on a GPU it gives NaN, and Caffe reads memory
+that is not the layer's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.label_users import LabelUser
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of samples that a layer reads as class labels: which column, and who reads it."""
+
+    column: int
+    user: LabelUser
+
+    def first_outside(self, values: npt.NDArray[Any]) -> tuple[int, float] | None:
+        """Return position and value of the first label that is no class; None if all are.
+
+        Args:
+            values: (samples, ...), any dtype; a fraction is cut off, as in Caffe.
+        """
+        n_classes, ignored = self.user.labels.n_classes, self.user.labels.ignore_label
+        if values.min() > -1 and values.max() < n_classes:  # false for NaN too
+            return None
+        rows = values.reshape(len(values), -1)
+        outside = ~((rows > -1) & (rows < n_classes))
+        if ignored is not None:
+            outside &= np.trunc(rows) != ignored
+        if not outside.any():
+            return None
+        row, at = np.unravel_index(int(outside.argmax()), outside.shape)
+        return int(row), float(rows[row, at])
+
+    def finding(self, label: float, sample: str) -> str:
+        """Return the message for a label that is no class.
+
+        Args:
+            label: Its value.
+            sample: Whose it is.
+        """
+        user = self.user
+        n_classes, ignored = user.labels.n_classes, user.labels.ignore_label
+        also = f" and {ignored} (ignore_label)" if ignored is not None else ""
+        return (
+            f'layer "{user.layer}" ({user.layer_type}): label {label:g} of {sample} is none of the {n_classes} classes'
+            f' that bottom "{user.scores}" has scores for; allowed: 0 to {n_classes - 1}{also};'
+            " correct the label, or give the net as many outputs as there are classes"
+        )
