@@ -5,6 +5,7 @@
       DataError                 fix or re-make the data: a shard, an image list, too many bad records
       ExchangeUnavailable       retry: the server did not answer in time
       ProtocolError             report: a peer sent what the protocol does not allow
+        WorkerFenced            leave: this process is not the worker any more
       TrainingFailed            the run itself failed: loss not finite, workers given up, nothing exchanged
 
 ``str(error)`` is the whole message for the user: where, what was found, what is allowed, what to do.
@@ -32,6 +33,10 @@ class ExchangeUnavailable(DeepSparkError):
 
 class ProtocolError(DeepSparkError):
     """A peer sent something that the wire format does not allow, or could not prove who it is."""
+
+
+class WorkerFenced(ProtocolError):
+    """This process is not the worker any more: a newer one is, or it was given up in the middle of an exchange."""
 
 
 class TrainingFailed(DeepSparkError):

@@ -77,7 +77,7 @@ class SocketLink(AsksBooks):
                 servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
                 self._transfer = SocketTransfer(plan, servers, joined["sequence"])
             else:
-                self._transfer = SharedMemoryTransfer(plan, self._server, center)
+                self._transfer = SharedMemoryTransfer(plan, self._server, center, self._session)
         return Welcome(
             joined["clock"],
             found["n_params"],

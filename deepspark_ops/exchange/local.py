@@ -19,7 +19,9 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.center.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.chunks import Chunks, meet_in_memory
+from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.center.pushes import exchange_in_memory
+from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import JOURNAL_FILE, Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -108,11 +110,11 @@ class LocalLink(AsksBooks):
         worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
         if self._strategy.keeps_start and self._start is None:
             self.pull()
-        context = center.begin(worker, self._moving_rate)
+        context = center.begin(worker, self._moving_rate, session_number(self._session))
         sequence = context.own + 1
         new_local = self._vectors.take()
         order = self._chunks.order(worker, settings.n_workers)
-        distance = meet_in_memory(
+        distance = exchange_in_memory(
             center,
             self._chunks,
             worker,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from deepspark_ops.errors import WorkerFenced
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.locks import CenterLocks
 from deepspark_ops.exchange.center.memory import CenterMemory, CenterShape
@@ -17,6 +17,7 @@ from deepspark_ops.exchange.center.worker_counters import (
     COLUMNS,
     ENDED,
     MOVED_BYTES,
+    NOBODY,
     OVERLAPS,
     SESSION,
     STALENESS,
@@ -24,6 +25,7 @@ from deepspark_ops.exchange.center.worker_counters import (
     WATCH_ENDED,
     WATCH_SIZE,
     WATCH_SUM,
+    session_number,
 )
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies.base import ExchangeContext, LockMode, Strategy
@@ -51,6 +53,7 @@ class Center:
         slots: Counters of this process's server, shape (n_workers, 16), uint64; see ``slots.py`` for the columns.
         all_slots: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
+        unfinished: Of each chunk, what ``pushes`` notes while a push changes ``extras``; 0 for none, (n_chunks,).
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
@@ -89,7 +92,7 @@ class Center:
     def _hold(self, memory: CenterMemory, server: int = 0) -> None:
         self._memory = memory
         self.vector, self.extras = memory.vector, memory.extras
-        self.counts = memory.counts
+        self.counts, self.unfinished = memory.counts, memory.unfinished
         self.all_slots, self.slots = memory.all_slots, memory.all_slots[server]
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
@@ -117,8 +120,18 @@ class Center:
         with write_scratch(path) as temporary:
             self.vector.tofile(temporary)
 
-    def begin(self, worker: int, moving_rate: float = 0.0) -> ExchangeContext:
-        """Open an exchange of ``worker`` and count what others did since its last pull."""
+    def begin(self, worker: int, moving_rate: float = 0.0, session: int = NOBODY) -> ExchangeContext:
+        """Open an exchange of ``worker`` and count what others did since its last pull.
+
+        Args:
+            worker: Its id.
+            moving_rate: alpha.
+            session: Number of the process; see ``session_number``.
+
+        Raises:
+            WorkerFenced: Another process is the worker now.
+        """
+        self.check_session(worker, session)
         cells, row = self._cells, worker * COLUMNS
         own_ended = cells[row + ENDED]
         ended = self._total(self._ended_column) - own_ended
@@ -126,36 +139,56 @@ class Center:
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
         cells[row + BEGUN] = own_ended + 1
-        if staleness:
+        if staleness > 0:
             cells[row + STALENESS] += staleness
         return ExchangeContext(
-            self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended
+            self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended, session
         )
 
     def end(self, worker: int, context: ExchangeContext, moved_bytes: int) -> int:
-        """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it."""
+        """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it.
+
+        Raises:
+            WorkerFenced: Another process is the worker now; the exchange is not counted.
+        """
+        self.check_session(worker, context.session)
         cells, row = self._cells, worker * COLUMNS
         sequence = context.own + 1
         overlaps = context.others_open + self._total(self._begun_column) - sequence - context.others_begun
-        if overlaps:
+        if overlaps > 0:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
         cells[row + ENDED] = sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
-        """Close what a worker that is gone left open; its next exchange has one number at every server."""
+        """Close what a worker that is gone left open; its next exchange has one number at every server.
+
+        A process that was only stopped finds out when it goes on with that exchange, and leaves.
+        """
         slots = self.all_slots[:, worker]
+        if (slots[:, BEGUN] > slots[:, ENDED]).any():
+            slots[:, SESSION] = NOBODY
         slots[:, (BEGUN, ENDED)] = slots[:, ENDED].max()
         slots[:, WATCH_BEGUN] = slots[:, WATCH_ENDED]
 
     def admit(self, worker: int, session: str) -> None:
         """Let every server know the process that is ``worker`` now."""
-        self.all_slots[:, worker, SESSION] = _session_number(session)
+        self.all_slots[:, worker, SESSION] = session_number(session)
 
-    def is_admitted(self, worker: int, session: str) -> bool:
-        """Whether ``session`` is the worker's present process."""
-        return int(self.slots[worker, SESSION]) == _session_number(session)
+    def check_session(self, worker: int, session: int) -> None:
+        """See that the process of this number is still the worker: no lock keeps another one from taking its place.
+
+        Raises:
+            WorkerFenced: It is not; it must leave.
+        """
+        found = self._cells[worker * COLUMNS + SESSION]
+        if found != session:
+            why = "a newer process has taken its place"
+            if found == NOBODY:
+                why = "it was silent for so long that it was given up in the middle of an exchange, or never joined"
+            msg = f"worker {worker}: {why}; leaving"
+            raise WorkerFenced(msg)
 
     @property
     def watched(self) -> int:
@@ -182,11 +215,16 @@ class Center:
         """Note that ``worker`` has just read the whole center."""
         self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
 
-    def reopened(self, worker: int, moving_rate: float) -> ExchangeContext:
+    def reopened(self, worker: int, moving_rate: float, session: int) -> ExchangeContext:
         """Return the context of an exchange that an earlier server process opened."""
         begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
         return ExchangeContext(
-            self._n_workers, moving_rate, 0, begun - 1, total, self._total(self._begun_column) - begun
+            self._n_workers,
+            moving_rate,
+            own=begun - 1,
+            total=total,
+            others_begun=self._total(self._begun_column) - begun,
+            session=session,
         )
 
     def unlink(self) -> None:
@@ -205,7 +243,3 @@ class Center:
 
 def _total_of_many(column: memoryview) -> int:
     return int(np.asarray(column).sum())
-
-
-def _session_number(session: str) -> int:
-    return int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "little")

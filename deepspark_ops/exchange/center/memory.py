@@ -26,7 +26,7 @@ SHARED_MEMORY_SPARE_BYTES = 32 << 20
 """Left free in shared memory for others: TensorFlow, Spark and the page cache of small containers live there too."""
 
 _MAGIC = b"DSCENTER"
-_VERSION = 3
+_VERSION = 4
 _HEADER = struct.Struct("<8sI16sQQQQQ")
 _PAGE = 4096
 _WATCHED_OFFSET = 2048
@@ -52,12 +52,12 @@ class CenterShape:
 
     @property
     def counts_offset(self) -> int:
-        """First byte of the counts of held pushes; slots come before."""
+        """First byte of the counts of held pushes, what is unfinished of them after; slots come before."""
         return _PAGE + _pages(8 * COLUMNS * self.n_workers * self.n_servers)
 
     def vector_offset(self, index: int) -> int:
         """First byte of a vector, the center being vector 0."""
-        return self.counts_offset + _pages(8 * self.n_chunks) + index * _pages(4 * self.n_params)
+        return self.counts_offset + _pages(16 * self.n_chunks) + index * _pages(4 * self.n_params)
 
     @property
     def n_bytes(self) -> int:
@@ -74,6 +74,7 @@ class CenterMemory:
         extras: The strategy's server vectors, each (n_params,).
         all_slots: Counters of every server's workers, shape (n_servers, n_workers, 16), uint64.
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
+        unfinished: Of each chunk, who is changing ``extras`` and what count it found, shape (n_chunks,), uint64.
         watched: One past the position of the chunk whose pushes are added up, shape (1,), uint64.
         path: The mapped file; None for private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
@@ -84,6 +85,7 @@ class CenterMemory:
     extras: tuple[Vector, ...]
     all_slots: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint64]
+    unfinished: npt.NDArray[np.uint64]
     watched: npt.NDArray[np.uint64]
     path: Path | None = None
     token: bytes = b""
@@ -96,7 +98,8 @@ class CenterMemory:
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
         slots = np.zeros((shape.n_servers, shape.n_workers, COLUMNS), np.uint64)
-        return cls(vector, extras, slots, np.zeros(shape.n_chunks, np.uint64), np.zeros(1, np.uint64))
+        counts, unfinished = np.zeros((2, shape.n_chunks), np.uint64)
+        return cls(vector, extras, slots, counts, unfinished, np.zeros(1, np.uint64))
 
     @classmethod
     def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> CenterMemory:
@@ -169,13 +172,13 @@ class CenterMemory:
         n_slots = shape.n_servers * shape.n_workers
         slots = np.frombuffer(mapping, np.uint64, n_slots * COLUMNS, _PAGE)
         slots = slots.reshape(shape.n_servers, shape.n_workers, COLUMNS)
-        counts = np.frombuffer(mapping, np.uint64, shape.n_chunks, shape.counts_offset)
+        counts, unfinished = np.frombuffer(mapping, np.uint64, 2 * shape.n_chunks, shape.counts_offset).reshape(2, -1)
         vector, *extras = (
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
             for i in range(1 + shape.server_vectors)
         )
         watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
-        return cls(vector, tuple(extras), slots, counts, watched, path, token, handle)
+        return cls(vector, tuple(extras), slots, counts, unfinished, watched, path, token, handle)
 
 
 def remove_stale_centers() -> list[Path]:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.errors import DeepSparkError, ProtocolError
+from deepspark_ops.errors import DeepSparkError, ProtocolError, WorkerFenced
 from deepspark_ops.events import MAX_EVENT_BYTES, Event, append_event, make_event, parse_event
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.pushes import settle_all_unfinished
 from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds.rounds import Rounds
 from deepspark_ops.exchange.server.report import ServerReport
@@ -106,15 +107,18 @@ class Coordinator:
         """Refuse a process whose place was taken by a newer one.
 
         Raises:
-            ProtocolError: The session is not the worker's present one.
+            WorkerFenced: A newer process is the worker now.
+            ProtocolError: The worker has left, or never joined.
         """
         self.settings.check_worker(worker)
         with self._lock:
             current = self._books.sessions.get(worker)
-        if current != session:
-            found = "it has left or never joined" if current is None else "a newer process has joined in its place"
-            msg = f"worker {worker}: session {session[:8]} is not known; {found}"
+        if current is None:
+            msg = f"worker {worker}: session {session[:8]} is not known; it has left or never joined"
             raise ProtocolError(msg)
+        if current != session:
+            msg = f"worker {worker}: a newer process has taken its place; leaving"
+            raise WorkerFenced(msg)
 
     def answer(self, worker: int, request: int, call: str, *args: Any) -> Any:
         """Make a control call for a worker, once for each request number; returns plain JSON values.
@@ -258,6 +262,7 @@ class Coordinator:
 
     def round_contents(self, notes: dict[int, RoundNote]) -> RoundContents:
         """Return what a closer works on."""
+        settle_all_unfinished(self._center, self._chunks)
         center = self._center
         return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
 

@@ -24,10 +24,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from deepspark_ops.errors import DeepSparkError, ProtocolError
+from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.server.worker_session import WorkerSession
@@ -118,9 +119,8 @@ class ExchangeServer:
         self.settings.check_worker(worker)
         if self.coordinator is not None:
             self.coordinator.check_session(worker, session)
-        elif not self.center.is_admitted(worker, session):
-            msg = f"worker {worker}: session {session[:8]} is not known; it has not joined, or a newer process has"
-            raise ProtocolError(msg)
+        else:
+            self.center.check_session(worker, session_number(session))
 
     def enter(self, peer: VectorSession) -> None:
         """Make ``peer`` the one connection of its worker; an older one is closed and waited for."""

@@ -11,8 +11,17 @@ import numpy as np
 
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER
-from deepspark_ops.exchange.center.chunks import apply_push
-from deepspark_ops.exchange.center.worker_counters import BEGUN, DUPLICATES, ENDED, MARK, PLACE, UNCERTAIN
+from deepspark_ops.exchange.center.pushes import push_applier, settle_unfinished
+from deepspark_ops.exchange.center.worker_counters import (
+    BEGUN,
+    DUPLICATES,
+    ENDED,
+    MARK,
+    NOBODY,
+    PLACE,
+    UNCERTAIN,
+    session_number,
+)
 from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame
@@ -32,12 +41,14 @@ class VectorSession:
         self.connection = connection
         self.worker = DRIVER
         self.session = ""
+        self._session_number = NOBODY
         self.ended = threading.Event()
         self._server = server
         self._center = server.center
         self._order: tuple[int, ...] = ()
         self._whole = ExitStack()
         self._context: ExchangeContext | None = None  # of the exchange that is open
+        self._apply: Callable[[int, Vector], None] | None = None
         self._moved_bytes = 0
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "attach": self._attach,
@@ -80,19 +91,23 @@ class VectorSession:
     def _attach(self, request: Mapping[str, Any]) -> None:
         worker, session = field_of(request, "worker", int), field_of(request, "session", str)
         self._server.check_session(worker, session)
-        self._become(worker, session)
+        self._become(worker)
+        self._take_session(session)
         # A newer process may have joined while this one waited for its old connection to end.
         self._server.check_session(worker, session)
 
-    def _become(self, worker: int, session: str) -> None:
+    def _become(self, worker: int) -> None:
         if self.worker != DRIVER:
             msg = f"{self.connection.peer}: is worker {self.worker} already"
             raise ProtocolError(msg)
         self._server.settings.check_worker(worker)
-        self.worker, self.session = worker, session
+        self.worker = worker
         self.connection.peer = f"worker {worker} ({self.connection.peer})"
         self._order = tuple(self._server.order(worker))
         self._server.enter(self)
+
+    def _take_session(self, session: str) -> None:
+        self.session, self._session_number = session, session_number(session)
 
     def _lives(self, worker: int) -> None:
         """A worker has shown that it lives."""
@@ -117,14 +132,13 @@ class VectorSession:
 
     def _begin(self, frame: Frame) -> None:
         """Open an exchange, or go on with one whose connection broke."""
-        worker = self._member()
-        slot = self._center.slots[worker]
+        worker, slot = self._own_slot()
         if frame.sequence == int(slot[ENDED]) + 1:
             if int(slot[BEGUN]) == frame.sequence:
                 self._reopen(slot)
             else:
                 slot[PLACE] = slot[MARK] = 0
-                self._context = self._center.begin(worker, self._server.moving_rate)
+                self._context = self._center.begin(worker, self._server.moving_rate, self._session_number)
         elif frame.sequence != int(slot[ENDED]):
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
             raise ProtocolError(msg)
@@ -133,22 +147,27 @@ class VectorSession:
             self._whole.close()
             self._whole.enter_context(self._center.locks.whole())
         place = len(self._order) if ended else int(slot[PLACE])
-        context = self._context or self._center.reopened(worker, self._server.moving_rate)
+        context = self._context or self._reopened()
+        self._apply = push_applier(self._center, self._server.chunks, worker, context)
         answer = {"place": place, "staleness": context.staleness, "total": context.total}
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
         if slot[MARK]:
             # The server was killed while it added this chunk. A part may be in: it is not added a second time.
+            settle_unfinished(self._center, self._server.chunks, self._order[int(slot[MARK]) - 1])
             slot[UNCERTAIN] += np.uint64(1)
             slot[PLACE] = slot[MARK]
             slot[MARK] = 0
         if self._context is None:
-            self._context = self._center.reopened(self.worker, self._server.moving_rate)
+            self._context = self._reopened()
+
+    def _reopened(self) -> ExchangeContext:
+        return self._center.reopened(self.worker, self._server.moving_rate, self._session_number)
 
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""
-        slot = self._center.slots[self._member()]
+        _, slot = self._own_slot()
         place = frame.steps
         span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
         if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
@@ -158,8 +177,7 @@ class VectorSession:
             )
             raise ProtocolError(msg)
         open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
-        context = self._context
-        if frame.sequence > int(slot[BEGUN]) or (open_here and (context is None or place > int(slot[PLACE]))):
+        if frame.sequence > int(slot[BEGUN]) or (open_here and (self._context is None or place > int(slot[PLACE]))):
             msg = (
                 f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but exchange {int(slot[BEGUN])}"
                 f" stands at push {int(slot[PLACE])}"
@@ -167,18 +185,14 @@ class VectorSession:
             raise ProtocolError(msg)
         with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
-            if context is None or not open_here or place < int(slot[PLACE]):
+            apply = self._apply
+            if apply is None or not open_here or place < int(slot[PLACE]):
                 slot[DUPLICATES] += np.uint64(1)
                 return
             position, locks = self._order[place], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
                 slot[MARK] = place + 1
-                is_watched = position == self._center.watched
-                if is_watched:
-                    self._center.begin_watched_push(self.worker)
-                apply_push(self._center, self._server.chunks, position, push, context)
-                if is_watched:
-                    self._center.end_watched_push(self.worker, push[: self._server.chunks.watch_floats])
+                apply(position, push)
                 slot[PLACE] = place + 1
                 slot[MARK] = 0
 
@@ -197,8 +211,7 @@ class VectorSession:
             yield push
 
     def _end(self, frame: Frame) -> None:
-        worker = self._member()
-        slot = self._center.slots[worker]
+        worker, slot = self._own_slot()
         overlaps = 0
         if frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence:
             if int(slot[PLACE]) != len(self._order) or self._context is None:
@@ -212,6 +225,12 @@ class VectorSession:
         self._whole.close()
         self._lives(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
+
+    def _own_slot(self) -> tuple[int, np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return the worker and its counters, which only the worker's present process may change."""
+        worker = self._member()
+        self._center.check_session(worker, self._session_number)
+        return worker, self._center.slots[worker]
 
     def _member(self) -> int:
         if self.worker == DRIVER:

@@ -67,9 +67,9 @@ class WorkerSession(VectorSession):
 
     def _join(self, request: Mapping[str, Any]) -> dict[str, Any]:
         worker, session = field_of(request, "worker", int), field_of(request, "session", str)
-        self._become(worker, "")
+        self._become(worker)
         welcome = self._coordinator.join(worker, session, field_of(request, "transport", str))
-        self.session = session
+        self._take_session(session)
         return {"clock": welcome.clock, "sequence": int(self._center.slots[worker, ENDED])}
 
     def _ask(self, request: Mapping[str, Any]) -> Any:

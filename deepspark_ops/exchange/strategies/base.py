@@ -40,6 +40,7 @@ class ExchangeContext(NamedTuple):
         others_begun: Exchanges that others had begun when this one did; with ``others_open``, how many of them had not
             ended, what ``Center.end`` counts overlaps by.
         others_open: See there.
+        session: Number of the process whose exchange this is; see ``Center.check_session``.
     """
 
     n_workers: int
@@ -49,6 +50,7 @@ class ExchangeContext(NamedTuple):
     total: int = 0
     others_begun: int = 0
     others_open: int = 0
+    session: int = 0
 
 
 LockMode = Literal["none", "striped", "full"]
@@ -167,6 +169,15 @@ class Strategy:
 
         Returns:
             The same count after this push; 0 where pushes are applied at once.
+        """
+        raise NotImplementedError
+
+    def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
+        """Return the count of a chunk after a push of which a killed process applied nothing, a part or all.
+
+        Args:
+            extras: This chunk of the server's own vectors; may be written.
+            n_held: The count before that push.
         """
         raise NotImplementedError
 

@@ -66,6 +66,10 @@ class Gathered(Strategy):
         """One: the sum of pushes."""
         return 1
 
+    def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
+        """Count it: a sum that is divided by one too many moves the center too little, the other way too far."""
+        return n_held + 1
+
     def server_chunk(
         self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
     ) -> int:

@@ -60,6 +60,13 @@ class Softsync(GatheredMovements):
         self.move_by_share(center, extras[0], max(n_held, context.n_workers))
         return 0
 
+    def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
+        """Count it; a group that it would have completed may be in the center, and is not applied a second time."""
+        if n_held + 1 < self.updates_per_apply:
+            return n_held + 1
+        extras[0].fill(0.0)
+        return 0
+
     def progress_per_step(self, n_workers: int) -> float:
         """Return what the mean divides by: that many steps move the center like one."""
         return 1.0 / max(self.updates_per_apply, n_workers)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame
@@ -185,4 +185,4 @@ def raise_refusal(found: Any) -> None:
     kind, message = str(found.get("kind")), str(found.get("message"))
     if kind == "ConfigError":
         raise ConfigError(message)
-    raise ProtocolError(message)
+    raise WorkerFenced(message) if kind == "WorkerFenced" else ProtocolError(message)

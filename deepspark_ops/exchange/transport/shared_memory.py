@@ -9,7 +9,8 @@ import numpy as np
 
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.chunks import meet_in_memory
+from deepspark_ops.exchange.center.pushes import exchange_in_memory
+from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.connection import ServerConnection
 from deepspark_ops.exchange.transport.link import NO_ROUND, ExchangeReport
@@ -20,8 +21,9 @@ from deepspark_ops.param_vector import Vector
 class SharedMemoryTransfer:
     """Vectors by a mapped center: this process does worker's and server's side of each chunk itself."""
 
-    def __init__(self, plan: TransferPlan, server: ServerConnection, center: Center) -> None:
-        """Take a center that this process has mapped."""
+    def __init__(self, plan: TransferPlan, server: ServerConnection, center: Center, session: str) -> None:
+        """Take a center that this process has mapped, and the session by which it is the worker."""
+        self._session = session_number(session)
         self._plan = plan
         self._server = server
         self._center = center
@@ -53,10 +55,10 @@ class SharedMemoryTransfer:
         plan.check(local)
         if plan.lacks_start:
             self.pull()
-        context = center.begin(plan.worker, plan.moving_rate)
+        context = center.begin(plan.worker, plan.moving_rate, self._session)
         sequence = context.own + 1
         new_local = plan.vectors.take()
-        distance = meet_in_memory(
+        distance = exchange_in_memory(
             center,
             plan.chunks,
             plan.worker,

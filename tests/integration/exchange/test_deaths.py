@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -13,18 +14,21 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, WorkerFenced
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server import launch
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.strategies.easgd import Easgd
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.exchange.exchange_run import (
+    CHUNK,
     WorkerRun,
     initial_vector,
     make_settings,
@@ -148,10 +152,70 @@ def test_a_new_process_takes_a_workers_place_at_once(tmp_path: Path) -> None:
         assert isinstance(first, Grant)
         assert isinstance(second, Grant)
         assert (second.start, second.count) == (first.start, first.count)
-        with pytest.raises(ProtocolError, match=r"worker 0: .*a newer process has joined in its place"):
+        with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
             old.acknowledge(first)
         new.close()
         old.close()
+
+
+def at_second_chunk(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Have ``action`` called once, when the next exchange of this process is at its second chunk."""
+    worker_chunk, calls = Easgd.worker_chunk, itertools.count(1)
+
+    def interrupted(self: Easgd, *args: Any) -> None:
+        if next(calls) == 2:
+            action()
+        worker_chunk(self, *args)
+
+    monkeypatch.setattr(Easgd, "worker_chunk", interrupted)
+
+
+@pytest.mark.parametrize("transport", ["socket", "shm"])
+def test_a_process_that_is_replaced_in_its_exchange_leaves_and_pushes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    settings = make_settings(tmp_path, transport=transport, exchange_timeout_s=2.0)
+    with start_exchange(settings, initial_vector()) as running:
+        old, new = connect(running.address), connect(running.address)
+        old.join(0)
+        at_second_chunk(monkeypatch, lambda: [new.join(0)] and None)
+        with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+            old.exchange(old.pull() + 1)
+        np.testing.assert_array_equal(running.center.vector[CHUNK:], initial_vector()[CHUNK:])
+        assert running.poll().exchanges == (0, 0)
+        _, report = new.exchange(new.pull() + 1)
+        assert report.sequence == 1
+        assert running.poll().exchanges == (1, 0)
+        new.close()
+        old.close()
+
+
+@pytest.mark.parametrize("transport", ["socket", "shm"])
+def test_a_worker_that_stood_still_until_it_was_given_up_leaves_and_may_join_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    settings = make_settings(tmp_path, transport=transport, grant_timeout_s=0.3)
+    with start_exchange(settings, initial_vector()) as running:
+        stopped, other = connect(running.address), connect(running.address)
+        stopped.join(0)
+        stopped_local = stopped.pull()
+        other.join(1)
+        other_local = other.pull()
+
+        def stand_still() -> None:
+            wait_until(lambda: 0 not in running.poll().live_workers, "the loss of worker 0")
+            other.exchange(other_local)
+
+        at_second_chunk(monkeypatch, stand_still)
+        with pytest.raises(WorkerFenced, match=r"^worker 0: it was silent for so long that it was given up"):
+            stopped.exchange(stopped_local)
+        assert running.poll().exchanges == (0, 1)
+        again = connect(running.address)
+        again.join(0)
+        again.exchange(again.pull())
+        assert running.poll().exchanges == (1, 1)
+        for link in (stopped, other, again):
+            link.close()
 
 
 def test_stop_leaves_nothing(tmp_path: Path) -> None:

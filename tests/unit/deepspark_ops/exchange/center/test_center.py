@@ -3,9 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from deepspark_ops.errors import WorkerFenced
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.center.worker_counters import BEGUN, ENDED, session_number
 
 
 def test_snapshot_is_a_copy(tmp_path: Path) -> None:
@@ -41,3 +44,39 @@ def test_overlaps_count_exchanges_that_were_open_with_mine() -> None:
     assert center.end(1, again, 0) == 1, "worker 2 is still in its exchange"
     center.abandon(2)
     assert center.end(1, center.begin(1), 0) == 0
+
+
+OLD, NEW = session_number("old"), session_number("new")
+
+
+def test_an_exchange_that_was_given_up_cannot_be_ended_by_a_process_that_was_only_stopped() -> None:
+    center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 2, 1))
+    center.admit(0, "old")
+    context = center.begin(0, session=OLD)
+    center.abandon(0)
+    center.end(1, center.begin(1), 0)
+    with pytest.raises(WorkerFenced, match=r"^worker 0: it was silent for so long that it was given up in the middle"):
+        center.end(0, context, 0)
+    assert center.slots[0, [BEGUN, ENDED]].tolist() == [0, 0], "what it had not ended is not counted"
+
+
+def test_a_process_whose_place_was_taken_can_neither_end_nor_begin() -> None:
+    center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 2, 1))
+    center.admit(0, "old")
+    context = center.begin(0, session=OLD)
+    center.abandon(0)
+    center.admit(0, "new")
+    successor = center.begin(0, session=NEW)
+    for action in (lambda: center.end(0, context, 0), lambda: center.begin(0, session=OLD)):
+        with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+            action()
+    center.end(0, successor, 0)
+    assert center.slots[0, [BEGUN, ENDED]].tolist() == [1, 1]
+
+
+def test_a_worker_that_was_given_up_between_exchanges_may_go_on() -> None:
+    center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 2, 1))
+    center.admit(0, "old")
+    center.abandon(0)
+    center.end(0, center.begin(0, session=OLD), 0)
+    assert center.slots[0, ENDED] == 1

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.chunks import Chunks, meet_in_memory
+from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.lost_updates import PushWatch
 from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.center.worker_counters import BEGUN, WATCH_BEGUN
 from deepspark_ops.exchange.strategies.base import find_strategy
 from deepspark_ops.param_vector import StatisticBlobs, StatisticLayer
@@ -29,7 +30,7 @@ def exchange(center: Center, chunks: Chunks, worker: int, local: np.ndarray) -> 
     context = center.begin(worker, 0.45)
     new_local, push = np.empty_like(local), np.empty(CHUNK, np.float32)
     order = chunks.order(worker, 2)
-    meet_in_memory(center, chunks, worker, order, context, local, new_local, local, push, measure_distance=False)
+    exchange_in_memory(center, chunks, worker, order, context, local, new_local, local, push, measure_distance=False)
     center.end(worker, context, 8 * len(local))
     return new_local
 

@@ -11,6 +11,7 @@ from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.server.coordinator import Coordinator
@@ -223,7 +224,7 @@ def test_server_events_say_what_was_exchanged_since_the_last(tmp_path: Path) -> 
     for worker in (0, 1):
         coordinator.join(worker, "a", "shm")
     for worker in (0, 1, 0):
-        center.end(worker, center.begin(worker), 8_000)
+        center.end(worker, center.begin(worker, session=session_number("a")), 8_000)
     clock.now += 4.0
     coordinator.expire()
     clock.now += 2.0
@@ -238,7 +239,7 @@ def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
     coordinator, clock = make_coordinator(tmp_path)
     center = coordinator._center
     coordinator.join(0, "a", "shm")
-    center.end(0, center.begin(0), 8_000)
+    center.end(0, center.begin(0, session=session_number("a")), 8_000)
     clock.now += 0.5
     coordinator.leave(0)
     (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.chunks import Chunks, meet_in_memory
+from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.lost_updates import PushWatch
 from deepspark_ops.exchange.center.memory import CenterShape
+from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.server.report import REPORT_EVERY_S, ServerReport
 from deepspark_ops.exchange.strategies.base import find_strategy
 from deepspark_ops.param_vector import StatisticBlobs
@@ -27,7 +28,7 @@ class Bench:
         local = np.full(N_PARAMS, 3.0, np.float32)
         new_local, push = np.empty_like(local), np.empty_like(local)
         context = self.center.begin(worker, 0.5)
-        meet_in_memory(
+        exchange_in_memory(
             self.center, self.chunks, worker, (0,), context, local, new_local, local, push, measure_distance=False
         )
         self.center.end(worker, context, 800)

@@ -1,0 +1,143 @@
+"""Where a push lands: the server's side of one chunk, and a whole exchange with a center that this process maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.center.locks import CenterLocks
+from deepspark_ops.exchange.center.worker_counters import UNCERTAIN
+from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.param_vector import Vector
+
+
+def push_applier(
+    center: Center, chunks: Chunks, worker: int, context: ExchangeContext
+) -> Callable[[int, Vector], None]:
+    """Return what applies the pushes of one exchange, chunk by chunk: ``apply(position, push)``.
+
+    Nothing else changes the center by a push: a server calls it for a worker by socket, a worker that maps the center
+    for itself. ``apply`` raises ``WorkerFenced`` before it changes anything. Its caller holds the chunk's lock, if
+    there are locks.
+    """
+    parts, watched = chunks.views(center.vector), center.watched
+    server_chunk, check_session, session = chunks.strategy.server_chunk, center.check_session, context.session
+    adds_directly = not center.extras
+
+    def apply(position: int, push: Vector) -> None:
+        check_session(worker, session)
+        if position == watched:
+            center.begin_watched_push(worker)
+        if adds_directly:
+            server_chunk(parts[position], (), push, context, 0)
+        else:
+            _gather(center, chunks, worker, position, push, context)
+        if position == watched:
+            center.end_watched_push(worker, push[: chunks.watch_floats])
+
+    return apply
+
+
+def _gather(center: Center, chunks: Chunks, worker: int, position: int, push: Vector, context: ExchangeContext) -> None:
+    """Change the strategy's own vectors, and count the push; a kill between the two leaves a note of it."""
+    if center.unfinished[position]:
+        settle_unfinished(center, chunks, position)
+    span = chunks.spans[position]
+    extras = tuple([extra[span] for extra in center.extras])
+    n_held = int(center.counts[position])
+    center.unfinished[position] = 1 + worker + n_held * len(center.slots)
+    center.counts[position] = chunks.strategy.server_chunk(center.vector[span], extras, push, context, n_held)
+    center.unfinished[position] = 0
+
+
+def settle_unfinished(center: Center, chunks: Chunks, position: int) -> None:
+    """Bring vectors and count of a chunk together again after a process was killed while it pushed; holds its lock.
+
+    Whether the push is in the sum cannot be known: the strategy decides, and the chunk is counted as uncertain.
+    """
+    noted = int(center.unfinished[position])
+    n_before, worker = divmod(noted - 1, len(center.slots))
+    if noted and int(center.counts[position]) == n_before:
+        span = chunks.spans[position]
+        extras = tuple([extra[span] for extra in center.extras])
+        center.counts[position] = chunks.strategy.count_unfinished(extras, n_before)
+        center.slots[worker, UNCERTAIN] += np.uint64(1)
+    center.unfinished[position] = 0
+
+
+def settle_all_unfinished(center: Center, chunks: Chunks) -> None:
+    """Do so for every chunk, before a round's sum is used; locks one chunk after another."""
+    for position in np.flatnonzero(center.unfinished).tolist():
+        if center.locks is None:
+            settle_unfinished(center, chunks, position)
+        else:
+            with center.locks.chunk(position):
+                settle_unfinished(center, chunks, position)
+
+
+def exchange_in_memory(
+    center: Center,
+    chunks: Chunks,
+    worker: int,
+    order: Sequence[int],
+    context: ExchangeContext,
+    local: Vector,
+    new_local: Vector,
+    start: Vector,
+    push: Vector,
+    *,
+    measure_distance: bool,
+) -> float | None:
+    """Push every chunk to a center that this process maps, and pull unless the strategy waits for a round.
+
+    Args:
+        center: Mapped or private.
+        chunks: The vector's cut.
+        worker: Whose exchange it is; it is open.
+        order: Chunk positions in the order to take.
+        context: Numbers of this exchange.
+        local: The worker's parameters, (n_params,), read only.
+        new_local: Receives the new parameters, (n_params,).
+        start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
+        push: Scratch of at least one chunk.
+        measure_distance: Return the L2 norm of local - center.
+
+    Returns:
+        The distance, or None if it was not asked for or the worker does not look at the center first.
+
+    Raises:
+        WorkerFenced: Another process is the worker now.
+        ExchangeUnavailable: A lock was not to be had.
+    """
+    strategy = chunks.strategy
+    worker_chunk, apply = strategy.worker_chunk, push_applier(center, chunks, worker, context)
+    measure = measure_distance and strategy.pulls == "before"
+    pulls_after, keeps_start = strategy.pulls == "after", strategy.keeps_start
+    held = chunks.held is not None
+    parts, spans = chunks.views(center.vector), chunks.spans
+    squares = []
+    for position in order if center.locks is None else _locked(order, center.locks):
+        span, part = spans[position], parts[position]
+        own, new = local[span], new_local[span]
+        pushed = push if len(part) == len(push) else push[: len(part)]
+        if measure:
+            np.subtract(own, part, out=pushed)
+            squares.append(float(np.dot(pushed, pushed)))
+        worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, context)
+        if held:
+            chunks.hold_statistics(position, pushed)
+        apply(position, pushed)
+        if pulls_after:
+            np.copyto(new, part)
+    return sum(squares) ** 0.5 if measure else None
+
+
+def _locked(order: Sequence[int], locks: CenterLocks) -> Iterator[int]:
+    """Hand out the positions; a chunk is locked until the next one is asked for, or the iterator is dropped."""
+    with locks.whole():
+        for position in order:
+            with locks.chunk(position):
+                yield position
