@@ -5,7 +5,8 @@
       DataError                 fix or re-make the data: a shard, an image list, too many bad records
       ExchangeUnavailable       retry: the server did not answer in time
       ProtocolError             report: a peer sent what the protocol does not allow
-        WorkerFenced            leave: this process is not the worker any more
+        WorkerFenced            leave: this process was given up in the middle of an exchange; it may join again
+          WorkerReplaced        leave: a newer process is the worker now
       TrainingFailed            the run itself failed: loss not finite, workers given up, nothing exchanged
 
 ``str(error)`` is the whole message for the user: where, what was found, what is allowed, what to do.
@@ -36,7 +37,11 @@ class ProtocolError(DeepSparkError):
 
 
 class WorkerFenced(ProtocolError):
-    """This process is not the worker any more: a newer one is, or it was given up in the middle of an exchange."""
+    """This process was given up as lost in the middle of an exchange, and is not the worker any more."""
+
+
+class WorkerReplaced(WorkerFenced):
+    """A newer process is the worker now."""
 
 
 class TrainingFailed(DeepSparkError):

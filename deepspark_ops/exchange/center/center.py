@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.errors import WorkerFenced
+from deepspark_ops.errors import WorkerFenced, WorkerReplaced
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.locks import CenterLocks
 from deepspark_ops.exchange.center.memory import CenterMemory, CenterShape
@@ -180,15 +180,16 @@ class Center:
         """See that the process of this number is still the worker: no lock keeps another one from taking its place.
 
         Raises:
-            WorkerFenced: It is not; it must leave.
+            WorkerFenced, WorkerReplaced: It is not; it must leave.
         """
         found = self._cells[worker * COLUMNS + SESSION]
-        if found != session:
-            why = "a newer process has taken its place"
-            if found == NOBODY:
-                why = "it was silent for so long that it was given up in the middle of an exchange, or never joined"
-            msg = f"worker {worker}: {why}; leaving"
-            raise WorkerFenced(msg)
+        if found == session:
+            return
+        if found != NOBODY:
+            msg = f"worker {worker}: a newer process has taken its place; leaving"
+            raise WorkerReplaced(msg)
+        msg = f"worker {worker}: silent for so long that it was given up in the middle of an exchange; leaving"
+        raise WorkerFenced(msg)
 
     @property
     def watched(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepspark_ops.errors import DeepSparkError, ProtocolError, WorkerFenced
+from deepspark_ops.errors import DeepSparkError, ProtocolError, WorkerReplaced
 from deepspark_ops.events import MAX_EVENT_BYTES, Event, append_event, make_event, parse_event
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
@@ -107,7 +107,7 @@ class Coordinator:
         """Refuse a process whose place was taken by a newer one.
 
         Raises:
-            WorkerFenced: A newer process is the worker now.
+            WorkerReplaced: A newer process is the worker now.
             ProtocolError: The worker has left, or never joined.
         """
         self.settings.check_worker(worker)
@@ -118,7 +118,7 @@ class Coordinator:
             raise ProtocolError(msg)
         if current != session:
             msg = f"worker {worker}: a newer process has taken its place; leaving"
-            raise WorkerFenced(msg)
+            raise WorkerReplaced(msg)
 
     def answer(self, worker: int, request: int, call: str, *args: Any) -> Any:
         """Make a control call for a worker, once for each request number; returns plain JSON values.

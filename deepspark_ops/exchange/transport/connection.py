@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced, WorkerReplaced
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame
@@ -21,6 +21,7 @@ FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
 logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
+_REFUSALS = {error.__name__: error for error in (ConfigError, WorkerFenced, WorkerReplaced)}
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,4 @@ def expect_frame(connection: Connection, operation: int) -> Frame:
 def raise_refusal(found: Any) -> None:
     """Raise what an ``ERROR`` frame carries."""
     kind, message = str(found.get("kind")), str(found.get("message"))
-    if kind == "ConfigError":
-        raise ConfigError(message)
-    raise WorkerFenced(message) if kind == "WorkerFenced" else ProtocolError(message)
+    raise _REFUSALS.get(kind, ProtocolError)(message)

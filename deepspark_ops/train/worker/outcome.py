@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Ending = Literal["finished", "refused", "failed", "given_up"]
+Ending = Literal["finished", "refused", "failed", "given_up", "replaced"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class WorkerOutcome:
     Attributes:
         worker: Its id.
         ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
-            ``given_up``: it failed in every try.
+            ``given_up``: it failed in every try; ``replaced``: another process is the worker now.
         message: What to tell the user; empty if finished.
         steps: Minibatches it computed in its last try.
         exchanges: Exchanges it made in its last try.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.errors import WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 _LOG = logging.getLogger(__name__)
@@ -31,12 +32,25 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str
     if attempt >= tries:
         return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
     try:
-        return _run(plain, worker, attempt).to_plain()
+        return _run_unless_fenced(plain, worker, attempt).to_plain()
     except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
         if attempt + 1 < tries:
             raise
         _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
         return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()
+
+
+def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
+    """Run a worker that leaves in one line when it is fenced; one that was only given up joins again."""
+    while True:
+        try:
+            return _run(plain, worker, attempt)
+        except WorkerReplaced as error:
+            _LOG.warning("%s", error)
+            return WorkerOutcome(worker, "replaced", str(error))
+        except WorkerFenced as error:
+            _LOG.warning("%s, and joining again", error)
+            attempt += 1
 
 
 def _run(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, WorkerFenced
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, WorkerFenced, WorkerReplaced
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server import launch
@@ -152,7 +152,7 @@ def test_a_new_process_takes_a_workers_place_at_once(tmp_path: Path) -> None:
         assert isinstance(first, Grant)
         assert isinstance(second, Grant)
         assert (second.start, second.count) == (first.start, first.count)
-        with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+        with pytest.raises(WorkerReplaced, match=r"^worker 0: a newer process has taken its place; leaving$"):
             old.acknowledge(first)
         new.close()
         old.close()
@@ -179,7 +179,7 @@ def test_a_process_that_is_replaced_in_its_exchange_leaves_and_pushes_nothing_mo
         old, new = connect(running.address), connect(running.address)
         old.join(0)
         at_second_chunk(monkeypatch, lambda: [new.join(0)] and None)
-        with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+        with pytest.raises(WorkerReplaced, match=r"^worker 0: a newer process has taken its place; leaving$"):
             old.exchange(old.pull() + 1)
         np.testing.assert_array_equal(running.center.vector[CHUNK:], initial_vector()[CHUNK:])
         assert running.poll().exchanges == (0, 0)
@@ -207,7 +207,7 @@ def test_a_worker_that_stood_still_until_it_was_given_up_leaves_and_may_join_aga
             other.exchange(other_local)
 
         at_second_chunk(monkeypatch, stand_still)
-        with pytest.raises(WorkerFenced, match=r"^worker 0: it was silent for so long that it was given up"):
+        with pytest.raises(WorkerFenced, match=r"^worker 0: silent for so long that it was given up"):
             stopped.exchange(stopped_local)
         assert running.poll().exchanges == (0, 1)
         again = connect(running.address)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ProtocolError, WorkerFenced
+from deepspark_ops.errors import ProtocolError, WorkerReplaced
 from deepspark_ops.events import Event, make_event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
@@ -171,7 +171,7 @@ def test_process_whose_place_was_taken_is_refused(tmp_path: Path) -> None:
     first = old.request_grant(4)
     new.join(0)
     assert new.request_grant(4) != first
-    with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+    with pytest.raises(WorkerReplaced, match=r"^worker 0: a newer process has taken its place; leaving$"):
         old.request_grant(4)
 
 

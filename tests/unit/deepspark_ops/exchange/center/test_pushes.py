@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import WorkerFenced
+from deepspark_ops.errors import WorkerReplaced
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.locks import LockMode
@@ -68,7 +68,7 @@ def test_a_process_whose_place_was_taken_pushes_nothing_more() -> None:
     apply = push_applier(center, chunks, 0, center.begin(0, session=session_number("old")))
     apply(0, np.ones(4, np.float32))
     center.admit(0, "new")
-    with pytest.raises(WorkerFenced, match=r"^worker 0: a newer process has taken its place; leaving$"):
+    with pytest.raises(WorkerReplaced, match=r"^worker 0: a newer process has taken its place; leaving$"):
         apply(1, np.ones(4, np.float32))
     assert center.vector.tolist() == [1.0] * 4 + [0.0] * 4
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.errors import ExchangeUnavailable, WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker import spark_task
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
@@ -30,6 +30,24 @@ def test_other_errors_are_raised_until_the_last_try(monkeypatch: pytest.MonkeyPa
         "steps": 0,
         "exchanges": 0,
     }
+
+
+def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_without_another_try(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends = [WorkerFenced("worker 0: silent; leaving"), WorkerReplaced("worker 0: a newer process; leaving")]
+    attempts = []
+
+    def run(plain: object, worker: int, attempt: int) -> WorkerOutcome:
+        attempts.append(attempt)
+        raise ends.pop(0)
+
+    monkeypatch.setattr(spark_task, "_run", run)
+    assert spark_task.run_in_task(PLAIN, 0, 0)["ending"] == "replaced"
+    assert attempts == [0, 1]
+    lines = ["worker 0: silent; leaving, and joining again", "worker 0: a newer process; leaving"]
+    assert [record.getMessage() for record in caplog.records] == lines
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
