@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.process_stage import ProcessStageOperator
 from deepspark_ops.operators.stage_run import StageRun

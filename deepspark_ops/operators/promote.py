@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import MetricsReport, read_metrics
 from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, told_to_airflow

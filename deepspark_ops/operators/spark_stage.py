@@ -18,9 +18,9 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
 from deepspark_ops.processes.job_log import JobLog

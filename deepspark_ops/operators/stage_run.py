@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule
+from airflow.sdk import DAG, Asset, TriggerRule
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -16,6 +16,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule, CronTriggerTimetable
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.deepspark_train import DATASET
 from deepspark_ops.operators.dags.digits_example import digits_example

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
+from airflow.sdk import DAG, Asset
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
 from caffe_import.solver.solver_spec import load_solver
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.local_airflow.dag_files import install_dags
+from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule
 from deepspark_ops.operators.form import config_from_params
 from tests.paths import ROOT
 

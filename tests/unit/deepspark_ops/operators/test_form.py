@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Param
-from airflow.sdk.exceptions import ParamValidationError
 from pydantic import Field
 
 from deepspark_ops.config.base import FORM, StageConfig
@@ -15,6 +14,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.airflow_names import ParamValidationError
 from deepspark_ops.operators.form import config_from_params, form_params, refuse_unknown
 
 pytestmark = pytest.mark.airflow

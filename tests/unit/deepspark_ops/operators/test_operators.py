@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.check import CheckConfig
@@ -19,6 +18,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
