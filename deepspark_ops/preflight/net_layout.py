@@ -2,6 +2,8 @@
 
 The method of K. Sugiyama, S. Tagawa and M. Toda, "Methods for visual understanding of hierarchical system structures"
 (1981): ranks by longest path, points in every rank that an edge passes, order by the neighbours' mean, then places.
+
+Why not Graphviz: it is a program of the system, which no Python package brings; matplotlib has no layout of graphs.
 """
 
 from __future__ import annotations

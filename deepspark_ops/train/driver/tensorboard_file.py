@@ -2,7 +2,12 @@
 
 The format is TFRecord (length, masked CRC-32C of the length, payload, masked CRC-32C of the payload) around the
 ``tensorflow.Event`` message, of which five fields are needed; they are written here by hand so that the driver
-never imports TensorFlow.
+never imports TensorFlow. The tests read the files with TensorFlow.
+
+Why not tensorboardX (2.6 was tried): it would save 70 lines of the frame and cost a dependency, a second thread whose
+queue must be flushed after each event to survive a kill, and 0.41 instead of 0.16 ms and 1.6 times the bytes for a
+worker's report, since each of the eight scalars is an event of its own. A message generated from TensorFlow's
+``event.proto`` would be registered twice where TensorFlow is imported too.
 """
 
 from __future__ import annotations

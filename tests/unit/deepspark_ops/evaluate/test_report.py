@@ -2,6 +2,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+from markupsafe import escape
 
 from deepspark_ops.evaluate.curves import read_curves
 from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics
@@ -107,7 +108,7 @@ def test_what_workers_and_center_did_is_drawn():
         "Staleness, exchanges by others since a worker's pull",
         "Lost updates, share of what was pushed",
     ):
-        assert f"<h3>{title}</h3><svg" in page
+        assert f"<h3>{escape(title)}</h3><svg" in page
     assert "</svg>exchanging</li>" in page
 
 
