@@ -2,8 +2,8 @@
 
 No scripts: a point or cell explains itself by its ``<title>``, which browsers show when the pointer rests on it.
 
-Why not matplotlib (3.11 was tried on the chart of two losses): its SVG has fixed colours, which a page in light, in dark
-and on paper cannot restyle, letters as outlines that nobody can search, no titles, 18 KB instead of 7, and it brings
+Why not matplotlib (3.11 was tried on the chart of two losses): its SVG has fixed colours, which a page in light, dark
+and print cannot restyle, letters as outlines that nobody can search, no titles, 18 KB instead of 7, and it brings
 80 MB of packages.
 """
 
