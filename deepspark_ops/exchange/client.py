@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.state.state_calls import AsksBooks
+from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import (
     ExchangeAddress,
@@ -27,12 +27,14 @@ from deepspark_ops.exchange.transport.connection import (
     call_once,
     expect_json,
 )
-from deepspark_ops.exchange.transport.link import ExchangeReport, Welcome, WorkerLink
+from deepspark_ops.exchange.transport.link import ExchangeReport, StateRequests, Welcome, WorkerLink
 from deepspark_ops.exchange.transport.shared_memory import SharedMemoryTransfer
 from deepspark_ops.exchange.transport.socket_transfer import SocketTransfer
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs, Vector
+
+_Answer = TypeVar("_Answer")
 
 
 def connect(address: ExchangeAddress) -> WorkerLink:
@@ -40,7 +42,7 @@ def connect(address: ExchangeAddress) -> WorkerLink:
     return SocketLink(address)
 
 
-class SocketLink(AsksBooks):
+class SocketLink(StateRequests):
     """A ``WorkerLink`` to a server: control by socket, vectors by shared memory or by the same socket.
 
     Shared memory is used where the file that the server names can be opened and holds the token that it names; a
@@ -186,12 +188,12 @@ class SocketLink(AsksBooks):
     def _attach(self, connection: Connection) -> None:
         call_once(connection, {"call": "attach", "worker": self._worker, "session": self._session}, self._worker, 0)
 
-    def _ask(self, call: str, *args: Any) -> Any:
+    def _ask(self, request: Request[_Answer]) -> _Answer:
         self._joined()
         with self._lock:
             self._requests += 1
-            request = {"call": "ask", "request": self._requests, "ask": call, "args": args}
-            return self._server.call(request, worker=self._worker)
+            request = request.numbered(self._worker, self._requests)
+            return request.answer_from_json(self._server.call(request.to_json(), worker=self._worker))
 
     def _call(self, request: Mapping[str, Any]) -> Any:
         self._joined()

@@ -1,4 +1,4 @@
-"""The whole exchange in one process, without sockets: same books, same strategy, same arithmetic.
+"""The whole exchange in one process, without sockets: same run state, same strategy, same arithmetic.
 
 For runs with one worker in the driver's process, for tests, and as the measure that the socket and shared memory
 must agree with bit for bit.
@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,26 @@ from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.server.coordinator import JOURNAL_FILE, Coordinator, forget_run
+from deepspark_ops.exchange.server.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.state_calls import AsksBooks
+from deepspark_ops.exchange.state.journal import JOURNAL_FILE
+from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.transport.link import (
     NO_ROUND,
     ExchangeReport,
     ExchangeStatus,
     RoundEnd,
+    StateRequests,
     Welcome,
 )
 from deepspark_ops.param_vector import Vector
 
+_Answer = TypeVar("_Answer")
+
 
 class LocalExchange:
-    """Center and books in this process. Thread-safe: each worker may be a thread with its own link."""
+    """Center and run state in this process. Thread-safe: each worker may be a thread with its own link."""
 
     def __init__(self, settings: ExchangeSettings, initial: Vector) -> None:
         """Start with a copy of ``initial``, shape (n_params,)."""
@@ -63,7 +67,7 @@ class LocalExchange:
         self.center.close()
 
 
-class LocalLink(AsksBooks):
+class LocalLink(StateRequests):
     """A ``WorkerLink`` by function calls."""
 
     def __init__(self, exchange: LocalExchange) -> None:
@@ -160,10 +164,12 @@ class LocalLink(AsksBooks):
         self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]
     ) -> None:
         """See ``WorkerLink``."""
-        path = self._coordinator.state_path(self._member(), iteration)
+        self.heartbeat()
+        snapshots = self._coordinator.snapshots
+        path = snapshots.state_path(self._worker, iteration)
         if path is not None:
             write_state(path, arrays)
-        self._coordinator.state_received(self._worker, iteration, meta)
+        snapshots.state_received(self._worker, iteration, meta)
 
     def heartbeat(self) -> None:
         """See ``WorkerLink``."""
@@ -178,10 +184,10 @@ class LocalLink(AsksBooks):
         if self._worker >= 0:
             self._coordinator.lose(self._worker, self._session, "connection closed")
 
-    def _ask(self, call: str, *args: Any) -> Any:
+    def _ask(self, request: Request[_Answer]) -> _Answer:
         with self._lock:
             self._requests += 1
-            return self._coordinator.answer(self._member(), self._requests, call, *args)
+            return self._coordinator.answer(request.numbered(self._member(), self._requests))
 
     def _member(self) -> int:
         if self._worker < 0:

@@ -20,8 +20,9 @@ from typing import Any
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
-from deepspark_ops.exchange.server.coordinator import JOURNAL_FILE, forget_run
+from deepspark_ops.exchange.server.coordinator import forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.exchange.transport.wire import SECRET_BYTES
@@ -36,6 +37,8 @@ QUICK_DEATH_S = 1.0
 MAX_QUICK_DEATHS = 10
 """A server that dies this often within a second of its start will not live; a killed one is started again."""
 POLL_S = 0.2
+REFUSED = b"refused: "
+"""What a server that cannot serve prints instead of ``ready``; its reason follows, as JSON."""
 
 
 def start_exchange(
@@ -140,11 +143,18 @@ class RunningExchange:
         Raises:
             ExchangeUnavailable: No answer within ``exchange_timeout_s``, or a server keeps dying.
         """
+        self._check_alive()
+        with self._poll_lock:
+            try:
+                return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
+            except ExchangeUnavailable:
+                self._check_alive()
+                raise
+
+    def _check_alive(self) -> None:
         for server in self._servers:
             if server.given_up is not None:
                 raise ExchangeUnavailable(server.given_up)
-        with self._poll_lock:
-            return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
 
     def wait(self, timeout_s: float) -> ExchangeStatus:
         """Return the state once the run is finished or has failed.
@@ -164,7 +174,7 @@ class RunningExchange:
         return status
 
     def stop(self) -> None:
-        """End the servers; no process, no shared memory, no listening port, no books stay. May be called again."""
+        """End the servers; no process, shared memory, listening port or journal stays. May be called again."""
         for server in self._servers:
             server.stop()
         with self._poll_lock:
@@ -245,6 +255,9 @@ class _ServerProcess:
             line = process.stdout.readline() if ready else b""
         except BrokenPipeError:
             line = b""
+        if line.startswith(REFUSED):
+            _end(process)
+            raise ExchangeUnavailable(json.loads(line[len(REFUSED) :]))
         if line.strip() != b"ready":
             _end(process)
             state = f"it ended with code {process.returncode}" if line == b"" else f"it said {line[:80]!r}"

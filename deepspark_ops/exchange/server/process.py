@@ -2,10 +2,12 @@
 
 Started by ``launch.start_exchange`` as ``python -m deepspark_ops.exchange.server.process``: settings and secret come
 as one line of JSON on standard input, the listening socket as an inherited descriptor. It prints ``ready`` and serves
-until standard input ends, which is when the driver stops it or dies. It imports numpy and the standard library only.
+until standard input ends, which is when the driver stops it or dies; one that cannot start prints why instead. It
+imports numpy and the standard library only.
 
-A run may have several, each with a key range of the one center that all of them map. The first one keeps the books;
-the others know pulls and pushes only. Any of them may be killed: each goes on from its own slots in the center.
+A run may have several, each with a key range of the one center that all of them map. The first one holds the run
+state; the others know pulls and pushes only. Any of them may be killed: each goes on from its own worker counters in
+the center.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ MAX_HANDSHAKES = 64
 """Connections that have not proved who they are; more wait in the listening queue."""
 PUSH_BUFFERS = 16
 """Chunks that may be received at the same time; memory stays the same however many workers there are."""
-HOUSEKEEPING_S = 0.2
+TIMER_S = 0.2
+"""Between two looks for workers that are silent or whose connection ended."""
 THREAD_STACK_BYTES = 512 << 10
 
 _PR_SET_PDEATHSIG = 1
@@ -63,7 +66,7 @@ class ExchangeServer:
             secret: The run's.
             center: Opened as this server's.
             listener: Listening already.
-            index: Which server of the run; the first, 0, keeps the books.
+            index: Which server of the run; the first, 0, holds the run state.
         """
         self.settings = settings
         self.center = center
@@ -94,7 +97,7 @@ class ExchangeServer:
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
         if self.coordinator is not None:
-            threading.Thread(target=self._keep_house, args=(self.coordinator,), name="keep house", daemon=True).start()
+            threading.Thread(target=self._expire, args=(self.coordinator,), name="expiry timer", daemon=True).start()
 
     def stop(self) -> None:
         """Accept nothing more and close every connection."""
@@ -151,7 +154,7 @@ class ExchangeServer:
                 if not self._stopping.is_set():
                     # Out of descriptors, most likely: those who are in go on, newcomers wait in the queue.
                     logger.warning("cannot accept a connection: %s", error)
-                    time.sleep(HOUSEKEEPING_S)
+                    time.sleep(TIMER_S)
                 continue
             threading.Thread(target=self._serve, args=(sock, address), name=f"peer {address}", daemon=True).start()
 
@@ -188,16 +191,27 @@ class ExchangeServer:
         finally:
             sock.close()
 
-    def _keep_house(self, coordinator: Coordinator) -> None:
-        while not self._stopping.wait(HOUSEKEEPING_S):
-            coordinator.expire()
-            now = time.monotonic()
-            with self._lock:
-                overdue = [gone for gone in self._gone if gone[0] <= now]
-                self._gone = [gone for gone in self._gone if gone[0] > now]
-                overdue = [gone for gone in overdue if not self._is_back(gone[1], gone[2])]
-            for _, worker, session in overdue:
-                coordinator.lose(worker, session, "its connection ended")
+    def _expire(self, coordinator: Coordinator) -> None:
+        """The timer's thread: take back what silent and disconnected workers hold."""
+        while not self._stopping.wait(TIMER_S):
+            try:
+                coordinator.expire()
+                for worker, session in self._overdue():
+                    coordinator.lose(worker, session, "its connection ended")
+            except DeepSparkError as error:
+                coordinator.fail(str(error))
+            except Exception as error:
+                # The outermost loop of this thread: without it no lost worker's work would be given to others.
+                logger.exception("expiry timer")
+                coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
+
+    def _overdue(self) -> list[tuple[int, str]]:
+        """Return worker and session of connections that ended too long ago."""
+        now = time.monotonic()
+        with self._lock:
+            overdue = [gone for gone in self._gone if gone[0] <= now]
+            self._gone = [gone for gone in self._gone if gone[0] > now]
+            return [(worker, session) for _, worker, session in overdue if not self._is_back(worker, session)]
 
     def _is_back(self, worker: int, session: str) -> bool:
         member = self._members.get(worker)
@@ -254,9 +268,13 @@ def main() -> None:
     plain = json.loads(sys.stdin.buffer.readline())
     settings = ExchangeSettings.from_json(plain["settings"])
     index = plain["index"]
-    center = Center.open(Path(plain["center_path"]), bytes.fromhex(plain["center_token"]), server=index)
     listener = socket.socket(fileno=plain["listener_fd"])
-    server = ExchangeServer(settings, bytes.fromhex(plain["secret"]), center, listener, index)
+    try:
+        center = Center.open(Path(plain["center_path"]), bytes.fromhex(plain["center_token"]), server=index)
+        server = ExchangeServer(settings, bytes.fromhex(plain["secret"]), center, listener, index)
+    except DeepSparkError as error:
+        sys.stdout.write(f"refused: {json.dumps(str(error))}\n")
+        return
     try:
         _end_with_driver(plain["driver_pid"])
         server.start()

@@ -1,10 +1,10 @@
-"""One connection to the server that keeps the books, from its first frame to its last."""
+"""One connection to the server that holds the run state, from its first frame to its last."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from deepspark_ops.exchange.center.worker_counters import ENDED
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.server.vector_session import VectorSession, field_of
-from deepspark_ops.exchange.state.state_calls import ASKABLE
+from deepspark_ops.exchange.state.messages import REQUESTS, Request
 from deepspark_ops.exchange.state.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies.base import SINGLE_WORKER
 from deepspark_ops.exchange.transport import wire
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WorkerSession(VectorSession):
-    """One authenticated connection to the server that keeps the books: a worker's or the driver's."""
+    """One authenticated connection to the server that holds the run state: a worker's or the driver's."""
 
     def __init__(self, server: ExchangeServer, connection: Connection, coordinator: Coordinator) -> None:
         """Serve nothing before ``run``."""
@@ -34,7 +34,7 @@ class WorkerSession(VectorSession):
         self._calls |= {
             "describe": self._describe,
             "join": self._join,
-            "ask": self._ask,
+            **{call: partial(self._answer, kind) for call, kind in REQUESTS.items()},
             "heartbeat": self._heartbeat,
             "event": self._event,
             "round": self._round,
@@ -72,14 +72,12 @@ class WorkerSession(VectorSession):
         self._take_session(session)
         return {"clock": welcome.clock, "sequence": int(self._center.slots[worker, ENDED])}
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:
-        worker = self._member()
-        call, args = field_of(request, "ask", str), field_of(request, "args", list)
-        kinds = ASKABLE.get(call)
-        if kinds is None or len(args) != len(kinds) or not all(map(_is_kind, args, kinds)):
-            msg = f"{self.connection.peer}: {call}{tuple(args)} is not one of {', '.join(ASKABLE)} with its arguments"
+    def _answer(self, kind: type[Request[Any]], plain: Mapping[str, Any]) -> Any:
+        request = kind.from_json(plain)
+        if request.worker != self._member():
+            msg = f"{self.connection.peer}: {request.call} in the name of worker {request.worker}"
             raise ProtocolError(msg)
-        return self._coordinator.answer(worker, field_of(request, "request", int), call, *args)
+        return request.answer_to_json(self._coordinator.answer(request))
 
     def _heartbeat(self, request: Mapping[str, Any]) -> None:
         self._coordinator.heartbeat(self._member())
@@ -101,12 +99,14 @@ class WorkerSession(VectorSession):
         """Take a worker's arrays: the request lists them, frames with their bytes follow."""
         worker, iteration = self._member(), field_of(request, "iteration", int)
         meta, arrays = field_of(request, "meta", dict), field_of(request, "arrays", list)
-        path = self._coordinator.state_path(worker, iteration)
+        self._lives(worker)
+        snapshots = self._coordinator.snapshots
+        path = snapshots.state_path(worker, iteration)
         taken = path is not None and self._receive_state(path, arrays)
         if path is None:
             self._skip_state(field_of(request, "bytes", int))
         if taken:
-            self._coordinator.state_received(worker, iteration, meta)
+            snapshots.state_received(worker, iteration, meta)
         return taken
 
     def _receive_state(self, path: Path, arrays: list[Any]) -> bool:
@@ -159,14 +159,10 @@ class WorkerSession(VectorSession):
         )
 
 
-def _is_kind(value: Any, kind: type[Any] | UnionType) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
 def _is_array_entry(entry: Any) -> bool:
     """Whether a JSON value is (name, dtype, shape)."""
     if not isinstance(entry, list) or len(entry) != 3:
         return False
     name, dtype, shape = entry
     names = isinstance(name, str) and isinstance(dtype, str)
-    return names and isinstance(shape, list) and all(_is_kind(n, int) and 0 <= n < 2**40 for n in shape)
+    return names and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**40 for n in shape)

@@ -1,4 +1,4 @@
-"""The one clock: which minibatches were granted to whom, and which are done. Pure logic; time is passed in."""
+"""The one clock: which minibatches are granted to whom, and which are done. Pure logic; time is passed in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ grant takes longer than any fixed number of seconds."""
 
 @dataclass
 class _Open:
-    """A grant that is out, or that expired and was not given to anybody else yet."""
+    """A grant that a worker holds, or that expired and was not given to anybody else yet."""
 
     grant: Grant
     worker: int
@@ -35,7 +35,7 @@ class _Presence:
 
 
 @dataclass
-class _Books:
+class _ClockState:
     """Everything that changes, plain enough for JSON."""
 
     next: int
@@ -49,11 +49,11 @@ class _Books:
     n_reissued: int = 0
 
 
-class GrantLedger:
-    """The books of one run. Not thread-safe: the coordinator holds its lock around every call.
+class GrantClock:
+    """Grants of one run. Not thread-safe: the coordinator holds its lock around every call.
 
     Promised, whatever the order of requests, losses and late answers: every step below ``max_iter`` is acknowledged
-    exactly once in the books; no grant crosses a test or snapshot boundary; a snapshot is due when every step below
+    exactly once; no grant crosses a test or snapshot boundary; a snapshot is due when every step below
     it is acknowledged and not before.
     """
 
@@ -67,9 +67,9 @@ class GrantLedger:
         self.schedule = schedule
         self._timeout_s = grant_timeout_s
         first = min(schedule.first, schedule.max_iter)
-        self._books = _Books(next=first, done_below=first, next_snapshot=schedule.next_snapshot(schedule.first))
+        self._state = _ClockState(next=first, done_below=first, next_snapshot=schedule.next_snapshot(schedule.first))
         if schedule.tests_at(schedule.max_iter):
-            self._books.final_test = "due"
+            self._state.final_test = "due"
         self._open: dict[int, _Open] = {}
         self._expired: dict[int, _Open] = {}
         self._workers: dict[int, _Presence] = {}
@@ -79,17 +79,22 @@ class GrantLedger:
     @property
     def clock(self) -> int:
         """Steps granted so far: the clock of events."""
-        return self._books.next
+        return self._state.next
 
     @property
     def acknowledged(self) -> int:
         """Steps done, over all workers, ``schedule.first`` included."""
-        return self._books.done_below + sum(stop - start for start, stop in self._books.done_above)
+        return self._state.done_below + sum(stop - start for start, stop in self._state.done_above)
+
+    @property
+    def all_done(self) -> bool:
+        """Whether every step is acknowledged; tests and snapshots may be missing."""
+        return self._state.done_below >= self.schedule.max_iter
 
     @property
     def n_reissued(self) -> int:
         """Grants that were lost and given again."""
-        return self._books.n_reissued
+        return self._state.n_reissued
 
     @property
     def live_workers(self) -> tuple[int, ...]:
@@ -98,13 +103,8 @@ class GrantLedger:
 
     @property
     def finished(self) -> bool:
-        """Every step acknowledged, the last test done, every snapshot put down."""
-        return (
-            self._books.done_below >= self.schedule.max_iter
-            and self._books.final_test in ("none", "done")
-            and not self._due
-            and not self._states
-        )
+        """Whether every step is acknowledged, the last test done and every snapshot complete."""
+        return self.all_done and self._state.final_test in ("none", "done") and not self._due and not self._states
 
     def join(self, worker: int, now: float) -> None:
         """A worker (re)starts: what an earlier life of it held is given to others."""
@@ -112,12 +112,12 @@ class GrantLedger:
         self._workers[worker] = _Presence(seen=now)
 
     def leave(self, worker: int) -> None:
-        """A worker goes in peace; what it still holds is given to others."""
+        """A worker is done; what it still holds is given to others."""
         self._forget(worker)
         self._workers.pop(worker, None)
 
     def lose(self, worker: int) -> None:
-        """A worker is known to be gone; it may come back."""
+        """A worker fell silent or is gone; it may come back. What it holds is given to others."""
         self._release(worker)
         if worker in self._workers:
             self._workers[worker].lost = True
@@ -145,28 +145,27 @@ class GrantLedger:
         steps = self._take_steps(want)
         if steps is not None:
             return self._issue(worker, steps, self.schedule.tests_at(steps[0]), state_for, now)
-        all_done = self._books.done_below >= self.schedule.max_iter
-        tests = all_done and self._books.final_test == "due"
+        tests = self.all_done and self._state.final_test == "due"
         if tests or state_for:
             if tests:
-                self._books.final_test = "running"
-            at = self.schedule.max_iter if tests else self._books.next
+                self._state.final_test = "running"
+            at = self.schedule.max_iter if tests else self._state.next
             return self._issue(worker, (at, at), tests, state_for, now)
         return Finished() if self.finished else Wait(WAIT_S)
 
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
-        """Book a grant's steps as done.
+        """Note a grant's steps as done.
 
         An expired grant that nobody else was given counts too: with one slow worker nothing is trained twice.
 
         Returns:
-            Whether the books took it; False if it was acknowledged before or was given to somebody else.
+            Whether it counts; False if it was acknowledged before or was given to somebody else.
         """
         self.seen(worker, now)
         entry = self._open.get(grant_id)
         if entry is not None and entry.worker == worker:
             del self._open[grant_id]
-            self._books.slowest_grant_s = max(self._books.slowest_grant_s, now - entry.since)
+            self._state.slowest_grant_s = max(self._state.slowest_grant_s, now - entry.since)
         else:
             entry = self._expired.get(grant_id)
             if entry is None or entry.worker != worker:
@@ -203,13 +202,13 @@ class GrantLedger:
         return tuple(sorted(n for n, missing in self._states.items() if not missing and n not in self._due))
 
     def closed(self, iteration: int) -> None:
-        """A complete snapshot has been put down."""
+        """A complete snapshot has been written."""
         self._states.pop(iteration, None)
 
     def to_state(self) -> dict[str, Any]:
-        """Return the whole ledger as plain JSON values."""
+        """Return everything as plain JSON values."""
         return {
-            "books": asdict(self._books),
+            "state": asdict(self._state),
             "open": [[asdict(e.grant), e.worker, e.since] for e in self._open.values()],
             "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired.values()],
             "workers": [[worker, p.seen, p.lost] for worker, p in self._workers.items()],
@@ -218,11 +217,11 @@ class GrantLedger:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what ``to_state`` described; the schedule is this ledger's own."""
-        books = dict(state["books"])
+        """Become what ``to_state`` described; the schedule is this clock's own."""
+        values = dict(state["state"])
         for name in ("done_above", "returned"):
-            books[name] = [tuple(span) for span in books[name]]
-        self._books = _Books(**books)
+            values[name] = [tuple(span) for span in values[name]]
+        self._state = _ClockState(**values)
         for target, rows in ((self._open, state["open"]), (self._expired, state["expired"])):
             target.clear()
             target.update({grant["id"]: _Open(Grant(**grant), worker, since) for grant, worker, since in rows})
@@ -232,69 +231,69 @@ class GrantLedger:
 
     def _patience_s(self, worker: int) -> float:
         holds = any(e.worker == worker for e in self._open.values())
-        return max(self._timeout_s, PATIENCE * self._books.slowest_grant_s if holds else 0.0)
+        return max(self._timeout_s, PATIENCE * self._state.slowest_grant_s if holds else 0.0)
 
     def _asked_of(self, worker: int) -> int:
         return min((n for n, missing in self._states.items() if worker in missing), default=0)
 
     def _take_steps(self, want: int) -> tuple[int, int] | None:
         """Return the lowest steps that nobody has, at most ``want`` of them, without a boundary inside."""
-        books = self._books
-        if books.returned:
-            start, stop = books.returned.pop(0)
-            # Whoever held these steps can no longer answer for them.
+        state = self._state
+        if state.returned:
+            start, stop = state.returned.pop(0)
+            # An expired grant of these steps can no longer be acknowledged.
             self._expired = {
                 i: e for i, e in self._expired.items() if not (e.grant.start < stop and start < e.grant.stop)
             }
-            books.n_reissued += 1
+            state.n_reissued += 1
             if stop - start > want:
-                bisect.insort(books.returned, (start + want, stop))
+                bisect.insort(state.returned, (start + want, stop))
                 stop = start + want
             return start, stop
-        if books.next >= self.schedule.max_iter:
+        if state.next >= self.schedule.max_iter:
             return None
-        start = books.next
-        books.next = self.schedule.cut(start, start + want)
-        return start, books.next
+        start = state.next
+        state.next = self.schedule.cut(start, start + want)
+        return start, state.next
 
     def _issue(self, worker: int, steps: tuple[int, int], tests: bool, state_for: int, now: float) -> Grant:
-        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._books.next_id)
-        self._books.next_id += 1
+        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id)
+        self._state.next_id += 1
         self._open[grant.id] = _Open(grant, worker, now)
         return grant
 
     def _release(self, worker: int) -> None:
-        """Put what a worker holds back; forget that its state is awaited."""
+        """Take back what a worker holds; its state for snapshots is not awaited any more."""
         for grant_id in [i for i, e in self._open.items() if e.worker == worker]:
             entry = self._open.pop(grant_id)
             if entry.grant.count:
-                bisect.insort(self._books.returned, (entry.grant.start, entry.grant.stop))
+                bisect.insort(self._state.returned, (entry.grant.start, entry.grant.stop))
                 self._expired[grant_id] = entry
             elif entry.grant.tests:
-                self._books.final_test = "due"
+                self._state.final_test = "due"
         for missing in self._states.values():
             missing.discard(worker)
 
     def _forget(self, worker: int) -> None:
-        """Release, and hear nothing more about grants that expired: whoever answers for them is another process."""
+        """Release, and drop the worker's expired grants: only the process that held them may acknowledge them."""
         self._release(worker)
         self._expired = {i: e for i, e in self._expired.items() if e.worker != worker}
 
     def _withdraw(self, entry: _Open) -> None:
         """Take an expired grant out of the steps that wait to be given again."""
         del self._expired[entry.grant.id]
-        self._books.returned.remove((entry.grant.start, entry.grant.stop))
+        self._state.returned.remove((entry.grant.start, entry.grant.stop))
 
     def _complete(self, grant: Grant) -> None:
         if not grant.count:
             if grant.tests:
-                self._books.final_test = "done"
+                self._state.final_test = "done"
             return
-        books = self._books
-        bisect.insort(books.done_above, (grant.start, grant.stop))
-        while books.done_above and books.done_above[0][0] == books.done_below:
-            books.done_below = books.done_above.pop(0)[1]
-        while books.next_snapshot is not None and books.next_snapshot <= books.done_below:
-            self._due.append(books.next_snapshot)
-            self._states[books.next_snapshot] = set(self.live_workers)
-            books.next_snapshot = self.schedule.next_snapshot(books.next_snapshot)
+        state = self._state
+        bisect.insort(state.done_above, (grant.start, grant.stop))
+        while state.done_above and state.done_above[0][0] == state.done_below:
+            state.done_below = state.done_above.pop(0)[1]
+        while state.next_snapshot is not None and state.next_snapshot <= state.done_below:
+            self._due.append(state.next_snapshot)
+            self._states[state.next_snapshot] = set(self.live_workers)
+            state.next_snapshot = self.schedule.next_snapshot(state.next_snapshot)

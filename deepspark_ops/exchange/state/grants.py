@@ -75,7 +75,7 @@ class Grant:
         count: Steps; 0 for a grant that only tests or asks for state.
         tests: Run the test nets before stepping.
         state_for: Send your state for the snapshot of this number before stepping; 0: none is asked for.
-        id: Names the grant in the books.
+        id: Names the grant.
     """
 
     start: int

@@ -67,7 +67,7 @@ class Lease:
         skip: The first ``skip`` samples, in reading order, were used before the run was interrupted: leave them out
             (it may be all of them).
         shuffle_seed: None: samples in file order; else ``sample_order`` tells the order.
-        id: Names the lease in the books.
+        id: Names the lease.
     """
 
     epoch: int
@@ -118,14 +118,14 @@ class _Progress:
 
 
 @dataclass
-class _Books:
+class _Position:
     epoch: int = 0
     next: int = 0
     returned: list[tuple[int, int, int]] = field(default_factory=list)
     progress: dict[int, _Progress] = field(default_factory=dict)
 
 
-class LeaseBook:
+class DataLeases:
     """The leases of one dataset. Not thread-safe: the coordinator holds its lock around every call.
 
     Promised: within an epoch every piece is completed exactly once; pieces that came back are given out first, in
@@ -137,31 +137,31 @@ class LeaseBook:
         self._name = name
         self._dataset = dataset
         self._pieces = tuple(_cut_shards(dataset))
-        self._books = _Books()
+        self._position = _Position()
         self._order = self._epoch_order(0)
         self._open: dict[int, tuple[int, _Piece]] = {}
         self._next_id = 1
 
     def lease(self, worker: int) -> Lease:
         """Give the next piece to ``worker``; an epoch follows the other without a pause."""
-        books = self._books
-        if books.returned:
-            piece = _Piece(*books.returned.pop(0))
+        at = self._position
+        if at.returned:
+            piece = _Piece(*at.returned.pop(0))
         else:
-            if books.next == len(self._pieces):
-                books.epoch, books.next = books.epoch + 1, 0
-                self._order = self._epoch_order(books.epoch)
-            piece = _Piece(books.epoch, books.next, 0)
-            books.next += 1
+            if at.next == len(self._pieces):
+                at.epoch, at.next = at.epoch + 1, 0
+                self._order = self._epoch_order(at.epoch)
+            piece = _Piece(at.epoch, at.next, 0)
+            at.next += 1
         lease_id, self._next_id = self._next_id, self._next_id + 1
         self._open[lease_id] = (worker, piece)
-        order = self._order if piece.epoch == books.epoch else self._epoch_order(piece.epoch)
+        order = self._order if piece.epoch == at.epoch else self._epoch_order(piece.epoch)
         shard, start, count = self._pieces[order[piece.position]]
         seed = self._dataset.seed if self._dataset.order == "shuffled" else None
         return Lease(piece.epoch, shard, start, count, self._name, piece.skip, seed, lease_id)
 
     def complete(self, worker: int, lease_id: int, consumed: int | None = None) -> EpochReport | None:
-        """Book a lease as read.
+        """Note a lease as read.
 
         Args:
             worker: Who read it.
@@ -179,24 +179,24 @@ class LeaseBook:
         if consumed is not None and consumed < count:
             self._return(piece, max(piece.skip, consumed))
             return None
-        progress = self._books.progress.setdefault(piece.epoch, _Progress())
+        progress = self._position.progress.setdefault(piece.epoch, _Progress())
         progress.pieces += 1
         progress.samples += count
         if progress.pieces < len(self._pieces):
             return None
-        del self._books.progress[piece.epoch]
+        del self._position.progress[piece.epoch]
         return EpochReport(self._name, piece.epoch, progress.samples, progress.reissued_samples)
 
     def release(self, worker: int) -> None:
         """Take back every lease of a lost worker."""
         for lease_id in [i for i, (holder, _) in self._open.items() if holder == worker]:
             _, piece = self._open.pop(lease_id)
-            progress = self._books.progress.setdefault(piece.epoch, _Progress())
+            progress = self._position.progress.setdefault(piece.epoch, _Progress())
             progress.reissued_samples += self._count(piece) - piece.skip
             self._return(piece, piece.skip)
 
     def to_state(self, consumed: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Return the books as plain JSON values.
+        """Return everything as plain JSON values.
 
         Args:
             consumed: For a snapshot: lease id -> samples used so far, ``skip`` included. Given, open leases are
@@ -205,10 +205,10 @@ class LeaseBook:
         """
         state: dict[str, Any] = {
             "dataset": asdict(self._dataset),
-            "epoch": self._books.epoch,
-            "next": self._books.next,
-            "returned": list(self._books.returned),
-            "progress": [[epoch, asdict(p)] for epoch, p in self._books.progress.items()],
+            "epoch": self._position.epoch,
+            "next": self._position.next,
+            "returned": list(self._position.returned),
+            "progress": [[epoch, asdict(p)] for epoch, p in self._position.progress.items()],
             "next_id": self._next_id,
             "open": [],
         }
@@ -233,17 +233,17 @@ class LeaseBook:
             return False
         progress = {epoch: _Progress(**counts) for epoch, counts in state["progress"]}
         returned = [(epoch, position, skip) for epoch, position, skip in state["returned"]]
-        self._books = _Books(state["epoch"], state["next"], returned, progress)
-        self._order = self._epoch_order(self._books.epoch)
+        self._position = _Position(state["epoch"], state["next"], returned, progress)
+        self._order = self._epoch_order(self._position.epoch)
         self._open = {lease_id: (worker, _Piece(**piece)) for lease_id, worker, piece in state["open"]}
         self._next_id = state["next_id"]
         return True
 
     def _return(self, piece: _Piece, skip: int) -> None:
-        bisect.insort(self._books.returned, (piece.epoch, piece.position, skip))
+        bisect.insort(self._position.returned, (piece.epoch, piece.position, skip))
 
     def _count(self, piece: _Piece) -> int:
-        order = self._order if piece.epoch == self._books.epoch else self._epoch_order(piece.epoch)
+        order = self._order if piece.epoch == self._position.epoch else self._epoch_order(piece.epoch)
         return self._pieces[order[piece.position]][2]
 
     def _epoch_order(self, epoch: int) -> list[int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,10 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.state.leases import Lease
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant, ReturnLease
 from deepspark_ops.param_vector import Vector
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -217,3 +221,27 @@ class WorkerLink(Protocol):
 
     def close(self) -> None:
         """Close the connection; without ``leave`` this is a crash as far as the server knows."""
+
+
+class StateRequests(ABC):
+    """The calls of a ``WorkerLink`` that change the run state: each is one message, whatever way ``_ask`` takes."""
+
+    @abstractmethod
+    def _ask(self, request: Request[_Answer]) -> _Answer:
+        """Send a request under this worker's next number and return its answer."""
+
+    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+        """See ``WorkerLink``."""
+        return self._ask(RequestGrant(want, 0 if held is None else held.id))
+
+    def acknowledge(self, grant: Grant) -> bool:
+        """See ``WorkerLink``."""
+        return self._ask(Acknowledge(grant.id))
+
+    def lease(self, dataset: str = "train") -> Lease | None:
+        """See ``WorkerLink``."""
+        return self._ask(LeaseData(dataset))
+
+    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
+        """See ``WorkerLink``."""
+        self._ask(ReturnLease(lease.dataset, lease.id, consumed))

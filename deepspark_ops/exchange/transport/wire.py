@@ -27,7 +27,7 @@ import numpy as np
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 
 MAGIC = b"DSPX"
-VERSION = 2
+VERSION = 3
 HEADER = struct.Struct("<4sBBBxQiIQQQ")
 MAX_JSON_BYTES = 1 << 20
 STATE_PIECE_BYTES = 1 << 20

@@ -19,6 +19,7 @@ from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolEr
 from deepspark_ops.exchange.center.worker_counters import MARK, PLACE
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.state.messages import REQUESTS, RequestGrant
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_frame, expect_json
 from deepspark_ops.exchange.transport.wire import Connection, Frame
@@ -112,14 +113,19 @@ json_values = st.recursive(
     max_leaves=6,
 )
 calls = st.sampled_from(
-    ["describe", "join", "attach", "ask", "heartbeat", "event", "pulled", "state", "leave", "status", "no such"]
+    ["describe", "join", "attach", "heartbeat", "event", "pulled", "state", "leave", "status", "no such", *REQUESTS]
 )
-FIELDS = ("worker", "session", "transport", "ask", "args", "request", "line", "iteration", "meta", "arrays", "bytes")
+# Without "want": a grant would move the clock of the server that all tests of this file share.
+FIELDS = ("worker", "session", "transport", "line", "iteration", "meta", "arrays", "bytes")
+REQUEST_FIELDS = ("number", "held", "grant", "dataset", "lease", "consumed")
+field_values = json_values | st.just("train") | st.integers(0, 3)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    calls, st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("request_grant"), max_size=6), st.booleans()
+    calls,
+    st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("train") | st.integers(0, 3), max_size=6),
+    st.booleans(),
 )
 def test_members_wrong_calls_are_refused_or_answered(
     running: RunningExchange, call: str, fields: dict[str, object], joined: bool
@@ -325,3 +331,13 @@ def test_a_restarted_workers_statistics_are_its_own(tmp_path: Path) -> None:
             means.append(float(local[0]))
             connection.close()
     assert means == [3.0, 4.0]
+
+
+def test_a_request_in_another_workers_name_is_refused(running: RunningExchange) -> None:
+    connection = open_connection(running)
+    join(connection, 1)
+    request = RequestGrant(4).numbered(0, 1)
+    with pytest.raises(ProtocolError, match="request_grant in the name of worker 0"):
+        call_once(connection, request.to_json(), 1, 1)
+    connection.close()
+    assert running.poll().clock == 0

@@ -85,6 +85,20 @@ def test_one_workers_run_is_the_same_although_the_server_is_killed(
     assert (status.acknowledged, status.snapshots, running.restarts) == (40, (20, 40), 2)
 
 
+def test_a_damaged_journal_ends_the_run_with_its_file_and_line(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path, exchange_timeout_s=3.0), initial_vector()) as running:
+        link = connect(running.address)
+        link.join(0)
+        link.request_grant(4)
+        journal = tmp_path / "work" / "exchange.journal"
+        lines = journal.read_bytes().splitlines()
+        journal.write_bytes(b"\n".join([lines[0], b'{"at": 1.0, "call": "jo', *lines[2:], b""]))
+        os.kill(running.pid, signal.SIGKILL)
+        with pytest.raises(ExchangeUnavailable, match=r"exchange\.journal:2: not a line of an exchange journal"):
+            running.wait(30)
+        link.close()
+
+
 @pytest.mark.parametrize("n_servers", [1, 3])
 def test_killing_the_server_in_the_middle_of_exchanges_loses_at_most_one_chunk_each(
     tmp_path: Path, n_servers: int

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ProtocolError
+from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import CenterShape
@@ -15,9 +17,10 @@ from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.server.coordinator import Coordinator
-from deepspark_ops.exchange.state import run_state as books
-from deepspark_ops.exchange.state.grants import Grant, Schedule, answer_from_json
+from deepspark_ops.exchange.state import journal as journal_module
+from deepspark_ops.exchange.state.grants import Grant, Schedule
 from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, RequestGrant
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
 
 
@@ -38,7 +41,7 @@ def make_coordinator(folder: Path, center: Center | None = None, **changes: obje
 
 
 def ask(coordinator: Coordinator, worker: int, request: int, want: int = 4) -> Grant:
-    grant = answer_from_json(coordinator.answer(worker, request, "request_grant", want))
+    grant = coordinator.answer(RequestGrant(want).numbered(worker, request))
     assert isinstance(grant, Grant)
     return grant
 
@@ -46,18 +49,18 @@ def ask(coordinator: Coordinator, worker: int, request: int, want: int = 4) -> G
 def test_repeated_request_is_answered_once(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
-    first = coordinator.answer(0, 1, "lease", "train")
-    assert coordinator.answer(0, 1, "lease", "train") == first
-    assert coordinator.answer(0, 2, "lease", "train") != first
+    first = coordinator.answer(LeaseData("train").numbered(0, 1))
+    assert coordinator.answer(LeaseData("train").numbered(0, 1)) == first
+    assert coordinator.answer(LeaseData("train").numbered(0, 2)) != first
 
 
 def test_repeated_acknowledgement_is_still_true(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
     grant = ask(coordinator, 0, 1)
-    assert coordinator.answer(0, 2, "acknowledge", grant.id) is True
-    assert coordinator.answer(0, 2, "acknowledge", grant.id) is True
-    assert coordinator.answer(0, 3, "acknowledge", grant.id) is False
+    assert coordinator.answer(Acknowledge(grant.id).numbered(0, 2)) is True
+    assert coordinator.answer(Acknowledge(grant.id).numbered(0, 2)) is True
+    assert coordinator.answer(Acknowledge(grant.id).numbered(0, 3)) is False
 
 
 def test_everything_goes_on_after_a_kill(tmp_path: Path) -> None:
@@ -65,54 +68,31 @@ def test_everything_goes_on_after_a_kill(tmp_path: Path) -> None:
     coordinator.join(0, "a", "socket")
     coordinator.join(1, "b", "socket")
     first = ask(coordinator, 0, 1)
-    coordinator.answer(0, 2, "acknowledge", first.id)
+    coordinator.answer(Acknowledge(first.id).numbered(0, 2))
     open_grant = ask(coordinator, 0, 3)
-    lease = coordinator.answer(1, 1, "lease", "train")
+    lease = coordinator.answer(LeaseData("train").numbered(1, 1))
     again, _ = make_coordinator(tmp_path)
     again.check_session(0, "a")
     assert ask(again, 0, 3) == open_grant, "the request whose answer was perhaps lost"
     assert ask(again, 0, 4) == open_grant
-    assert again.answer(1, 1, "lease", "train") == lease
-    assert again.answer(0, 5, "acknowledge", open_grant.id) is True
+    assert again.answer(LeaseData("train").numbered(1, 1)) == lease
+    assert again.answer(Acknowledge(open_grant.id).numbered(0, 5)) is True
     status = again.status()
     assert (status["acknowledged"], status["live_workers"]) == (8, [0, 1])
 
 
-def test_torn_last_line_of_the_journal_is_dropped(tmp_path: Path) -> None:
-    coordinator, _ = make_coordinator(tmp_path)
-    coordinator.join(0, "a", "socket")
-    ask(coordinator, 0, 1)
-    journal = tmp_path / "work" / "exchange.journal"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + b'["once", [0, 2, "ackn')
-    again, _ = make_coordinator(tmp_path)
-    assert again.status()["clock"] == 4
-    assert journal.read_bytes() == whole
-    again.answer(0, 2, "request_grant", 4)
-    assert make_coordinator(tmp_path)[0].status()["clock"] == 4
-
-
 def test_long_journal_is_replaced_by_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "COMPACT_BYTES", 2_000)
+    monkeypatch.setattr(journal_module, "COMPACT_BYTES", 2_000)
     coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
     coordinator.join(0, "a", "socket")
     for request in range(1, 200, 2):
-        coordinator.answer(0, request + 1, "acknowledge", ask(coordinator, 0, request).id)
-    lease = coordinator.answer(0, 500, "lease", "train")
+        coordinator.answer(Acknowledge(ask(coordinator, 0, request).id).numbered(0, request + 1))
+    lease = coordinator.answer(LeaseData("train").numbered(0, 500))
     assert (tmp_path / "work" / "exchange.journal").stat().st_size < 5_000
     again, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
     assert again.status()["acknowledged"] == 400
-    assert again.answer(0, 500, "lease", "train") == lease
+    assert again.answer(LeaseData("train").numbered(0, 500)) == lease
     again.check_session(0, "a")
-
-
-def test_refused_call_is_not_in_the_journal(tmp_path: Path) -> None:
-    coordinator, _ = make_coordinator(tmp_path)
-    coordinator.join(0, "a", "socket")
-    before = (tmp_path / "work" / "exchange.journal").read_bytes()
-    with pytest.raises(ProtocolError, match='dataset "tests" is not part of this run; known: train'):
-        coordinator.answer(0, 1, "lease", "tests")
-    assert (tmp_path / "work" / "exchange.journal").read_bytes() == before
 
 
 def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
@@ -166,12 +146,12 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     grant = ask(coordinator, 0, 1)
     monkeypatch.setattr(center, "write_snapshot", killed)
     with pytest.raises(KeyboardInterrupt):
-        coordinator.answer(0, 2, "acknowledge", grant.id)
+        coordinator.answer(Acknowledge(grant.id).numbered(0, 2))
     monkeypatch.undo()
     again, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
     folder = tmp_path / "work" / "pending" / "iter_2"
     np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
-    assert again.answer(0, 2, "acknowledge", grant.id) is True
+    assert again.answer(Acknowledge(grant.id).numbered(0, 2)) is True
     assert ask(again, 0, 3).state_for == 2
 
 
@@ -183,22 +163,22 @@ def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -
     }
     coordinator, _ = make_coordinator(tmp_path, **changes)
     coordinator.join(0, "a", "socket")
-    held = [coordinator.answer(0, request, "lease", "train") for request in (1, 2)]
-    coordinator.answer(0, 4, "acknowledge", ask(coordinator, 0, 3).id)
+    held = [coordinator.answer(LeaseData("train").numbered(0, request)) for request in (1, 2)]
+    coordinator.answer(Acknowledge(ask(coordinator, 0, 3).id).numbered(0, 4))
     assert ask(coordinator, 0, 5).state_for == 2
-    coordinator.state_received(0, 2, {"leases": {"train": {str(held[0]["id"]): 3}}})
+    coordinator.snapshots.state_received(0, 2, {"leases": {"train": {str(held[0].id): 3}}})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     settings = replace(make_settings(tmp_path / "resumed", **changes), lease_state=complete["leases"])
     center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
     resumed = Coordinator(settings, center)
     resumed.join(0, "b", "socket")
-    leases = [resumed.answer(0, request, "lease", "train") for request in (1, 2, 3)]
-    assert [(x["start"], x["count"], x["skip"]) for x in leases] == [(0, 4, 3), (4, 4, 0), (8, 1, 0)]
+    leases = [resumed.answer(LeaseData("train").numbered(0, request)) for request in (1, 2, 3)]
+    assert [(x.start, x.count, x.skip) for x in leases] == [(0, 4, 3), (4, 4, 0), (8, 1, 0)]
 
 
 def test_changed_dataset_is_noted_on_resume(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
-    state = coordinator._books.leases["train"].to_state({})
+    state = coordinator._shared.state.leases["train"].to_state({})
     make_coordinator(tmp_path / "resumed", lease_state={"train": state}, datasets={"train": DatasetOrder((7,))})
     notes = [e.data["text"] for e in read_events(tmp_path / "resumed" / "events.jsonl") if e.kind == "note"]
     assert notes == ['dataset "train" has changed since the snapshot: it is read from its start']
@@ -208,8 +188,8 @@ def test_last_workers_loss_completes_a_snapshot(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(4, snapshot=2))
     coordinator.join(0, "a", "socket")
     coordinator.join(1, "b", "socket")
-    coordinator.answer(0, 2, "acknowledge", ask(coordinator, 0, 1, 2).id)
-    coordinator.state_received(0, 2, {"mine": 1})
+    coordinator.answer(Acknowledge(ask(coordinator, 0, 1, 2).id).numbered(0, 2))
+    coordinator.snapshots.state_received(0, 2, {"mine": 1})
     complete = tmp_path / "work" / "pending" / "iter_2" / "complete.json"
     assert not complete.exists()
     coordinator.lose(1, "an older process", "its connection ended")
@@ -253,3 +233,27 @@ def test_a_round_that_cannot_be_closed_fails_the_run_and_nobody_waits_for_it(tmp
     ask(coordinator, 0, 1)
     assert coordinator.await_round(0, 1, RoundNote(float("nan"), 0.1, 1, is_first=True)) == 0
     assert "loss and gradient must be finite where the search starts" in str(coordinator.status()["failure"])
+
+
+def test_a_disk_that_fills_up_while_a_silent_worker_is_dropped_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, clock = make_coordinator(tmp_path, grant_timeout_s=5.0)
+    coordinator.join(0, "a", "socket")
+    ask(coordinator, 0, 1)
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(journal_module.os, "write", full)
+    clock.now += 100.0
+    coordinator.expire()  # as the server's timer calls it: its thread must not end
+    failure = coordinator.status()["failure"]
+    assert f"{tmp_path / 'work' / 'exchange.journal'}: the exchange's journal cannot be written" in failure
+    assert "No space left on device" in failure
+    assert "free space" in failure
+    with pytest.raises(TrainingFailed, match="No space left on device"):
+        coordinator.answer(LeaseData("train").numbered(0, 2))
+    monkeypatch.undo()
+    again, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
+    assert again.status()["live_workers"] == [0]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.state.clock import GrantLedger
+from deepspark_ops.exchange.state.clock import GrantClock
 from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
 
 TIMEOUT_S = 10.0
@@ -21,23 +21,23 @@ def granted(answer: object) -> Grant:
 
 def run_alone(schedule: Schedule, want: int = 4) -> list[Grant]:
     """One worker that does what it is told; returns its grants."""
-    ledger = GrantLedger(schedule, TIMEOUT_S)
-    ledger.join(0, 0.0)
+    clock = GrantClock(schedule, TIMEOUT_S)
+    clock.join(0, 0.0)
     grants = []
-    while not isinstance(answer := ledger.request(0, want, 0.0), Finished):
+    while not isinstance(answer := clock.request(0, want, 0.0), Finished):
         grant = granted(answer)
         grants.append(grant)
-        ledger.state_received(0, grant.state_for)
-        assert ledger.acknowledge(0, grant.id, 0.0)
-        settle(ledger)
+        clock.state_received(0, grant.state_for)
+        assert clock.acknowledge(0, grant.id, 0.0)
+        settle(clock)
     return grants
 
 
-def settle(ledger: GrantLedger) -> None:
-    for iteration in ledger.due:
-        ledger.copied(iteration)
-    for iteration in ledger.complete:
-        ledger.closed(iteration)
+def settle(clock: GrantClock) -> None:
+    for iteration in clock.due:
+        clock.copied(iteration)
+    for iteration in clock.complete:
+        clock.closed(iteration)
 
 
 def test_grants_are_cut_at_test_and_snapshot_boundaries() -> None:
@@ -89,101 +89,101 @@ def test_resume_starts_at_the_clock_of_the_snapshot() -> None:
 
 
 def test_repeated_request_gets_the_same_grant() -> None:
-    ledger = GrantLedger(Schedule(10), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    assert ledger.request(0, 4, 0.0) == ledger.request(0, 4, 1.0)
+    clock = GrantClock(Schedule(10), TIMEOUT_S)
+    clock.join(0, 0.0)
+    assert clock.request(0, 4, 0.0) == clock.request(0, 4, 1.0)
 
 
 def test_silent_workers_grant_is_given_to_another() -> None:
-    ledger = GrantLedger(Schedule(8, snapshot_after_train=False), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    ledger.join(1, 0.0)
-    lost = granted(ledger.request(0, 4, 0.0))
-    granted(ledger.request(1, 4, 0.0))
-    ledger.seen(1, 11.0)
-    assert ledger.silent(11.0) == (0,)
-    ledger.lose(0)
-    assert ledger.acknowledge(1, 2, 11.0)
-    again = granted(ledger.request(1, 4, 11.0))
+    clock = GrantClock(Schedule(8, snapshot_after_train=False), TIMEOUT_S)
+    clock.join(0, 0.0)
+    clock.join(1, 0.0)
+    lost = granted(clock.request(0, 4, 0.0))
+    granted(clock.request(1, 4, 0.0))
+    clock.seen(1, 11.0)
+    assert clock.silent(11.0) == (0,)
+    clock.lose(0)
+    assert clock.acknowledge(1, 2, 11.0)
+    again = granted(clock.request(1, 4, 11.0))
     assert (again.start, again.count) == (lost.start, lost.count)
-    assert not ledger.acknowledge(0, lost.id, 12.0), "its steps belong to worker 1 now"
-    assert ledger.n_reissued == 1
+    assert not clock.acknowledge(0, lost.id, 12.0), "its steps belong to worker 1 now"
+    assert clock.n_reissued == 1
 
 
 def test_late_answer_counts_while_nobody_else_has_the_steps() -> None:
-    ledger = GrantLedger(Schedule(4, snapshot_after_train=False), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    grant = granted(ledger.request(0, 4, 0.0))
-    ledger.lose(0)
-    assert ledger.acknowledge(0, grant.id, 99.0)
-    assert isinstance(ledger.request(0, 4, 99.0), Finished)
+    clock = GrantClock(Schedule(4, snapshot_after_train=False), TIMEOUT_S)
+    clock.join(0, 0.0)
+    grant = granted(clock.request(0, 4, 0.0))
+    clock.lose(0)
+    assert clock.acknowledge(0, grant.id, 99.0)
+    assert isinstance(clock.request(0, 4, 99.0), Finished)
 
 
 def test_new_process_of_a_worker_does_not_answer_for_the_old_one() -> None:
-    ledger = GrantLedger(Schedule(8), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    old = granted(ledger.request(0, 4, 0.0))
-    ledger.join(0, 1.0)
-    assert not ledger.acknowledge(0, old.id, 1.0)
-    assert granted(ledger.request(0, 2, 1.0)).start == 0
-    assert granted(ledger.request(1, 9, 1.0)).start == 2
+    clock = GrantClock(Schedule(8), TIMEOUT_S)
+    clock.join(0, 0.0)
+    old = granted(clock.request(0, 4, 0.0))
+    clock.join(0, 1.0)
+    assert not clock.acknowledge(0, old.id, 1.0)
+    assert granted(clock.request(0, 2, 1.0)).start == 0
+    assert granted(clock.request(1, 9, 1.0)).start == 2
 
 
 def test_slow_nets_get_more_patience() -> None:
-    ledger = GrantLedger(Schedule(100), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    ledger.acknowledge(0, granted(ledger.request(0, 4, 0.0)).id, 30.0)
-    ledger.request(0, 4, 30.0)
-    assert ledger.silent(100.0) == ()
-    assert ledger.silent(181.0) == (0,)
+    clock = GrantClock(Schedule(100), TIMEOUT_S)
+    clock.join(0, 0.0)
+    clock.acknowledge(0, granted(clock.request(0, 4, 0.0)).id, 30.0)
+    clock.request(0, 4, 30.0)
+    assert clock.silent(100.0) == ()
+    assert clock.silent(181.0) == (0,)
 
 
 def test_snapshot_waits_for_every_live_worker_and_for_the_copy() -> None:
-    ledger = GrantLedger(Schedule(8, snapshot=4), TIMEOUT_S)
+    clock = GrantClock(Schedule(8, snapshot=4), TIMEOUT_S)
     for worker in range(3):
-        ledger.join(worker, 0.0)
-    first = granted(ledger.request(0, 2, 0.0))
-    second = granted(ledger.request(1, 2, 0.0))
-    third = granted(ledger.request(2, 4, 0.0))
+        clock.join(worker, 0.0)
+    first = granted(clock.request(0, 2, 0.0))
+    second = granted(clock.request(1, 2, 0.0))
+    third = granted(clock.request(2, 4, 0.0))
     assert third.start == 4
-    ledger.acknowledge(1, second.id, 0.0)
-    ledger.acknowledge(2, third.id, 0.0)
-    assert ledger.due == ()
-    ledger.acknowledge(0, first.id, 0.0)
-    assert ledger.due == (4, 8)
-    ledger.state_received(0, 4)
-    ledger.state_received(1, 4)
-    ledger.lose(2)
-    assert ledger.complete == (), "the center of snapshot 4 is not copied yet"
-    ledger.copied(4)
-    assert ledger.complete == (4,)
-    assert granted(ledger.request(0, 4, 0.0)).state_for == 8
-    ledger.closed(4)
-    assert ledger.complete == ()
+    clock.acknowledge(1, second.id, 0.0)
+    clock.acknowledge(2, third.id, 0.0)
+    assert clock.due == ()
+    clock.acknowledge(0, first.id, 0.0)
+    assert clock.due == (4, 8)
+    clock.state_received(0, 4)
+    clock.state_received(1, 4)
+    clock.lose(2)
+    assert clock.complete == (), "the center of snapshot 4 is not copied yet"
+    clock.copied(4)
+    assert clock.complete == (4,)
+    assert granted(clock.request(0, 4, 0.0)).state_for == 8
+    clock.closed(4)
+    assert clock.complete == ()
 
 
 def test_lost_tester_is_replaced() -> None:
-    ledger = GrantLedger(Schedule(4, test_interval=4, test_initialization=False, snapshot_after_train=False), TIMEOUT_S)
-    ledger.acknowledge(0, granted(ledger.request(0, 4, 0.0)).id, 0.0)
-    assert granted(ledger.request(0, 4, 0.0)).tests
-    assert isinstance(ledger.request(1, 4, 0.0), Wait)
-    ledger.lose(0)
-    final = granted(ledger.request(1, 4, 0.0))
+    clock = GrantClock(Schedule(4, test_interval=4, test_initialization=False, snapshot_after_train=False), TIMEOUT_S)
+    clock.acknowledge(0, granted(clock.request(0, 4, 0.0)).id, 0.0)
+    assert granted(clock.request(0, 4, 0.0)).tests
+    assert isinstance(clock.request(1, 4, 0.0), Wait)
+    clock.lose(0)
+    final = granted(clock.request(1, 4, 0.0))
     assert (final.start, final.count, final.tests) == (4, 0, True)
-    ledger.acknowledge(1, final.id, 0.0)
-    assert ledger.finished
+    clock.acknowledge(1, final.id, 0.0)
+    assert clock.finished
 
 
 def test_request_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="worker 3: grant of 0 steps requested; at least 1"):
-        GrantLedger(Schedule(4), TIMEOUT_S).request(3, 0, 0.0)
+        GrantClock(Schedule(4), TIMEOUT_S).request(3, 0, 0.0)
 
 
 @dataclass
 class World:
-    """Workers that crash, stall and come back, over one ledger; keeps its own account of what was accepted."""
+    """Workers that crash, stall and come back, over one clock; keeps its own account of what was accepted."""
 
-    ledger: GrantLedger
+    clock: GrantClock
     now: float = 0.0
     held: dict[int, Grant] = field(default_factory=dict)
     late: list[tuple[int, Grant]] = field(default_factory=list)
@@ -195,25 +195,25 @@ class World:
         self.now += 0.5
         getattr(self, action)(worker, amount)
         done = {s for g in self.accepted for s in range(g.start, g.stop)}
-        for iteration in self.ledger.due:
-            assert set(range(self.ledger.schedule.first, iteration)) <= done, (
+        for iteration in self.clock.due:
+            assert set(range(self.clock.schedule.first, iteration)) <= done, (
                 "due before every step below it was acknowledged"
             )
             self.snapshots.append(iteration)
-        settle(self.ledger)
+        settle(self.clock)
         # The books survive a restart of the server at any moment.
-        copy = GrantLedger(self.ledger.schedule, TIMEOUT_S)
-        copy.restore(json.loads(json.dumps(self.ledger.to_state())))
-        assert copy.to_state() == self.ledger.to_state()
-        self.ledger = copy
+        copy = GrantClock(self.clock.schedule, TIMEOUT_S)
+        copy.restore(json.loads(json.dumps(self.clock.to_state())))
+        assert copy.to_state() == self.clock.to_state()
+        self.clock = copy
 
     def work(self, worker: int, amount: int) -> None:
-        answer = self.ledger.request(worker, amount + 1, self.now)
+        answer = self.clock.request(worker, amount + 1, self.now)
         if isinstance(answer, Grant):
             if self.held.get(worker) != answer:
                 self.issued.append(answer)
             self.held[worker] = answer
-            self.ledger.state_received(worker, answer.state_for)
+            self.clock.state_received(worker, answer.state_for)
 
     def finish(self, worker: int, _: int) -> None:
         if worker in self.held:
@@ -224,9 +224,9 @@ class World:
         self.now += 1000.0 * (amount % 2)
         for other in range(4):
             if other != worker:
-                self.ledger.seen(other, self.now)
-        for lost in self.ledger.silent(self.now):
-            self.ledger.lose(lost)
+                self.clock.seen(other, self.now)
+        for lost in self.clock.silent(self.now):
+            self.clock.lose(lost)
             if lost in self.held:
                 self.late.append((lost, self.held.pop(lost)))
 
@@ -235,17 +235,17 @@ class World:
             self.answer(*self.late.pop(amount % len(self.late)))
 
     def restart(self, worker: int, _: int) -> None:
-        self.ledger.join(worker, self.now)
+        self.clock.join(worker, self.now)
         self.held.pop(worker, None)
 
     def leave(self, worker: int, _: int) -> None:
-        self.ledger.leave(worker)
+        self.clock.leave(worker)
         self.held.pop(worker, None)
 
     def answer(self, worker: int, grant: Grant) -> None:
-        if self.ledger.acknowledge(worker, grant.id, self.now):
+        if self.clock.acknowledge(worker, grant.id, self.now):
             self.accepted.append(grant)
-        assert not self.ledger.acknowledge(worker, grant.id, self.now), "counted twice"
+        assert not self.clock.acknowledge(worker, grant.id, self.now), "counted twice"
 
 
 ACTIONS = ("work", "work", "work", "finish", "finish", "stall", "come_back", "restart", "leave")
@@ -264,20 +264,20 @@ histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.i
 @settings(max_examples=150)
 @given(schedules, histories)
 def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
-    world = World(GrantLedger(schedule, TIMEOUT_S))
+    world = World(GrantClock(schedule, TIMEOUT_S))
     for action, worker, amount in history:
         world.act(action, worker, amount)
     for _ in range(400):
-        if world.ledger.finished:
+        if world.clock.finished:
             break
         for worker in range(4):
             world.act("work", worker, 5)
             world.act("finish", worker, 0)
-    assert world.ledger.finished
+    assert world.clock.finished
     first, last = min(schedule.first, schedule.max_iter), schedule.max_iter
     booked = sorted(s for g in world.accepted for s in range(g.start, g.stop))
     assert booked == list(range(first, last))
-    assert world.ledger.acknowledged == last
+    assert world.clock.acknowledged == last
     wanted = []
     after = schedule.first
     while (following := schedule.next_snapshot(after)) is not None:
@@ -295,17 +295,17 @@ def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history:
 
 
 def test_a_worker_may_hold_several_grants_and_all_come_back_when_it_is_lost() -> None:
-    ledger = GrantLedger(Schedule(max_iter=12), TIMEOUT_S)
-    ledger.join(0, 0.0)
-    first = granted(ledger.request(0, 4, 0.0))
-    second = granted(ledger.request(0, 4, 0.0, first.id))
-    assert granted(ledger.request(0, 4, 0.0, first.id)) == second  # a repeated request
-    third = granted(ledger.request(0, 4, 0.0, second.id))
-    assert isinstance(ledger.request(0, 4, 0.0, third.id), Wait)
+    clock = GrantClock(Schedule(max_iter=12), TIMEOUT_S)
+    clock.join(0, 0.0)
+    first = granted(clock.request(0, 4, 0.0))
+    second = granted(clock.request(0, 4, 0.0, first.id))
+    assert granted(clock.request(0, 4, 0.0, first.id)) == second  # a repeated request
+    third = granted(clock.request(0, 4, 0.0, second.id))
+    assert isinstance(clock.request(0, 4, 0.0, third.id), Wait)
     assert [grant.start for grant in (first, second, third)] == [0, 4, 8]
-    assert ledger.acknowledge(0, second.id, 0.0)
-    ledger.lose(0)
-    ledger.join(1, 0.0)
-    again = granted(ledger.request(1, 8, 0.0))
+    assert clock.acknowledge(0, second.id, 0.0)
+    clock.lose(0)
+    clock.join(1, 0.0)
+    again = granted(clock.request(1, 8, 0.0))
     assert (again.start, again.stop) == (0, 4)
-    assert granted(ledger.request(1, 8, 0.0, again.id)).start == 8
+    assert granted(clock.request(1, 8, 0.0, again.id)).start == 8

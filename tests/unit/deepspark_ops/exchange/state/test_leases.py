@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.state.leases import DatasetOrder, EpochReport, Lease, LeaseBook, sample_order
+from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, EpochReport, Lease, sample_order
 
 
 def read(lease: Lease) -> list[tuple[int, int, int]]:
@@ -17,20 +17,20 @@ def read(lease: Lease) -> list[tuple[int, int, int]]:
 
 
 def test_one_worker_in_file_order_sees_every_sample_in_order_and_wraps() -> None:
-    book = LeaseBook("train", DatasetOrder((5, 0, 3), piece_samples=2))
+    leases = DataLeases("train", DatasetOrder((5, 0, 3), piece_samples=2))
     seen = []
     for _ in range(12):
-        lease = book.lease(0)
+        lease = leases.lease(0)
         seen += read(lease)
-        book.complete(0, lease.id)
+        leases.complete(0, lease.id)
     one_epoch = [(0, i) for i in range(5)] + [(2, i) for i in range(3)]
     assert seen[:20] == [(e, *s) for e in range(3) for s in one_epoch][:20]
 
 
 def test_shuffled_order_depends_on_seed_and_epoch_only() -> None:
     def epochs(seed: int) -> list[list[tuple[int, int, int]]]:
-        book = LeaseBook("train", DatasetOrder((40, 30), "shuffled", seed, 8))
-        return [[s for _ in range(9) for s in read(book.lease(0))] for _ in range(2)]
+        leases = DataLeases("train", DatasetOrder((40, 30), "shuffled", seed, 8))
+        return [[s for _ in range(9) for s in read(leases.lease(0))] for _ in range(2)]
 
     assert epochs(7) == epochs(7)
     assert epochs(7) != epochs(8)
@@ -41,32 +41,32 @@ def test_shuffled_order_depends_on_seed_and_epoch_only() -> None:
 
 
 def test_lost_workers_piece_is_given_first() -> None:
-    book = LeaseBook("train", DatasetOrder((8,), piece_samples=2))
-    first, second = book.lease(0), book.lease(1)
-    book.release(0)
-    assert book.complete(0, first.id) is None, "it does not hold it any more"
-    again = book.lease(1)
+    leases = DataLeases("train", DatasetOrder((8,), piece_samples=2))
+    first, second = leases.lease(0), leases.lease(1)
+    leases.release(0)
+    assert leases.complete(0, first.id) is None, "it does not hold it any more"
+    again = leases.lease(1)
     assert read(again) == read(first)
-    for lease in (second, again, book.lease(1)):
-        assert book.complete(1, lease.id) is None
-    assert book.complete(1, book.lease(1).id) == EpochReport("train", 0, 8, 2)
+    for lease in (second, again, leases.lease(1)):
+        assert leases.complete(1, lease.id) is None
+    assert leases.complete(1, leases.lease(1).id) == EpochReport("train", 0, 8, 2)
 
 
 def test_rest_of_a_piece_goes_on_where_it_was_left() -> None:
-    book = LeaseBook("train", DatasetOrder((6,), "shuffled", 3, 6))
-    lease = book.lease(0)
-    book.complete(0, lease.id, consumed=4)
-    rest = book.lease(1)
+    leases = DataLeases("train", DatasetOrder((6,), "shuffled", 3, 6))
+    lease = leases.lease(0)
+    leases.complete(0, lease.id, consumed=4)
+    rest = leases.lease(1)
     assert read(rest) == read(lease)[4:]
-    assert book.complete(1, rest.id) == EpochReport("train", 0, 6, 0)
+    assert leases.complete(1, rest.id) == EpochReport("train", 0, 6, 0)
 
 
 def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
     dataset = DatasetOrder((10,), piece_samples=4)
-    book = LeaseBook("train", dataset)
-    first, second = book.lease(0), book.lease(1)
-    state = json.loads(json.dumps(book.to_state({first.id: 3})))
-    resumed = LeaseBook("train", dataset)
+    leases = DataLeases("train", dataset)
+    first, second = leases.lease(0), leases.lease(1)
+    state = json.loads(json.dumps(leases.to_state({first.id: 3})))
+    resumed = DataLeases("train", dataset)
     assert resumed.restore(state)
     rest = [resumed.lease(0) for _ in range(3)]
     assert [s for lease in rest for s in read(lease)] == [(0, 0, i) for i in (3, 4, 5, 6, 7, 8, 9)]
@@ -74,10 +74,10 @@ def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
 
 
 def test_state_of_other_data_is_not_taken() -> None:
-    book = LeaseBook("train", DatasetOrder((10,), piece_samples=4))
-    book.lease(0)
-    other = LeaseBook("train", DatasetOrder((11,), piece_samples=4))
-    assert not other.restore(json.loads(json.dumps(book.to_state({}))))
+    leases = DataLeases("train", DatasetOrder((10,), piece_samples=4))
+    leases.lease(0)
+    other = DataLeases("train", DatasetOrder((11,), piece_samples=4))
+    assert not other.restore(json.loads(json.dumps(leases.to_state({}))))
     assert other.lease(0).start == 0
 
 
@@ -108,32 +108,32 @@ actions = st.lists(st.tuples(st.sampled_from(["take", "take", "done", "part", "l
 @settings(max_examples=100)
 @given(datasets, actions)
 def test_every_sample_of_an_epoch_is_completed_once(dataset: DatasetOrder, history: list[tuple[str, int]]) -> None:
-    book = LeaseBook("train", dataset)
+    leases = DataLeases("train", dataset)
     held: dict[int, list[Lease]] = {0: [], 1: [], 2: []}
     completed: Counter[tuple[int, int, int]] = Counter()
     reports = []
     finish = [("done", worker) for worker in range(3)] * 30
     for action, worker in [*history, *finish]:
         if action == "take":
-            held[worker].append(book.lease(worker))
+            held[worker].append(leases.lease(worker))
         elif action == "lose":
-            book.release(worker)
+            leases.release(worker)
             held[worker].clear()
         elif action == "restart":
-            copy = LeaseBook("train", dataset)
-            assert copy.restore(json.loads(json.dumps(book.to_state())))
-            book = copy
+            copy = DataLeases("train", dataset)
+            assert copy.restore(json.loads(json.dumps(leases.to_state())))
+            leases = copy
         elif held[worker]:
             lease = held[worker].pop(0)
             part = lease.skip + (lease.count - lease.skip) // 2 if action == "part" else None
-            reports.append(book.complete(worker, lease.id, part))
+            reports.append(leases.complete(worker, lease.id, part))
             taken = read(lease)
             completed.update(taken if part is None else taken[: part - lease.skip])
     epoch = 1 + max((s[0] for s in completed), default=0)
     while not any(r is not None and r.epoch == epoch for r in reports):
-        lease = book.lease(0)
+        lease = leases.lease(0)
         completed.update(read(lease))
-        reports.append(book.complete(0, lease.id))
+        reports.append(leases.complete(0, lease.id))
     finished = [r.epoch for r in reports if r is not None]
     assert sorted(finished) == list(range(epoch + 1))
     every = [(s, i) for s, n in enumerate(dataset.shard_samples) for i in range(n)]
@@ -148,7 +148,7 @@ def test_orders_of_pieces_do_not_share_a_stream() -> None:
 
 
 def test_pieces_come_in_another_order_each_epoch() -> None:
-    book = LeaseBook("train", DatasetOrder((40,), "shuffled", 7, 2))
-    first, second = [[book.lease(0).start for _ in range(20)] for _ in range(2)]
+    leases = DataLeases("train", DatasetOrder((40,), "shuffled", 7, 2))
+    first, second = [[leases.lease(0).start for _ in range(20)] for _ in range(2)]
     assert first != second
     assert sorted(first) == sorted(second) == list(range(0, 40, 2))

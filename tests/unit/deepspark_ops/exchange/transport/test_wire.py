@@ -52,7 +52,7 @@ def test_header_survives_the_wire(frame: Frame) -> None:
 
 @given(st.binary(min_size=48, max_size=48))
 def test_garbage_is_refused_by_name(header: bytes) -> None:
-    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 2"):
+    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 3"):
         unpack_frame(header, run_id=RUN, limit_bytes=4000, peer="p")
 
 
@@ -230,7 +230,7 @@ def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) ->
     _, client = both(
         pair, speak_http, lambda: wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
     )
-    assert "does not speak protocol version 2: it begins with b'HTTP'" in str(client)
+    assert "does not speak protocol version 3: it begins with b'HTTP'" in str(client)
 
 
 def test_a_silent_server_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -1,4 +1,4 @@
-"""Batches against plain loops over the samples; leases come from the real book, files are arrays in memory."""
+"""Batches against plain loops over the samples; leases come from the real leases, files are arrays in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from caffe_import.data.transform import TransformOptions
 from caffe_import.net.label_users import LabelUser
 from caffe_import.net.layer_registry import ClassLabels
 from deepspark_ops.errors import DataError
-from deepspark_ops.exchange.state.leases import DatasetOrder, Lease, LeaseBook
+from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, Lease
 from deepspark_ops.shards.reader import Dataset, ShardInfo
 from deepspark_ops.train.data.batches import FedLayer, LeasedBatches, NetFeed
 from deepspark_ops.train.data.label_check import LabelColumn
@@ -22,10 +22,10 @@ from deepspark_ops.train.data.sample_cache import SampleCache
 
 
 class LeaseLink:
-    """The two calls that batches need, from real books; ``limit`` leases, then none."""
+    """The two calls that batches need, from real leases; ``limit`` leases, then none."""
 
     def __init__(self, limit: int = 10**9, **orders: DatasetOrder) -> None:
-        self.books = {name: LeaseBook(name, order) for name, order in orders.items()}
+        self.leases = {name: DataLeases(name, order) for name, order in orders.items()}
         self.returned: list[Lease] = []
         self.limit = limit
 
@@ -33,11 +33,11 @@ class LeaseLink:
         if self.limit == 0:
             return None
         self.limit -= 1
-        return self.books[dataset].lease(0)
+        return self.leases[dataset].lease(0)
 
     def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
         self.returned.append(lease)
-        self.books[lease.dataset].complete(0, lease.id, consumed)
+        self.leases[lease.dataset].complete(0, lease.id, consumed)
 
 
 def samples_of(shards: tuple[int, ...], *, pixels: np.ndarray | None = None) -> Dataset:
@@ -142,7 +142,9 @@ def test_random_draws_depend_on_seed_worker_and_own_step_alone() -> None:
 
     def draw(worker: int, first_step: int, skip_steps: int, take: int) -> np.ndarray:
         link = LeaseLink(train=DatasetOrder((12,), piece_samples=12))
-        link.books["train"].restore({**link.books["train"].to_state(), "returned": [(0, 0, 2 * skip_steps)], "next": 1})
+        link.leases["train"].restore(
+            {**link.leases["train"].to_state(), "returned": [(0, 0, 2 * skip_steps)], "next": 1}
+        )
         layers = [layer_of(samples_of((12,), pixels=random_images()), 2, transform=options)]
         with batches_of(link, layers, first_step=first_step, worker=worker) as batches:
             return np.concatenate([batches.take(1)[0]["data"].copy() for _ in range(take)])

@@ -1,0 +1,70 @@
+"""The run state that the threads of the server share: one lock, one journal, one failure."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.journal import JOURNAL_FILE, Journal
+from deepspark_ops.exchange.state.messages import Message
+from deepspark_ops.exchange.state.run_state import ExchangeState
+
+logger = logging.getLogger(__name__)
+
+
+class SharedState:
+    """A run's state whose every change is in the journal first.
+
+    Attributes:
+        lock: Held around every look at ``state`` and every ``apply``, never while vectors move or files of vectors are
+            written.
+        state: The run's.
+        failure: What makes it pointless to go on; None while nothing does.
+        is_resumed: Whether the journal of an earlier server process was found.
+    """
+
+    def __init__(self, settings: ExchangeSettings, clock: Callable[[], float]) -> None:
+        """Start a run, or go on with the one whose journal is in ``settings.work``.
+
+        Raises:
+            TrainingFailed: The journal cannot be written.
+            DataError: The journal is damaged.
+        """
+        self.lock = threading.Lock()
+        self.state = ExchangeState(settings)
+        self.failure: str | None = None
+        self._clock = clock
+        self._journal = Journal(settings.work / JOURNAL_FILE)
+        self.is_resumed = self._journal.replay(self.state) > 0
+
+    def apply(self, message: Message) -> Any:
+        """Write a message to the journal, apply it, return its answer. The caller holds ``lock``.
+
+        Raises:
+            TrainingFailed: The journal cannot be written; the run has failed.
+            ProtocolError, ConfigError: The message is refused; nothing has changed.
+        """
+        try:
+            return self._journal.record(self.state, message, self._clock())
+        except TrainingFailed as error:
+            self.fail(str(error))
+            raise
+
+    def record(self, message: Message) -> None:
+        """Take the lock and ``apply`` a message."""
+        with self.lock:
+            self.apply(message)
+
+    def fail(self, message: str) -> None:
+        """Note what makes it pointless to go on; the driver sees it at its next look. The first message is kept."""
+        if message != self.failure:
+            logger.error("%s", message)
+        self.failure = self.failure or message
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()

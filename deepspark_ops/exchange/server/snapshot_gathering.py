@@ -1,0 +1,90 @@
+"""The parts of a snapshot, as the server gathers them: the center, each live worker's state, the data positions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.exchange.server.shared_state import SharedState
+from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, StateReceived
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples
+
+
+class SnapshotGathering:
+    """Copies the center for snapshots that are due, and completes those that no worker's state is missing from.
+
+    Thread-safe.
+    """
+
+    def __init__(self, shared: SharedState, work: Path, write_center: Callable[[PendingSnapshot], None]) -> None:
+        """Write below ``work``, the run's scratch folder.
+
+        Args:
+            shared: Says what is due.
+            work: Scratch folder.
+            write_center: Writes the server's own part of a snapshot; may raise ``OSError``.
+        """
+        self._shared = shared
+        self._work = work
+        self._write_center = write_center
+        self._lock = threading.Lock()
+
+    def advance(self) -> None:
+        """Do what is due.
+
+        Every call that can make a snapshot due or complete comes here, so a server that was killed on the way goes on
+        where it was. One thread at a time: the copy must be there before a worker with an answer goes on.
+        """
+        if not self._has_work():
+            return
+        shared = self._shared
+        with self._lock:
+            with shared.lock:
+                due = shared.state.grants.due
+            for iteration in due:
+                if self._is_written(iteration, self._write_center):
+                    shared.record(CenterCopied(iteration))
+            with shared.lock:
+                complete = shared.state.grants.complete
+            for iteration in complete:
+                if self._is_written(iteration, self._write_complete):
+                    shared.record(SnapshotComplete(iteration))
+
+    def state_path(self, worker: int, iteration: int) -> Path | None:
+        """Return where a worker's arrays for a snapshot belong; None if nobody waits for them (any more)."""
+        with self._shared.lock:
+            is_awaited = self._shared.state.grants.awaits(worker, iteration)
+        return PendingSnapshot(self._work, iteration).arrays(worker) if is_awaited else None
+
+    def state_received(self, worker: int, iteration: int, meta: Mapping[str, Any]) -> None:
+        """The arrays of a worker's state are in place."""
+        if self.state_path(worker, iteration) is None:
+            return
+        PendingSnapshot(self._work, iteration).write_meta(worker, meta)
+        self._shared.record(StateReceived(worker, iteration))
+        self.advance()
+
+    def _has_work(self) -> bool:
+        with self._shared.lock:
+            grants = self._shared.state.grants
+            return bool(grants.due or grants.complete)
+
+    def _is_written(self, iteration: int, write: Callable[[PendingSnapshot], None]) -> bool:
+        pending = PendingSnapshot(self._work, iteration)
+        try:
+            write(pending)
+        except OSError as error:
+            self._shared.fail(
+                f"{pending.folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again"
+            )
+            return False
+        return True
+
+    def _write_complete(self, pending: PendingSnapshot) -> None:
+        metas = pending.metas()
+        with self._shared.lock:
+            datasets = self._shared.state.leases
+            leases = {name: held.to_state(consumed_samples(metas, name)) for name, held in datasets.items()}
+        pending.write_complete(metas, leases)

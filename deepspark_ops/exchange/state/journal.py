@@ -1,0 +1,143 @@
+"""The journal of a run's state: each message is written before its answer leaves the server."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.errors import DataError, ProtocolError, TrainingFailed
+from deepspark_ops.exchange.scratch_file import write_scratch
+from deepspark_ops.exchange.state.messages import Message, Restore, message_from_json
+from deepspark_ops.exchange.state.run_state import ExchangeState
+
+JOURNAL_FILE = "exchange.journal"
+JOURNAL_VERSION = 2
+COMPACT_BYTES = 4 << 20
+"""A journal longer than this is replaced by the state that it leads to."""
+
+_HEAD = {"format": "exchange journal", "version": JOURNAL_VERSION}
+
+
+class Journal:
+    """Messages in a file, one JSON line each; the first line names the format and its version.
+
+    A killed server loses at most the line that it was writing, and with it a message whose answer nobody has seen. The
+    file is in the page cache: it protects against the death of the process, not of the host, after which the run goes
+    on from its last snapshot. A line that cannot be written whole is cut off again, and from then on nothing is
+    written. Not thread-safe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            TrainingFailed: It cannot be written.
+        """
+        self._path = path
+        self._failure: TrainingFailed | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = self._open()
+            self._length = os.fstat(self._handle).st_size
+        except OSError as error:
+            raise self._failed(error) from error
+        if not self._length:
+            self._append(_line(_HEAD))
+
+    def replay(self, state: ExchangeState) -> int:
+        """Apply every message of the file to a fresh state and return how many there were; a torn last line is cut off.
+
+        Raises:
+            DataError: Another line cannot be read, or the file is of another version.
+        """
+        n_messages = 0
+        whole = 0
+        with self._path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    plain = json.loads(line)
+                    if number > 1:
+                        message_from_json(plain).apply(state, plain["at"])
+                        n_messages += 1
+                except (ValueError, LookupError, TypeError, ProtocolError) as error:
+                    raise self._damaged(number, str(error)) from error
+                if number == 1 and plain != _HEAD:
+                    raise self._damaged(number, f"begins with {line[:60]!r}, expected {_line(_HEAD)!r}")
+                whole += len(line)
+        self._cut(whole)
+        if not whole:
+            self._append(_line(_HEAD))
+        return n_messages
+
+    def record(self, state: ExchangeState, message: Message, now: float) -> Any:
+        """Write a message, apply it and return its answer; one that is refused is not in the file afterwards.
+
+        Raises:
+            TrainingFailed: The file cannot be written; neither file nor state has changed.
+        """
+        if self._length > COMPACT_BYTES:
+            self._compact(state, now)
+        before = self._length
+        self._append(_line({"at": now, **message.to_json()}))
+        try:
+            return message.apply(state, now)
+        except Exception:
+            self._cut(before)
+            raise
+
+    def close(self) -> None:
+        """Close the file; it stays."""
+        os.close(self._handle)
+
+    def _append(self, line: bytes) -> None:
+        if self._failure is not None:
+            raise self._failure
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+        except OSError as error:
+            self._failure = self._failed(error)
+            with suppress(OSError):  # nothing is written any more; a torn last line is cut off when it is read
+                self._cut(self._length)
+            raise self._failure from error
+        self._length += len(line)
+
+    def _cut(self, length: int) -> None:
+        os.ftruncate(self._handle, length)
+        self._length = length
+
+    def _compact(self, state: ExchangeState, now: float) -> None:
+        try:
+            with write_scratch(self._path) as temporary:
+                temporary.write_bytes(_line(_HEAD) + _line({"at": now, **Restore(state.to_state()).to_json()}))
+            fresh = self._open()
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+        os.close(self._handle)
+        self._handle, self._length = fresh, os.fstat(fresh).st_size
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _failed(self, error: OSError) -> TrainingFailed:
+        return TrainingFailed(
+            f"{self._path}: the exchange's journal cannot be written ({error.strerror}); free space on that disk or"
+            " give a run_dir on another one, and start the run again: it goes on from its last snapshot"
+        )
+
+    def _damaged(self, number: int, found: str) -> DataError:
+        return DataError(
+            f"{self._path}:{number}: not a line of an exchange journal of version {JOURNAL_VERSION} ({found}); start"
+            " the run again: it goes on from its last snapshot"
+        )
+
+
+def _line(plain: dict[str, Any]) -> bytes:
+    return json.dumps(plain).encode() + b"\n"

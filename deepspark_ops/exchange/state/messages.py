@@ -1,0 +1,321 @@
+"""Every message that changes the run state: what a worker requests, and what the server notes by itself.
+
+A message is one frozen object that knows its JSON form, for wire and journal alike, and the one method of
+``ExchangeState`` that carries it out. Adding a request means adding a class here; sockets, the exchange in one process
+and the journal take it as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_type_hints
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.events import DRIVER
+from deepspark_ops.exchange.state.grants import GrantAnswer, answer_from_json, answer_to_json
+from deepspark_ops.exchange.state.leases import EpochReport, Lease
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.state.run_state import ExchangeState
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Message(ABC):
+    """A change of the run state.
+
+    Attributes:
+        call: Its name in JSON.
+    """
+
+    call: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the call's name and the fields as plain JSON values."""
+        return {"call": self.call, **vars(self)}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Inverse of ``to_json``; a name other than ``call`` and further keys are not looked at.
+
+        Raises:
+            ProtocolError: A field is missing or of another type.
+        """
+        values = {}
+        for name, kind in _field_types(cls):
+            value = plain.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                expected = getattr(kind, "__name__", str(kind))
+                msg = f'call "{cls.call}": {name}={str(value)[:40]!r}: expected {expected}'
+                raise ProtocolError(msg)
+            values[name] = value
+        return cls(**values)
+
+    @abstractmethod
+    def apply(self, state: ExchangeState, now: float) -> Any:
+        """Change ``state``; deterministic, since the journal does it again after a restart.
+
+        Args:
+            state: To change.
+            now: Seconds on the server's clock when the message came.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Message, Generic[Answer]):
+    """What a worker asks for. Answered once per session and number: a repeated one gets the same answer again.
+
+    A worker whose connection broke repeats its open request; the server may have been killed between writing the
+    request to the journal and answering.
+
+    Attributes:
+        worker: Who asks.
+        number: Of the request, rising within a session.
+    """
+
+    worker: int = DRIVER
+    number: int = 0
+
+    def numbered(self, worker: int, number: int) -> Self:
+        """Return the same request of this worker under this number."""
+        return replace(self, worker=worker, number=number)
+
+    def apply(self, state: ExchangeState, now: float) -> Answer:
+        """Answer, and keep the answer for a repetition."""
+        answer = self.answer(state, now)
+        state.answers[self.worker] = (self.number, self.answer_to_json(answer))
+        return answer
+
+    @abstractmethod
+    def answer(self, state: ExchangeState, now: float) -> Answer:
+        """Carry the request out."""
+
+    @abstractmethod
+    def answer_to_json(self, answer: Answer) -> Any:
+        """Return the answer as plain JSON values."""
+
+    @abstractmethod
+    def answer_from_json(self, plain: Any) -> Answer:
+        """Inverse of ``answer_to_json``."""
+
+
+@dataclass(frozen=True)
+class RequestGrant(Request[GrantAnswer]):
+    """Asks for up to ``want`` steps; see ``GrantClock.request``.
+
+    Attributes:
+        want: Steps, at least 1.
+        held: Id of a grant that is computed and whose exchange is still under way; 0: none.
+    """
+
+    call = "request_grant"
+
+    want: int
+    held: int = 0
+
+    def answer(self, state: ExchangeState, now: float) -> GrantAnswer:
+        """Return a grant, or what to do without one."""
+        return state.grants.request(self.worker, self.want, now, self.held)
+
+    def answer_to_json(self, answer: GrantAnswer) -> dict[str, Any]:
+        """See ``Request``."""
+        return answer_to_json(answer)
+
+    def answer_from_json(self, plain: Any) -> GrantAnswer:
+        """See ``Request``."""
+        return answer_from_json(plain)
+
+
+@dataclass(frozen=True)
+class Acknowledge(Request[bool]):
+    """Says that a grant's steps are done and exchanged; see ``GrantClock.acknowledge``."""
+
+    call = "acknowledge"
+
+    grant: int
+
+    def answer(self, state: ExchangeState, now: float) -> bool:
+        """Return whether the grant was still this worker's."""
+        return state.grants.acknowledge(self.worker, self.grant, now)
+
+    def answer_to_json(self, answer: bool) -> bool:
+        """See ``Request``."""
+        return answer
+
+    def answer_from_json(self, plain: Any) -> bool:
+        """See ``Request``."""
+        return bool(plain)
+
+
+@dataclass(frozen=True)
+class LeaseData(Request[Lease | None]):
+    """Asks for the next piece of a dataset; see ``ExchangeState.lease``."""
+
+    call = "lease"
+
+    dataset: str
+
+    def answer(self, state: ExchangeState, now: float) -> Lease | None:
+        """Return the piece; None where no step is left."""
+        return state.lease(self.worker, self.dataset)
+
+    def answer_to_json(self, answer: Lease | None) -> dict[str, Any] | None:
+        """See ``Request``."""
+        return None if answer is None else asdict(answer)
+
+    def answer_from_json(self, plain: Any) -> Lease | None:
+        """See ``Request``."""
+        return None if plain is None else Lease(**plain)
+
+
+@dataclass(frozen=True)
+class ReturnLease(Request[EpochReport | None]):
+    """Reports a piece as read; see ``DataLeases.complete``.
+
+    Attributes:
+        dataset: Name of the dataset.
+        lease: Id of the lease.
+        consumed: Samples used, ``skip`` included; None: all.
+    """
+
+    call = "return_lease"
+
+    dataset: str
+    lease: int
+    consumed: int | None = None
+
+    def answer(self, state: ExchangeState, now: float) -> EpochReport | None:
+        """Return the report of the epoch that this ended, if it ended one."""
+        return state.return_lease(self.worker, self.dataset, self.lease, self.consumed)
+
+    def answer_to_json(self, answer: EpochReport | None) -> dict[str, Any] | None:
+        """See ``Request``."""
+        return None if answer is None else asdict(answer)
+
+    def answer_from_json(self, plain: Any) -> EpochReport | None:
+        """See ``Request``."""
+        return None if plain is None else EpochReport(**plain)
+
+
+@dataclass(frozen=True)
+class Join(Message):
+    """A process, named by ``session``, takes the place of ``worker``."""
+
+    call = "join"
+
+    worker: int
+    session: str
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.join(self.worker, self.session, now)
+
+
+@dataclass(frozen=True)
+class Leave(Message):
+    """A worker is done."""
+
+    call = "leave"
+
+    worker: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.leave(self.worker)
+
+
+@dataclass(frozen=True)
+class Lose(Message):
+    """A worker is silent, or its process is gone."""
+
+    call = "lose"
+
+    worker: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.lose(self.worker)
+
+
+@dataclass(frozen=True)
+class StateReceived(Message):
+    """A worker's part of snapshot ``iteration`` has arrived."""
+
+    call = "state_received"
+
+    worker: int
+    iteration: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.state_received(self.worker, self.iteration)
+
+
+@dataclass(frozen=True)
+class CenterCopied(Message):
+    """The center is copied for snapshot ``iteration``."""
+
+    call = "center_copied"
+
+    iteration: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.copied(self.iteration)
+
+
+@dataclass(frozen=True)
+class SnapshotComplete(Message):
+    """Every part of snapshot ``iteration`` is written."""
+
+    call = "snapshot_complete"
+
+    iteration: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.complete_snapshot(self.iteration)
+
+
+@dataclass(frozen=True)
+class Restore(Message):
+    """Everything is as ``ExchangeState.to_state`` described it: what a long journal is replaced by."""
+
+    call = "restore"
+
+    state: dict[str, Any]
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.restore(self.state)
+
+
+REQUESTS: Mapping[str, type[Request[Any]]] = {
+    kind.call: kind for kind in (RequestGrant, Acknowledge, LeaseData, ReturnLease)
+}
+_CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotComplete, Restore)
+_MESSAGES: Mapping[str, type[Message]] = {**REQUESTS, **{kind.call: kind for kind in _CHANGES}}
+
+
+def message_from_json(plain: Any) -> Message:
+    """Return the message that ``to_json`` described.
+
+    Raises:
+        ProtocolError: Not one.
+    """
+    kind = _MESSAGES.get(str(plain.get("call"))) if isinstance(plain, dict) else None
+    if kind is None:
+        msg = f"{str(plain)[:80]!r}: not a message; calls: {', '.join(_MESSAGES)}"
+        raise ProtocolError(msg)
+    return kind.from_json(plain)
+
+
+@cache
+def _field_types(kind: type[Message]) -> list[tuple[str, Any]]:
+    """Return name and type of each field, as ``isinstance`` takes it."""
+    hints = get_type_hints(kind)
+    return [(item.name, getattr(hints[item.name], "__origin__", hints[item.name])) for item in fields(kind)]
