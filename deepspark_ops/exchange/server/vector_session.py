@@ -30,6 +30,10 @@ from deepspark_ops.param_vector import Vector
 if TYPE_CHECKING:
     from deepspark_ops.exchange.server.process import ExchangeServer
 
+LOCK_SILENCE_SHARE = 0.25
+"""A worker that holds the lock of the whole center may be silent for this share of ``exchange_timeout_s``, which is how
+long the others wait for the lock."""
+
 _Kind = TypeVar("_Kind")
 
 
@@ -47,6 +51,7 @@ class VectorSession:
         self._center = server.center
         self._order: tuple[int, ...] = ()
         self._whole = ExitStack()
+        self._holds_center = False
         self._context: ExchangeContext | None = None  # of the exchange that is open
         self._apply: Callable[[int, Vector], None] | None = None
         self._moved_bytes = 0
@@ -66,7 +71,7 @@ class VectorSession:
     def run(self) -> None:
         """Serve frames until the other side closes."""
         try:
-            while (frame := self.connection.wait_frame()) is not None:
+            while (frame := self._next_frame()) is not None:
                 self._operations.get(frame.operation, self._refuse)(frame)
         except (ProtocolError, ConfigError) as error:
             self.connection.refuse(error)
@@ -74,6 +79,10 @@ class VectorSession:
         finally:
             self._whole.close()
             self._server.exit(self)
+
+    def _next_frame(self) -> Frame | None:
+        """Wait for a frame, without end unless all others wait for the lock that this session holds."""
+        return self.connection.receive_frame() if self._holds_center else self.connection.wait_frame()
 
     def _refuse(self, frame: Frame) -> None:
         msg = f"{self.connection.peer}: operation {frame.operation} is not for a server"
@@ -143,14 +152,28 @@ class VectorSession:
             msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
             raise ProtocolError(msg)
         ended = frame.sequence == int(slot[ENDED])
-        if self._center.locks is not None and not ended:
-            self._whole.close()
-            self._whole.enter_context(self._center.locks.whole())
+        if not ended:
+            self._lock_center()
         place = len(self._order) if ended else int(slot[PLACE])
         context = self._context or self._reopened()
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
         answer = {"place": place, "staleness": context.staleness, "total": context.total}
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
+
+    def _lock_center(self) -> None:
+        """With ``lock: full``, hold the center until the exchange ends, or its worker is silent for too long."""
+        self._unlock_center()
+        if self._center.locks is None or self._center.locks.mode != "full":
+            return
+        self._whole.enter_context(self._center.locks.whole())
+        self._holds_center = True
+        self.connection.use_timeout(LOCK_SILENCE_SHARE * self._server.settings.exchange_timeout_s)
+
+    def _unlock_center(self) -> None:
+        self._whole.close()
+        if self._holds_center:
+            self._holds_center = False
+            self.connection.use_timeout(self._server.settings.exchange_timeout_s)
 
     def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
         if slot[MARK]:
@@ -222,7 +245,7 @@ class VectorSession:
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
         self._context, self._moved_bytes = None, 0
-        self._whole.close()
+        self._unlock_center()
         self._lives(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
 

@@ -87,7 +87,7 @@ class WorkerSession(VectorSession):
 
     def _round(self, request: Mapping[str, Any]) -> int | None:
         # The others push meanwhile: a whole exchange is not locked while it waits for them.
-        self._whole.close()
+        self._unlock_center()
         note = RoundNote.from_json(request.get("note"))
         return self._coordinator.await_round(self._member(), field_of(request, "sequence", int), note)
 

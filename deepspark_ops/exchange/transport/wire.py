@@ -138,15 +138,19 @@ class Connection:
         self.sock = sock
         self.run_id = run_id
         self.peer = peer
-        self.timeout_s = timeout_s
         self.limit_bytes = limit_bytes
         self._header = bytearray(HEADER.size)
         sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(sock)
+        self.use_timeout(timeout_s)
+
+    def use_timeout(self, timeout_s: float) -> None:
+        """Wait no longer than this from now on."""
+        self.timeout_s = timeout_s
         limit = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def send(self, frame: Frame, payload: Payload = b"") -> None:
         """Send one frame.

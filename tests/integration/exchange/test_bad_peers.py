@@ -21,7 +21,13 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.state.messages import REQUESTS, RequestGrant
 from deepspark_ops.exchange.transport import wire
-from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_frame, expect_json
+from deepspark_ops.exchange.transport.connection import (
+    ServerConnection,
+    Transport,
+    call_once,
+    expect_frame,
+    expect_json,
+)
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
@@ -288,6 +294,30 @@ def test_push_out_of_turn_is_refused(tmp_path: Path) -> None:
             expect_json(connection, wire.ANSWER)
         np.testing.assert_array_equal(fresh.center.vector, initial_vector())
         connection.close()
+
+
+@pytest.mark.parametrize("transport", ["socket", "shm"])
+@pytest.mark.parametrize("silent_in", ["a frame", "between frames"])
+def test_a_worker_that_falls_silent_with_the_lock_of_the_center_loses_it(
+    tmp_path: Path, transport: Transport, silent_in: str
+) -> None:
+    run_settings = make_settings(tmp_path, lock="full", exchange_timeout_s=2.0)
+    with start_exchange(run_settings, initial_vector()) as fresh:
+        silent = open_connection(fresh)
+        sequence = join(silent, 0) + 1
+        silent.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
+        expect_json(silent, wire.ANSWER)
+        if silent_in == "a frame":
+            frame = Frame(wire.PUSH, wire.FLOAT32, 0, 0, sequence, 0, CHUNK)
+            silent.sock.sendall(frame.pack(fresh.address.run_id) + bytes(100))
+        other = connect(replace(fresh.address, transport=transport))
+        other.join(1)
+        other.exchange(other.pull())
+        assert fresh.poll().exchanges == (0, 1)
+        with pytest.raises(ExchangeUnavailable, match=r"closed|broke"):
+            expect_json(silent, wire.ANSWER)
+        other.close()
+        silent.close()
 
 
 def test_strangers_do_not_use_up_the_server(tmp_path: Path) -> None:
