@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow
-
 from caffe_import.errors import DataSourceError
 
 Bytes = bytes | memoryview
@@ -94,6 +92,8 @@ class Table:
         try:
             block: bytes = self._map[offset : offset + size]
             if self._map[offset + size] == _SNAPPY:
+                import pyarrow  # of the extra leveldb: only compressed databases need it
+
                 length, _ = _varint(block, 0)
                 block = pyarrow.decompress(block, decompressed_size=length, codec="snappy", asbytes=True)
             (n_restarts,) = struct.unpack("<I", block[-4:])
