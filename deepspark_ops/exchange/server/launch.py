@@ -59,7 +59,7 @@ def start_exchange(
     if initial.shape != (settings.n_params,):
         msg = f"initial center has shape {initial.shape}; settings say n_params={settings.n_params}"
         raise ConfigError(msg)
-    for path in remove_stale_centers():
+    for path in remove_stale_centers(settings.work):
         logger.info("removed %s, which no process holds any more", path)
     forget_run(settings.work)
     with ExitStack() as undo:

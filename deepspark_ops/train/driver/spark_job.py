@@ -91,9 +91,9 @@ def train(config: TrainConfig) -> None:
         run = prepared.run
         start = plan_start(run)
         run = with_restored_step(run, start.state)
+        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         if _is_done(run, start):
             return
-        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         spark = stack.enter_context(_SparkSide(run))
         exchange = stack.enter_context(
             start_exchange(
