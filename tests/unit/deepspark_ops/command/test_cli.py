@@ -42,7 +42,7 @@ def jobs(monkeypatch):
     """Stages that the command would start, as (module, config)."""
     started = []
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         started.append((module, config))
         on_line(logging.INFO, "worker 0 loss clock=5 loss=0.5")
 
@@ -193,7 +193,7 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
         (config.run_dir / "parity.json").touch()
         return SimpleNamespace(errors=())
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         if began:
             (config.run_dir / "events.jsonl").touch()
         raise StageFailed("port taken", 2)
@@ -215,7 +215,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     monkeypatch.setattr(stage_display, "Console", lambda **_: console)
     monkeypatch.setattr(cli, "require_spark", lambda: None)
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         config.run_dir.mkdir()
         numbers = {"loss": 0.25, "learning_rate": 0.01, "images_per_s": 4321.0}
         append_event(config.run_dir / "events.jsonl", make_event("loss", clock=5, worker=0, **numbers))
@@ -266,7 +266,7 @@ def test_evaluate_prints_the_figures(folder, jobs):
     ],
 )
 def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         for line in str(error).splitlines():
             on_line(logging.ERROR, line)
         raise error
@@ -280,7 +280,7 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
 
 
 def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypatch):
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         on_line(logging.ERROR, "Spark lost an executor")
         on_line(logging.INFO, "going on")
         raise StageFailed("loss is nan", 1)
