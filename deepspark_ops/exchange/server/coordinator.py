@@ -32,7 +32,7 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.leases import EpochReport
-from deepspark_ops.exchange.state.messages import Join, Leave, Lose, Request, RequestGrant
+from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, forget_pending
 from deepspark_ops.exchange.transport.link import Welcome
 
@@ -285,6 +285,20 @@ class Coordinator:
         settle_all_unfinished(self._center, self._chunks)
         center = self._center
         return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
+
+    def control(self, call: str) -> None:
+        """Carry out what the driver asks for, one of ``CONTROLS``; may be repeated.
+
+        Raises:
+            ProtocolError: No such call.
+            TrainingFailed: The journal cannot be written; the run has failed.
+        """
+        kind = CONTROLS.get(call)
+        if kind is None:
+            msg = f"control call {call[:40]!r} is unknown; known: {', '.join(CONTROLS)}"
+            raise ProtocolError(msg)
+        self._shared.record(kind())
+        self.snapshots.advance()
 
     def fail(self, message: str) -> None:
         """See ``SharedState.fail``."""

@@ -11,7 +11,7 @@ from deepspark_ops.events import Event, make_event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
-from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.reference.slow_easgd import slow_run, slow_statistics
@@ -240,3 +240,25 @@ def test_a_snapshot_says_how_many_exchanges_its_center_has_taken(tmp_path: Path)
         for iteration in (4, 8)
     ]
     assert found == [2, 4]
+
+
+def test_a_run_is_stopped_early_with_a_snapshot_of_what_is_done(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, schedule=Schedule(100, snapshot=50)), initial_vector())
+    link = exchange.link()
+    link.join(0)
+    local = link.pull()
+    grant = link.request_grant(4)
+    assert isinstance(grant, Grant)
+    exchange.coordinator.control("stop_early")
+    link.exchange(local + 1)
+    link.acknowledge(grant)
+    asked = link.request_grant(4)
+    assert isinstance(asked, Grant)
+    assert (asked.state_for, asked.count) == (4, 0)
+    link.send_state(4, {"updates": 4}, {"history": np.zeros((1, len(local)), np.float32)})
+    link.acknowledge(asked)
+    assert isinstance(link.request_grant(4), Finished)
+    status = exchange.poll()
+    assert (status.finished, status.acknowledged, status.snapshots) == (True, 4, (4,))
+    with pytest.raises(ProtocolError, match="control call 'join' is unknown; known: take_snapshot, stop_early"):
+        exchange.coordinator.control("join")
