@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from deepspark_ops.command import cli, stage_display
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.metrics import build_metrics
 from deepspark_ops.events import append_event, make_event
+from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.processes.job_log import StageFailed
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
@@ -142,10 +143,28 @@ def test_check_reports_what_it_can_and_fails_with_the_problems_last(folder):
     assert "reads no files; give an ingested dataset" in result.stderr
 
 
+def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeypatch):
+    seen = []
+
+    def run_check(config):
+        seen.append(config)
+        return PreflightReport(format_version=2, solver="s", nets=(), formats=(), work=None, problems=())
+
+    monkeypatch.setattr("deepspark_ops.preflight.check.run_check", run_check)
+    assert invoke("check", "solver.prototxt", "--source", "list.txt", "--gray", "--max-pixel", "16").exit_code == 0
+    assert invoke("check", "solver.prototxt").exit_code == 0
+    assert [config.ingest for config in seen] == [
+        SourceConfig(source=folder / "list.txt", gray=True, max_pixel=16),
+        None,
+    ]
+    lacking = invoke("check", "solver.prototxt", "--gray")
+    assert (lacking.exit_code, lacking.stderr) == (2, "error: source: Field required\n")
+
+
 def test_check_as_json_is_one_document(folder):
     result = invoke("check", "solver.prototxt", "--json")
     report = json.loads(result.stdout)
-    assert report["format_version"] == 1
+    assert report["format_version"] == 2
     assert report["problems"][0]["severity"] == "error"
     assert result.exit_code == 2
 
@@ -304,7 +323,9 @@ def test_help_names_every_field_with_its_description(folder, command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
     shown = " ".join(result.stdout.replace("│", " ").split())
-    for name, field in config.model_fields.items():
+    # The fields of a config inside the config are options like the others.
+    fields = {name: field for name, field in config.model_fields.items() if (command, name) != ("check", "ingest")}
+    for name, field in (fields | (SourceConfig.model_fields if command == "check" else {})).items():
         assert f"--{name.replace('_', '-')}" in shown or name.upper() in shown
         assert field.description.split()[0] in shown
 
