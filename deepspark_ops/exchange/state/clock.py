@@ -103,6 +103,11 @@ class GrantClock:
         return self._state.done_below >= self.end
 
     @property
+    def reached_max_iter(self) -> bool:
+        """Whether every step of the schedule is acknowledged; False for a run that was stopped and may go on later."""
+        return self._state.done_below >= self.schedule.max_iter
+
+    @property
     def n_reissued(self) -> int:
         """Grants that were lost and given again."""
         return self._state.n_reissued

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,7 +48,7 @@ from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
     plan_start,
-    restore_center_history,
+    restore_server,
     with_restored_step,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -103,7 +104,7 @@ def train(config: TrainConfig) -> None:
                 listen_port=config.listen_port,
             )
         )
-        restore_center_history(start, exchange.settings, exchange.center)
+        start = replace(start, notes=(*start.notes, *restore_server(start, exchange.settings, exchange.center)))
         began()
         watch = _watch_of(run, start)
         try:
