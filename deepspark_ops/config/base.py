@@ -14,6 +14,27 @@ FORM: dict[str, Any] = {"form": True}
 """Marks a field that appears in the form of the DAG that runs its stage."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+SparkMaster = Annotated[str, Field(description="Spark master")]
+ListenAddress = Annotated[
+    str,
+    Field(
+        min_length=1,
+        description="Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master, else"
+        " the host's address towards the master",
+        json_schema_extra=FORM,
+    ),
+]
+InsecureNetwork = Annotated[
+    bool,
+    Field(
+        description="Accept a cluster whose settings do not let driver and executors encrypt what they send each"
+        " other, the exchange's secret included",
+        json_schema_extra=FORM,
+    ),
+]
+WHERE_IT_RUNS = frozenset({"master", "listen_address", "insecure_network"})
+"""Fields of a Spark stage that say where it runs and have no part in what it makes."""
+
 
 def _paths(given: Any) -> Any:
     if isinstance(given, Path):
@@ -76,14 +97,12 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
 
 def with_paths_from(config: Config, folder: Path) -> Config:
     """Return the config with every relative path taken from ``folder``: a run's config is read again from others."""
-    found: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
+    found: dict[str, Path | tuple[Path, ...]] = {}
     for name, value in config:
         if isinstance(value, Path):
             found[name] = folder / value
         elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):
             found[name] = tuple(folder / item for item in value)
-        elif isinstance(value, StageConfig):
-            found[name] = with_paths_from(value, folder)
     return config.model_copy(update=found)
 
 

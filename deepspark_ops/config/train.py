@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from deepspark_ops.config.base import FORM, FileList, StageConfig, file_list_text
+from deepspark_ops.config.base import (
+    FORM,
+    FileList,
+    InsecureNetwork,
+    ListenAddress,
+    SparkMaster,
+    StageConfig,
+    file_list_text,
+)
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -104,9 +112,10 @@ class TrainConfig(StageConfig):
     worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
-    listen_address: str = Field("127.0.0.1", description="Address the exchange server listens on (explicit)")
-    listen_port: int = Field(0, ge=0, le=65_535, description="0: chosen by the system")
-    master: str = Field("local[*]", description="Spark master")
+    listen_address: ListenAddress = "auto"
+    listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
+    insecure_network: InsecureNetwork = False
+    master: SparkMaster = "local[*]"
 
     @field_validator("strategy_options", mode="before")
     @classmethod

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import open_archive, split_member
@@ -81,18 +82,14 @@ def make_recipe(config: IngestConfig) -> Recipe:
     elif config.test_fraction > 0:
         sources["test"] = sources["train"]
     # Where the dataset lies and who computes it has no part in its bytes; how bad data may be neither.
-    options = config.model_dump(mode="json", exclude={"output", "master", "max_rejected_fraction"})
+    options = config.model_dump(mode="json", exclude={"output", "max_rejected_fraction", *WHERE_IT_RUNS})
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
     text = json.dumps([_RECIPE_VERSION, options, names, digests], sort_keys=True)
     return Recipe(sources, hashlib.sha256(text.encode()).hexdigest())
 
 
-IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
-"""Returns who is in a source, as ``index_source`` does."""
-
-
-def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource = index_source) -> IngestPlan:
+def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path) -> IngestPlan:
     """Read the sources' lists and labels and deal their records into shards.
 
     Args:
@@ -100,13 +97,12 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
         recipe: Of ``make_recipe``; its digest becomes part of the shards' names, so that new shards never overwrite
             those of a dataset that is still in use.
         work: Scratch folder that the tasks can read too.
-        read_index: Reads one source.
 
     Raises:
         ConfigError: Options that do not fit the source.
         DataError: No usable record, or a damaged source.
     """
-    indexes = _index_sources(config, recipe, work, read_index)
+    indexes = _index_sources(config, recipe, work)
     names = _class_names(config, indexes["train"], work)
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
@@ -150,14 +146,15 @@ def _source_record(config: IngestConfig, source: Path) -> SourceRecord:
     return SourceRecord(path=str(source), format=source_format, sha256=digest_source(config, source, source_format))
 
 
-def _index_sources(
-    config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource
-) -> dict[SplitName, SourceIndex]:
-    sources: dict[SplitName, Path] = {"train": config.source}
+def _index_sources(config: IngestConfig, recipe: Recipe, work: Path) -> dict[SplitName, SourceIndex]:
+    def index(source: Path, split: SplitName) -> SourceIndex:
+        found: SourceFormat = recipe.sources[split].format  # type: ignore[assignment]
+        return index_source(config, source, found, work)
+
+    indexes: dict[SplitName, SourceIndex] = {"train": index(config.source, "train")}
     if config.test_source is not None:
-        sources["test"] = config.test_source
-    formats: dict[SplitName, SourceFormat] = {split: recipe.sources[split].format for split in sources}  # type: ignore[misc]
-    return {split: read_index(config, source, formats[split], work) for split, source in sources.items()}
+        indexes["test"] = index(config.test_source, "test")
+    return indexes
 
 
 def _split_positions(

@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
@@ -30,15 +30,15 @@ from deepspark_ops.ingest.commit import check_rejections, commit_dataset, curren
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.source_formats import usual_test_source
-from deepspark_ops.processes.spark_submit import job_variables, require_java, spark_conf
+from deepspark_ops.processes.cluster_network import choose_listen_address
+from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _WORK_PREFIX = ".work-"
-_GATEWAY = "PYSPARK_GATEWAY_PORT"
-"""Environment: spark-submit started this driver, so the session's settings are already decided."""
 
 Finished = list[tuple[SplitName, int]]
 """(split, samples) of each shard that was written."""
@@ -93,12 +93,13 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
     if beside is not None:
         _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
+    listen_address = choose_listen_address(config.listen_address, config.master)
     with _work_folder(config.output) as work:
         plan = plan_ingest(config, recipe, work)
         check_rejections(config, [item for items in plan.rejected.values() for item in items], plan.n_records)
         try:
-            with _spark_session(config, work) as session:
-                results = _run_tasks(session, plan.tasks)
+            with _spark(config, listen_address, work) as context:
+                results = _run_tasks(context, plan.tasks)
         except BaseException:
             discard(plan)
             raise
@@ -140,26 +141,23 @@ def _work_folder(output: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _spark_session(config: IngestConfig, work: Path) -> Iterator[SparkSession]:
-    builder = SparkSession.builder.appName("ingest")
-    if _GATEWAY not in os.environ:
-        if config.master.startswith("local"):
-            require_java()
-        for name, value in job_variables(os.environ, master=config.master).items():
-            os.environ.setdefault(name, value)
-        builder = builder.master(config.master)
-        for name, value in spark_conf(work / "spark").items():
-            builder = builder.config(name, value)
-    session = builder.getOrCreate()
+def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[SparkContext]:
+    # The variable and not spark.local.dir, which Spark answers with a warning in every log.
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(work / "spark"))
+    context = start_context(
+        config.master,
+        {**spark_conf(), "spark.app.name": "deepspark ingest"},
+        listen_address=listen_address,
+        insecure_network=config.insecure_network,
+    )
     try:
-        yield session
+        yield context
     finally:
-        session.stop()
+        context.stop()
 
 
-def _run_tasks(session: SparkSession, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+def _run_tasks(context: SparkContext, tasks: Sequence[ShardTask]) -> list[ShardResult]:
     """Run every task once over the cluster, reporting shards as they are finished."""
-    context = session.sparkContext
     finished = context.accumulator([], _FinishedShards())
 
     def run(task: ShardTask) -> ShardResult:

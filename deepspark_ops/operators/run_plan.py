@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.run_paths import DatasetPaths
 
@@ -73,7 +74,7 @@ def ingest_digest(config: IngestConfig) -> str:
 
     The images that a list names are not looked at: whoever replaces one under the same name touches the list.
     """
-    fields = config.model_dump(mode="json", exclude={"output", "master"})
+    fields = config.model_dump(mode="json", exclude={"output", *WHERE_IT_RUNS})
     files = [config.source, config.test_source, config.labels, config.class_names]
     stamps = [_stamp(path) for path in files if path is not None]
     text = json.dumps([fields, stamps], sort_keys=True)

@@ -16,21 +16,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from deepspark_ops.processes.spark_submit import job_variables, spark_conf
+from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
+from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -48,7 +49,7 @@ from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
     plan_start,
-    restore_server,
+    restore_center_history,
     with_restored_step,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -92,20 +93,24 @@ def train(config: TrainConfig) -> None:
         run = prepared.run
         start = plan_start(run)
         run = with_restored_step(run, start.state)
-        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         if _is_done(run, start):
             return
-        spark = stack.enter_context(_SparkSide(run))
+        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
+        address = choose_listen_address(config.listen_address, config.master)
+        spark = stack.enter_context(_SparkSide(run, address))
         exchange = stack.enter_context(
             start_exchange(
                 exchange_settings(prepared, start),
                 start.center,
-                listen_address=config.listen_address,
+                listen_address=address,
                 listen_port=config.listen_port,
             )
         )
-        start = replace(start, notes=(*start.notes, *restore_server(start, exchange.settings, exchange.center)))
+        restore_center_history(start, exchange.settings, exchange.center)
+        spark.refuse_if_it_must()
         began()
+        if not stays_on_host(config.master):
+            _LOG.info("workers connect to %s", exchange.address.server)
         watch = _watch_of(run, start)
         try:
             _tell_start(watch, prepared, start, exchange)
@@ -251,9 +256,10 @@ def _tell_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
 class _SparkSide:
     """The Spark application: started in the background, one job, stopped at the end. Used by one thread."""
 
-    def __init__(self, run: Run) -> None:
-        """Begin to start Spark; ``submit`` waits for it."""
+    def __init__(self, run: Run, listen_address: str) -> None:
+        """Begin to start Spark, its driver on ``listen_address``; ``submit`` waits for it."""
         self._run = run
+        self._listen_address = listen_address
         self._context: SparkContext | None = None
         self._error: Exception | None = None
         self._plain: list[dict[str, Any]] = []
@@ -278,6 +284,16 @@ class _SparkSide:
         if self._job is not None:
             self._job.join(_CANCEL_S)
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def refuse_if_it_must(self) -> None:
+        """Wait until Spark has started or failed.
+
+        Raises:
+            ConfigError: The cluster cannot be used as it is.
+        """
+        self._starter.join(_SPARK_START_S)
+        if isinstance(self._error, ConfigError):
+            raise self._error
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         """Start the workers.
@@ -324,22 +340,23 @@ class _SparkSide:
     def _start(self) -> None:
         config = self._run.config
         # The variable and not spark.local.dir, which Spark answers with a warning in every log.
-        variables = {**job_variables(os.environ, master=config.master), "SPARK_LOCAL_DIRS": str(self._scratch)}
-        for name, value in variables.items():
-            os.environ.setdefault(name, value)
-        self._context = SparkContext(conf=_conf(config))
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._scratch))
+        self._context = start_context(
+            master_for(config.master, n_workers=config.n_workers, tries=config.worker_tries),
+            _properties(config),
+            listen_address=self._listen_address,
+            insecure_network=config.insecure_network,
+        )
 
 
-def _conf(config: TrainConfig) -> SparkConf:
-    conf = SparkConf().setAppName(f"deepspark train {config.run_dir.name}")
-    conf.setMaster(master_for(config.master, n_workers=config.n_workers, tries=config.worker_tries))
-    for name, value in spark_conf().items():
-        conf.set(name, value)
-    # One more than we use: the last start says "given up", where Spark would end the job and with it all workers.
-    conf.set("spark.task.maxFailures", str(config.worker_tries + 1))
-    for name in _ONE_THREAD:
-        conf.set(f"spark.executorEnv.{name}", "1")
-    return conf
+def _properties(config: TrainConfig) -> dict[str, str]:
+    return {
+        **spark_conf(),
+        "spark.app.name": f"deepspark train {config.run_dir.name}",
+        # One more than we use: the last start says "given up", where Spark would end the job and with it all workers.
+        "spark.task.maxFailures": str(config.worker_tries + 1),
+        **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
+    }
 
 
 def master_for(master: str, *, n_workers: int, tries: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import spark_job
 from deepspark_ops.processes.job_log import USER_MISTAKE
-from deepspark_ops.processes.spark_submit import conf_arguments, job_variables, spark_conf
+from deepspark_ops.processes.spark_submit import job_variables, spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.shards.reader import verify
@@ -76,7 +76,8 @@ def test_bad_record_in_a_task_ends_spark_submit_with_one_message(tmp_path):
     archive = write_tar(tmp_path / "a.tar.gz", files)
     options = {"source": f"{archive}::list.txt", "test_fraction": 0.2, "samples_per_shard": 9, "encoded": True}
     script = str(Path(spark_job.__file__))
-    submit = [str(SUBMIT), "--master", "local[2]", *conf_arguments(spark_conf(tmp_path / "scratch")), script]
+    conf = [f"--conf={key}={value}" for key, value in spark_conf(tmp_path / "scratch").items()]
+    submit = [str(SUBMIT), "--master", "local[2]", *conf, script]
 
     exit_code, lines = run([*submit, str(write_config(tmp_path, **options))])
     errors = [line for line in lines if "ERROR" in line]
@@ -96,6 +97,10 @@ def test_bad_record_in_a_task_ends_spark_submit_with_one_message(tmp_path):
         ('{"source": "gone.txt", "output": "out"}', "source=gone.txt: no such file or folder"),
         ('{"source": "list.txt", "output": "out"}', "list.txt: the image list is empty: no line"),
         ('{"source": "x", "output": "out", "sede": 1}', "sede=1: Extra inputs are not permitted; known: source,"),
+        (
+            '{"source": "one.txt", "output": "out", "test_fraction": 0, "master": "yarn", "listen_address": "::1"}',
+            "listen_address=::1: a loopback address, which workers of master=yarn cannot reach",
+        ),
         ('{"source": "one.txt", "output": "list.txt/out", "test_fraction": 0}', "output=list.txt/out: Not a directory"),
     ],
 )

@@ -209,6 +209,15 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
     assert not job.paths.root.exists()
 
 
+def test_loopback_with_a_remote_master_is_one_message_before_spark_starts(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 10", master="spark://192.0.2.9:7077", listen_address="127.0.0.1")
+    assert job.wait() == 2
+    (message,) = job.error_lines
+    assert message.startswith("listen_address=127.0.0.1: a loopback address, which workers of master=spark://192.0.2.9")
+    assert not any("Spark" in line for line in job.lines), "the JVM says which log profile it uses"
+    assert not job.paths.root.exists()
+
+
 def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -130,7 +130,8 @@ def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
         return make_recipe(IngestConfig(**{"source": source, "output": tmp_path / "out", **options})).sha256
 
     base = digest()
-    assert base == digest() == digest(output=tmp_path / "elsewhere", master="local[1]", max_rejected_fraction=0.5)
+    assert base == digest() == digest(output=tmp_path / "elsewhere", max_rejected_fraction=0.5)
+    assert base == digest(master="yarn", listen_address="192.0.2.2", insecure_network=True)
     (tmp_path / "names.txt").write_text("a\n")
     named = digest(class_names=tmp_path / "names.txt")
     (tmp_path / "names.txt").write_text("b\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
 
-from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
@@ -85,16 +85,14 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
 
 
 def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf={"gray": True}))
+    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
     assert result["run_dir"] == str(places.home / "runs" / "d" / "r")
     assert Path(result["dataset"]).parent == places.home / "datasets"
     assert result["production"] is None
     assert json.loads(json.dumps(result)) == result
     (config,) = checked
     assert isinstance(config, CheckConfig)
-    assert config.ingest is not None
-    assert (config.ingest.source, config.ingest.gray, config.dataset) == (places.root / "list.txt", True, None)
-    assert CheckConfig.model_validate_json(config.model_dump_json()) == config
+    assert config.ingests_first
     assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
     assert config.solver == places.root / "s.prototxt"
 
@@ -108,7 +106,7 @@ def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checke
     execute(operator, context(dag))
     config = checked[-1]
     assert isinstance(config, CheckConfig)
-    assert (config.dataset, config.ingest) == (dataset, None)
+    assert (config.dataset, config.ingests_first) == (dataset, False)
 
 
 def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
@@ -239,6 +237,22 @@ def test_training_starts_from_production_unless_told_otherwise(places: Places, d
     assert named.weights == (places.root / "own.caffemodel",)
     resumed = operator.stage_config(context(dag, conf={"resume": "a.solverstate"}), run, "local[2]")
     assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
+
+
+@pytest.mark.parametrize("operator", [TrainOperator, IngestOperator])
+def test_a_spark_stage_knows_its_master_and_where_to_listen(
+    places: Places, dag: DAG, operator: type[SparkStageOperator]
+) -> None:
+    run = StageRun(places.home / "r", places.home / "dataset", None)
+    made = operator(task_id="x", places=places, dag=dag)
+    chosen = made.stage_config(context(dag), run, "spark://h:7077")
+    assert chosen.model_dump(include=WHERE_IT_RUNS) == {
+        "master": "spark://h:7077",
+        "listen_address": "auto",
+        "insecure_network": False,
+    }
+    given = {"listen_address": "192.0.2.2", "insecure_network": True}
+    assert made.stage_config(context(dag, conf=given), run, "yarn").model_dump(include=set(given)) == given
 
 
 def test_a_stage_without_its_check_says_what_to_clear(places: Places, dag: DAG) -> None:

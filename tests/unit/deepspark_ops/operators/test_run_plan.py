@@ -37,7 +37,8 @@ def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: 
     source = tmp_path / "list.txt"
     source.write_text("a.png 0\n")
     first = ingest_digest(config(source))
-    assert ingest_digest(config(source, master="local[7]")) == first
+    elsewhere = config(source, master="yarn", listen_address="192.0.2.2", insecure_network=True)
+    assert ingest_digest(elsewhere) == first
     assert ingest_digest(config(source, gray=True)) != first
     os.utime(source, (1, 1))
     assert ingest_digest(config(source)) != first

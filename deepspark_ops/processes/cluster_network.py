@@ -1,0 +1,202 @@
+"""Where the driver's servers listen, and how Spark protects what driver and executors send each other.
+
+Pure decisions from a Spark master's name and Spark's own settings; ``spark_context`` applies them. They matter for
+training since the exchange's secret travels in the tasks' closures.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from deepspark_ops.errors import ConfigError
+
+AUTO = "auto"
+LOOPBACK = "127.0.0.1"
+AUTHENTICATE = "spark.authenticate"
+CLUSTER_SECRET = "spark.authenticate.secret"
+ENCRYPTION = {AUTHENTICATE: "true", "spark.network.crypto.enabled": "true"}
+"""Spark properties with which driver and executors encrypt all that they send each other."""
+
+_OUTSIDE = (("203.0.113.1", 9), ("2001:db8::1", 9))
+"""Addresses that no host has (RFC 5737, RFC 3849): what leads to them leads out of this host."""
+_MAKE_THEIR_OWN_SECRET = ("yarn", "k8s://")
+_TRUSTED = "insecure_network=true (--insecure-network) on a network that you trust"
+
+
+@dataclass(frozen=True)
+class ClusterNetwork:
+    """What Spark is told about the network.
+
+    Attributes:
+        properties: Spark properties to set before the context starts.
+        warning: What the user has to know; None if there is nothing.
+    """
+
+    properties: Mapping[str, str]
+    warning: str | None = None
+
+
+def stays_on_host(master: str) -> bool:
+    """Return whether driver and executors of a Spark master are all on this host, so that nothing leaves it.
+
+    Example:
+        >>> [stays_on_host(m) for m in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "yarn")]
+        [True, True, True, False]
+    """
+    if master.startswith("local"):
+        return True
+    hosts = [host for host, _ in _endpoints(master)] if master.startswith("spark://") else []
+    return bool(hosts) and all(_is_loopback(host) for host in hosts)
+
+
+def choose_listen_address(asked: str, master: str, *, towards: Callable[[str, int], str] | None = None) -> str:
+    """Return the address that the driver's servers listen on: the exchange's and Spark's own.
+
+    Args:
+        asked: ``auto``, or an address or name of this host.
+        master: The job's Spark master.
+        towards: ``address_towards``, or what takes its place in tests.
+
+    Raises:
+        ConfigError: Workers on other hosts could not reach the address, or ``auto`` finds none.
+    """
+    towards = towards or address_towards
+    if asked != AUTO:
+        _refuse_unreachable(asked, master)
+        return asked
+    if master.startswith("local"):
+        return LOOPBACK
+    on_host, reasons = stays_on_host(master), []
+    for host, port in _endpoints(master) or _OUTSIDE:
+        try:
+            found = towards(host, port)
+        except OSError as error:
+            reasons.append(f"{host}: {error.strerror or error}")
+            continue
+        if on_host or not _is_loopback(found):
+            return found
+        reasons.append(f"{host}: reached by {found}, which other hosts cannot reach")
+    msg = (
+        f"listen_address={asked}: found no address of this host towards master={master} ({'; '.join(reasons)});"
+        " give listen_address: this host's address on the cluster's network"
+    )
+    raise ConfigError(msg)
+
+
+def _refuse_unreachable(asked: str, master: str) -> None:
+    remedy = f"use listen_address={AUTO} or this host's address on the cluster's network"
+    if _is_wildcard(asked):
+        msg = f"listen_address={asked}: workers connect to the address that is given here; {remedy}"
+        raise ConfigError(msg)
+    if _is_loopback(asked) and not stays_on_host(master):
+        msg = f"listen_address={asked}: a loopback address, which workers of master={master} cannot reach; {remedy}"
+        raise ConfigError(msg)
+
+
+def cluster_network(
+    master: str, settings: Mapping[str, str], *, listen_address: str, insecure_network: bool = False
+) -> ClusterNetwork:
+    """Return the Spark properties that bind the driver and encrypt what it and the executors send each other.
+
+    YARN and Kubernetes make a secret for each application. A standalone cluster hands its executors its own secret
+    and none of an application's, so there the cluster must have one.
+
+    Args:
+        master: The job's Spark master.
+        settings: Spark's settings as they are: spark-defaults.conf and what spark-submit was given.
+        listen_address: Of ``choose_listen_address``.
+        insecure_network: The user accepts what the settings allow.
+
+    Raises:
+        ConfigError: Nothing, or not everything, would be encrypted.
+    """
+    properties = _driver_address(master, settings, listen_address)
+    if stays_on_host(master):
+        return ClusterNetwork(properties)
+    problem = _encryption_problem(master, settings)
+    if insecure_network:
+        is_on = problem is None and all(settings.get(name) == value for name, value in ENCRYPTION.items())
+        warning = None if is_on else "the exchange's secret crosses the network in clear, as insecure_network allows"
+        return ClusterNetwork(properties, warning)
+    if problem is not None:
+        raise ConfigError(problem)
+    return ClusterNetwork({**properties, **ENCRYPTION})
+
+
+def _driver_address(master: str, settings: Mapping[str, str], address: str) -> dict[str, str]:
+    # In YARN's and Kubernetes' cluster mode, and where hosts are behind a translation of addresses, it is given.
+    if master.startswith("local") or "spark.driver.host" in settings:
+        return {}
+    host = f"[{address}]" if ":" in address else address
+    return {"spark.driver.host": host, "spark.driver.bindAddress": settings.get("spark.driver.bindAddress", host)}
+
+
+def _encryption_problem(master: str, settings: Mapping[str, str]) -> str | None:
+    """Return why the cluster cannot encrypt, with the remedy; None if it can."""
+    clear = "so that the exchange's secret would cross the network in clear"
+    off = [name for name, value in ENCRYPTION.items() if settings.get(name, value).strip().lower() != value]
+    if off:
+        found = ", ".join(f"{name}={settings[name]}" for name in off)
+        return f"master={master}: Spark's settings say {found}, {clear}; remove that there, or give {_TRUSTED}"
+    if master.startswith(_MAKE_THEIR_OWN_SECRET) or (AUTHENTICATE in settings and settings.get(CLUSTER_SECRET)):
+        return None
+    return (
+        f"master={master}: a standalone cluster encrypts only with a secret of its own, and Spark's settings here name"
+        f' none, {clear}; put "{AUTHENTICATE} true", "{CLUSTER_SECRET} SECRET" and "spark.network.crypto.enabled true"'
+        " into conf/spark-defaults.conf (mode 600) of master, workers and this host (SPARK_CONF_DIR names the folder),"
+        f" and start master and workers again; or give {_TRUSTED}"
+    )
+
+
+def address_towards(host: str, port: int) -> str:
+    """Return this host's address from which ``host`` is reached. Nothing is sent.
+
+    Raises:
+        OSError: The name is unknown or no way leads there.
+    """
+    last = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError as error:
+            last = error
+    raise last
+
+
+def _endpoints(master: str) -> list[tuple[str, int]]:
+    """Return (host, port) of each server that a master's name holds.
+
+    Example:
+        >>> _endpoints("spark://a:7077,b:7078"), _endpoints("k8s://https://[::1]:6443"), _endpoints("yarn")
+        ([('a', 7077), ('b', 7078)], [('::1', 6443)], [])
+    """
+    if "://" not in master:
+        return []
+    found = []
+    for server in master.rpartition("://")[2].split("/")[0].split(","):
+        if match := re.fullmatch(r"\[(.+)\](?::(\d+))?|([^:]+)(?::(\d+))?", server.strip()):
+            found.append((match[1] or match[3], int(match[2] or match[4] or 443)))
+    return found
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses of a host; none if its name is unknown."""
+    with suppress(OSError):
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    return []
+
+
+def _is_loopback(host: str) -> bool:
+    found = _addresses(host)
+    return bool(found) and all(ip_address(address.partition("%")[0]).is_loopback for address in found)
+
+
+def _is_wildcard(host: str) -> bool:
+    return any(ip_address(address.partition("%")[0]).is_unspecified for address in _addresses(host))

@@ -1,0 +1,57 @@
+"""The Spark context of a stage: the one place that starts it, bound and encrypted as ``cluster_network`` says.
+
+The one file outside ``spark_job.py`` that imports pyspark.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from deepspark_ops.processes.cluster_network import cluster_network
+from deepspark_ops.processes.spark_submit import job_variables, require_java
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Environment: spark-submit started this driver, and with it the JVM."""
+
+_log = logging.getLogger(__name__)
+
+
+def start_context(
+    master: str, properties: Mapping[str, str], *, listen_address: str, insecure_network: bool
+) -> SparkContext:
+    """Start Spark's driver in this process.
+
+    The JVM comes first, with properties that anyone may read in its argument list. It reads spark-defaults.conf, where
+    a cluster's secret is; what has to do with that is set inside it, before the context starts.
+
+    Args:
+        master: Spark master.
+        properties: Spark properties, no secret among them; ``spark.app.name`` is needed.
+        listen_address: Address of this host that the driver binds to, unless the master is local.
+        insecure_network: The user accepts that driver and executors do not encrypt what they send each other.
+
+    Raises:
+        ConfigError: There is no Java, or the cluster's settings forbid encryption.
+    """
+    if _GATEWAY not in os.environ:
+        require_java()
+    for name, value in job_variables(os.environ, master=master).items():
+        os.environ.setdefault(name, value)
+    given = {**properties, "spark.master": master}
+    gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(given.items())))
+    try:
+        conf = SparkConf(_jvm=gateway.jvm)
+        network = cluster_network(
+            master, dict(conf.getAll()), listen_address=listen_address, insecure_network=insecure_network
+        )
+        if network.warning is not None:
+            _log.warning("%s", network.warning)
+        return SparkContext(conf=conf.setAll([*given.items(), *network.properties.items()]), gateway=gateway)
+    except BaseException:
+        gateway.shutdown()
+        raise

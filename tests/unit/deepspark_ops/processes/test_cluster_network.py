@@ -1,0 +1,170 @@
+"""Which address the driver listens on and which Spark properties go where, by master and by Spark's own settings."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.cluster_network import (
+    ENCRYPTION,
+    address_towards,
+    choose_listen_address,
+    cluster_network,
+    stays_on_host,
+)
+
+HERE = "192.0.2.2"
+REMOTE = (
+    "spark://192.0.2.9:7077",
+    "yarn",
+    "k8s://https://192.0.2.9:6443",
+    "k8s://192.0.2.9",
+    "spark://[2001:db8::9]:1",
+)
+ON_HOST = ("local", "local[*]", "local[2,5]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "spark://[::1]:7077")
+WITH_SECRET = {"spark.authenticate": "true", "spark.authenticate.secret": "hidden"}
+DRIVER = {"spark.driver.host": HERE, "spark.driver.bindAddress": HERE}
+
+
+@pytest.fixture(autouse=True)
+def _numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask no name server: a name other than localhost is unknown."""
+    real = socket.getaddrinfo
+
+    def resolve(host: str, *rest: int, **named: int) -> object:
+        if host == "localhost":
+            host = "127.0.0.1"
+        return real(host, *rest, **named, flags=socket.AI_NUMERICHOST)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.mark.parametrize("master", ON_HOST)
+def test_a_local_master_stays_on_the_host(master: str) -> None:
+    assert stays_on_host(master)
+    assert choose_listen_address("127.0.0.1", master) == "127.0.0.1"
+    network = cluster_network(master, {}, listen_address="127.0.0.1")
+    assert not set(ENCRYPTION) & set(network.properties)
+    assert network.warning is None
+
+
+@pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]"])
+def test_auto_is_loopback_for_a_local_master(master: str) -> None:
+    assert choose_listen_address("auto", master, towards=lambda host, port: HERE) == "127.0.0.1"
+    assert cluster_network(master, {}, listen_address="127.0.0.1").properties == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "asked"),
+    [
+        ("spark://192.0.2.9:7077", [("192.0.2.9", 7077)]),
+        ("spark://127.0.0.1:7077", [("127.0.0.1", 7077)]),
+        ("k8s://https://192.0.2.9:6443", [("192.0.2.9", 6443)]),
+        ("k8s://https://192.0.2.9/path", [("192.0.2.9", 443)]),
+        ("yarn", [("203.0.113.1", 9)]),
+    ],
+)
+def test_auto_is_the_hosts_address_towards_the_master(master: str, asked: list[tuple[str, int]]) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def towards(host: str, port: int) -> str:
+        seen.append((host, port))
+        return HERE
+
+    assert choose_listen_address("auto", master, towards=towards) == HERE
+    assert seen == asked
+
+
+def test_auto_tries_every_master_and_says_why_none_will_do() -> None:
+    def towards(host: str, port: int) -> str:
+        if host == "a":
+            raise OSError(101, "Network is unreachable")
+        return "127.0.0.1" if host == "b" else HERE
+
+    assert choose_listen_address("auto", "spark://a:1,b:2,c:3", towards=towards) == HERE
+    with pytest.raises(
+        ConfigError, match=r"listen_address=auto.*a: Network is unreachable; b: reached by 127\.0\.0\.1"
+    ):
+        choose_listen_address("auto", "spark://a:1,b:2", towards=towards)
+
+
+def test_this_hosts_address_towards_itself() -> None:
+    assert address_towards("127.0.0.1", 9) == "127.0.0.1"
+    with pytest.raises(OSError, match=r"not known|No address"):
+        address_towards("no.such.host", 9)
+
+
+@pytest.mark.parametrize("master", REMOTE)
+@pytest.mark.parametrize("asked", ["127.0.0.1", "127.0.1.1", "localhost", "::1"])
+def test_loopback_with_a_remote_master_is_refused_by_name(master: str, asked: str) -> None:
+    with pytest.raises(ConfigError, match=r"listen_address=.*master=.*use listen_address=auto") as caught:
+        choose_listen_address(asked, master)
+    assert f"listen_address={asked}:" in str(caught.value)
+    assert f"master={master} " in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", ["0.0.0.0", "::"])
+def test_an_address_that_names_no_host_is_refused(asked: str) -> None:
+    for master in ("local[2]", "yarn"):
+        with pytest.raises(ConfigError, match=f"listen_address={asked}: workers connect to the address"):
+            choose_listen_address(asked, master)
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://192.0.2.9:6443"])
+def test_yarn_and_kubernetes_make_the_secret_themselves(master: str) -> None:
+    assert cluster_network(master, {}, listen_address=HERE).properties == {**DRIVER, **ENCRYPTION}
+
+
+def test_a_standalone_cluster_encrypts_with_its_own_secret() -> None:
+    network = cluster_network("spark://192.0.2.9:7077", WITH_SECRET, listen_address=HERE)
+    assert network.properties == {**DRIVER, **ENCRYPTION}
+    assert "hidden" not in repr(network)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"spark.authenticate": "true"},
+        {"spark.authenticate.secret": "hidden"},
+        {**WITH_SECRET, "spark.authenticate.secret": ""},
+    ],
+)
+def test_a_standalone_cluster_without_a_secret_is_refused_with_the_lines_to_write(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cluster_network("spark://192.0.2.9:7077", settings, listen_address=HERE)
+    message = str(caught.value)
+    assert message.startswith(
+        "master=spark://192.0.2.9:7077: a standalone cluster encrypts only with a secret of its own"
+    )
+    assert '"spark.authenticate true", "spark.authenticate.secret SECRET"' in message
+    assert "--insecure-network" in message
+    assert "hidden" not in message
+
+
+@pytest.mark.parametrize("master", REMOTE)
+@pytest.mark.parametrize("name", list(ENCRYPTION))
+def test_settings_that_forbid_encryption_are_refused_unless_allowed(master: str, name: str) -> None:
+    settings = {**WITH_SECRET, name: "False"}
+    with pytest.raises(ConfigError, match=rf"{name}=False, so that the exchange's secret.*--insecure-network"):
+        cluster_network(master, settings, listen_address=HERE)
+    allowed = cluster_network(master, settings, listen_address=HERE, insecure_network=True)
+    assert allowed.properties == DRIVER
+    assert allowed.warning == "the exchange's secret crosses the network in clear, as insecure_network allows"
+
+
+def test_nothing_to_warn_of_where_the_cluster_encrypts_by_itself() -> None:
+    settings = {**WITH_SECRET, **ENCRYPTION}
+    network = cluster_network("spark://192.0.2.9:7077", settings, listen_address=HERE, insecure_network=True)
+    assert network.warning is None
+
+
+def test_the_drivers_address_follows_unless_the_settings_give_one() -> None:
+    given = {"spark.driver.host": "driver.svc", "spark.driver.bindAddress": "192.0.2.7"}
+    assert cluster_network("k8s://h", given, listen_address=HERE).properties == ENCRYPTION
+    loopback = cluster_network("spark://127.0.0.1:7077", {}, listen_address="127.0.0.1").properties
+    assert loopback == {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    six = cluster_network("yarn", {}, listen_address="2001:db8::2").properties
+    assert six["spark.driver.host"] == "[2001:db8::2]"
