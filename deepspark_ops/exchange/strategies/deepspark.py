@@ -26,7 +26,7 @@ class DeepSpark(Elastic):
         center' = center + factor * e
 
     Steps count exchanges: the worker's own for alpha, all workers' for the factor. DeepSpark's file gives both in
-    minibatches of one worker, so ``deepspark_param`` divides by its ``period`` and multiplies the server's by p. Its
+    minibatches of one worker, so ``strategies.options`` divides by its ``period`` and multiplies the server's by p. Its
     server let alpha decay by its own count as well and blended with a center it read later; here one ``e`` serves both
     sides, so with factor 1 the sum of workers and center is kept. A limit of 0 means no decay, below 0 no limit,
     as DeepSpark's defaults do.

@@ -1,21 +1,24 @@
-"""A strategy's own options as a user writes them: text in, typed options out."""
+"""A strategy's own options as a user writes them: ``name: value`` text in, typed options out."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy
-from deepspark_ops.exchange.strategies.deepspark_param import parse_deepspark_param
-from deepspark_ops.exchange.strategies.option_text import TextField, read_fields
 
 FIELD = "strategy_options"
 """What errors call the text: the user's name for it."""
+_FILE_FIELDS: Mapping[str, type] = {"period": int, "moving_rate": float}
+"""What DeepSpark's own parameter file has besides the options of the strategy ``deepspark``; it requires both."""
 _BOOLEANS = {"true": True, "false": False}
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>[^\s#,;]+)[,;]?|(?P<other>\S+))")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class StrategyOptions:
     options: Mapping[str, Option] = field(default_factory=dict)
     comm_period: int | None = None
     moving_rate: float | None = None
+
+
+class TextField(NamedTuple):
+    """One ``name: value``: the value as written, and ``path:line`` for errors."""
+
+    value: str
+    where: str
 
 
 def parse_strategy_options(name: str, text: str, *, n_workers: int) -> StrategyOptions:
@@ -53,17 +63,45 @@ def parse_strategy_options(name: str, text: str, *, n_workers: int) -> StrategyO
     """
     strategy = find_strategy(name)
     fields = read_fields(text, FIELD)
-    if strategy.name == "deepspark" and {"period", "moving_rate"} & fields.keys():
-        param = parse_deepspark_param(text, n_workers=n_workers, path=FIELD)
-        found = StrategyOptions(param.options, param.comm_period, param.moving_rate)
-    else:
-        known = {item.name: type(getattr(strategy, item.name)) for item in dataclasses.fields(strategy)}
-        found = StrategyOptions({key: _value(strategy.name, key, known, text) for key, text in fields.items()})
+    known = {item.name: type(getattr(strategy, item.name)) for item in dataclasses.fields(strategy)}
+    if strategy.name == "deepspark":
+        known = {**_FILE_FIELDS, **known}
+    options = {key: _value(strategy.name, key, known, text) for key, text in fields.items()}
+    is_file = strategy.name == "deepspark" and not _FILE_FIELDS.keys().isdisjoint(options)
+    found = _of_deepsparks_file(options, n_workers) if is_file else StrategyOptions(options)
     try:
         configure(name, found.options)
     except ConfigError as error:
         msg = f"{FIELD}: {error}"
         raise ConfigError(msg) from error
+    return found
+
+
+def read_fields(text: str, path: str) -> dict[str, TextField]:
+    """Return name -> field, in the order of the text. ``#`` begins a comment, commas and semicolons are blanks.
+
+    Args:
+        text: Any number of fields a line.
+        path: Named in errors.
+
+    Raises:
+        ConfigError: Something else than fields, or one given twice; with the line.
+
+    Example:
+        >>> read_fields("decay_rate: 0.5, decay_step: 3", "options")["decay_step"]
+        TextField(value='3', where='options:1')
+    """
+    found: dict[str, TextField] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        where = f"{path}:{number}"
+        for token in _TOKEN.finditer(line.split("#", 1)[0].rstrip()):
+            if token["other"]:
+                msg = f'{where}: "{token["other"]}" is not of the form "name: value"'
+                raise ConfigError(msg)
+            if token["name"] in found:
+                msg = f'{where}: "{token["name"]}" is given twice'
+                raise ConfigError(msg)
+            found[token["name"]] = TextField(token["value"], where)
     return found
 
 
@@ -76,7 +114,32 @@ def _value(strategy: str, name: str, known: Mapping[str, type], found: TextField
         msg = f'{found.where}: option "{name}" of strategy {strategy} is unknown; allowed: {allowed}{hint}'
         raise ConfigError(msg)
     try:
-        return _BOOLEANS[found.value.lower()] if kind is bool else kind(found.value)
+        value: Option = _BOOLEANS[found.value.lower()] if kind is bool else kind(found.value)
     except (KeyError, ValueError) as error:
         msg = f'{found.where}: {name} is "{found.value}"; expected {_KINDS[kind]}'
         raise ConfigError(msg) from error
+    return value
+
+
+def _of_deepsparks_file(values: dict[str, Option], n_workers: int) -> StrategyOptions:
+    """Return the options that DeepSpark's parameter file stands for.
+
+    Its steps count minibatches of one worker. DeepSpark divides them by the period, rounding down, to get exchanges,
+    and multiplies the server's by the number of workers (``DistAsyncEASGDSolver``, ``ParameterEASGDServer``).
+
+    Raises:
+        ConfigError: A required field is missing, or the period is not a number of minibatches.
+    """
+    for name in _FILE_FIELDS:
+        if name not in values:
+            msg = f'{FIELD}: "{name}" is missing; DeepSpark requires {", ".join(_FILE_FIELDS)}'
+            raise ConfigError(msg)
+    options = {name: value for name, value in values.items() if name not in _FILE_FIELDS}
+    period, moving_rate = int(values["period"]), float(values["moving_rate"])
+    if period < 1:
+        msg = f"{FIELD}: period={period}: must be at least 1"
+        raise ConfigError(msg)
+    for name, per_worker in (("decay_step", 1), ("factor_decay_step", n_workers)):
+        if name in options:
+            options[name] = max(0, int(options[name]) * per_worker // period)
+    return StrategyOptions(options, period, moving_rate)

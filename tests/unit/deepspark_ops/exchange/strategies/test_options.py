@@ -21,6 +21,26 @@ def test_deepsparks_own_file_is_taken_as_it_is() -> None:
     assert found == StrategyOptions({"decay_rate": 0.5, "factor_decay_step": 800}, 50, 0.1)
 
 
+def test_steps_of_deepsparks_file_become_exchanges() -> None:
+    text = """\
+period: 50
+moving_rate: 0.1
+
+# decay_rate: 0.1
+decay_step: 1010  # minibatches of one worker
+
+server_factor: 1
+factor_decay_step: 10000 factor_decay_rate: 0.1
+factor_decay_limit: 1
+"""
+    expected = {"decay_step": 20, "server_factor": 1.0, "factor_decay_step": 800, "factor_decay_rate": 0.1}
+    assert parse("deepspark", text) == StrategyOptions({**expected, "factor_decay_limit": 1}, 50, 0.1)
+
+
+def test_negative_step_means_never_as_in_deepspark() -> None:
+    assert parse("deepspark", "period: 5 moving_rate: 0.1 decay_step: -1").options == {"decay_step": 0}
+
+
 def test_deepsparks_options_without_its_period_count_exchanges() -> None:
     assert parse("deepspark", "decay_step: 30 decay_rate: 0.5") == StrategyOptions(
         {"decay_step": 30, "decay_rate": 0.5}
@@ -48,7 +68,23 @@ def test_deepsparks_options_without_its_period_count_exchanges() -> None:
         ("downpour", "push_scale: half", 'strategy_options:1: push_scale is "half"; expected a number'),
         ("downpour", "push_scale: 2", "strategy_options: push_scale=2: must be in [0, 1]; 0 means 1/n_workers"),
         ("downpour", "push_scale", 'strategy_options:1: "push_scale" is not of the form "name: value"'),
-        ("deepspark", "period: 3", 'strategy_options: "moving_rate" is missing'),
+        (
+            "deepspark",
+            "period: 3",
+            'strategy_options: "moving_rate" is missing; DeepSpark requires period, moving_rate',
+        ),
+        ("deepspark", "moving_rate: 0.1", 'strategy_options: "period" is missing'),
+        ("deepspark", "period: 0 moving_rate: 1", "strategy_options: period=0: must be at least 1"),
+        ("deepspark", "period: x", 'strategy_options:1: period is "x"; expected an integer'),
+        ("deepspark", "period: 1\nmoving_rate: fast", 'strategy_options:2: moving_rate is "fast"; expected a number'),
+        ("deepspark", "period: 1\nperiod: 2", 'strategy_options:2: "period" is given twice'),
+        (
+            "deepspark",
+            "periode: 1",
+            'strategy_options:1: option "periode" of strategy deepspark is unknown; allowed: period, moving_rate,'
+            " decay_rate, decay_step, decay_limit, server_factor, factor_decay_rate, factor_decay_step,"
+            ' factor_decay_limit, loss_budget; did you mean "period"?',
+        ),
     ],
 )
 def test_mistakes_are_told_by_field_with_what_is_allowed(name: str, text: str, message: str) -> None:
