@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "keras": "train",
     "pyspark": "spark",
     "py4j": "spark",
+    "pyarrow": "leveldb",
     "airflow": "airflow",
     "airflow.providers.apache.spark": "airflow",
 }

@@ -1,7 +1,11 @@
 """LevelDB's files, read only: manifest, tables, write-ahead log. Enough to list a database that nobody writes.
 
-Written from LevelDB's format documents (doc/log_format.md, doc/table_format.md, doc/impl.md). Checksums (CRC-32C) are
-not checked; lengths, magic numbers and types are.
+Written from LevelDB's format documents (doc/log_format.md, doc/table_format.md, doc/impl.md). The CRC-32C of every
+block and log record is checked.
+
+By hand, since LevelDB itself cannot read only. Tried with plyvel 1.5.1 (LevelDB 1.22): opening a database replaces its
+MANIFEST, CURRENT and log and adds LOCK and LOG; a second process is refused; a read-only file system is refused; and an
+iterator over a table with one flipped bit ends at once without an error, with paranoid_checks and verify_checksums on.
 """
 
 from __future__ import annotations
@@ -12,17 +16,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow
-
 from caffe_import.errors import DataSourceError
+from caffe_import.files.crc32c import masked_crc32c
 
-Bytes = bytes | memoryview
 _LOG_BLOCK_BYTES = 32_768
 _LOG_HEADER_BYTES = 7
 _TABLE_FOOTER_BYTES = 48
 _TABLE_MAGIC = 0xDB4775248B80FB57
 _SNAPPY = 1
 _VALUE = 1
+_FULL, _FIRST, _MIDDLE, _LAST = range(1, 5)
+_REMEDY = "; the file is damaged: copy it again, or make the database again"
 
 
 @dataclass(frozen=True)
@@ -73,42 +77,68 @@ class Table:
         self._map.close()
 
     def entries(self) -> Iterator[TableEntry]:
-        """Yield every key in order; reads every block once."""
-        footer = self._map[-_TABLE_FOOTER_BYTES:]
-        _, _, at = _handle(footer, 0)
-        index_offset, index_size, _ = _handle(footer, at)
-        for _, handle in self._block(index_offset, index_size):
-            offset, size, _ = _handle(handle, 0)
+        """Yield every key in order; reads every block once and checks it.
+
+        Raises:
+            DataSourceError: A block is damaged.
+        """
+        index = self._index_place()
+        self._verify(*index)
+        for _, place in self._block(*index):
+            offset, size, _ = _handle(place, 0)
+            self._verify(offset, size)
             for i, (key, _) in enumerate(self._block(offset, size)):
-                tail = struct.unpack("<Q", key[-8:])[0]
+                tail = int.from_bytes(key[-8:], "little")
                 yield TableEntry(key[:-8], tail >> 8, (tail & 0xFF) == _VALUE, offset, size, i)
 
     def value(self, entry: TableEntry) -> bytes:
         """Return an entry's value; the block last read is kept."""
         if self._cached is None or self._cached[0] != entry.offset:
-            self._cached = (entry.offset, list(self._block(entry.offset, entry.size)))
+            self._cached = (entry.offset, self._block(entry.offset, entry.size))
         return self._cached[1][entry.index][1]
 
-    def _block(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) of one block; keys are stored as what differs from the key before."""
+    def _index_place(self) -> tuple[int, int]:
+        footer = self._map[-_TABLE_FOOTER_BYTES:]
+        try:
+            _, _, at = _handle(footer, 0)
+            offset, size, _ = _handle(footer, at)
+        except IndexError as error:
+            msg = f"{self._path}: damaged footer, the last {_TABLE_FOOTER_BYTES} bytes"
+            raise DataSourceError(msg) from error
+        return offset, size
+
+    def _verify(self, offset: int, size: int) -> None:
+        end = offset + size + 1  # with the byte that says how it is compressed
+        if self._map[end : end + 4] != _checksum(self._map[offset:end]):
+            msg = f"{self._path}: the block at byte {offset:,} ({size:,} bytes) does not fit its checksum{_REMEDY}"
+            raise DataSourceError(msg)
+
+    def _block(self, offset: int, size: int) -> list[tuple[bytes, bytes]]:
+        """Return a block's (key, value); keys are stored as what differs from the key before."""
         try:
             block: bytes = self._map[offset : offset + size]
             if self._map[offset + size] == _SNAPPY:
+                import pyarrow  # of the extra leveldb: only compressed databases need it
+
                 length, _ = _varint(block, 0)
                 block = pyarrow.decompress(block, decompressed_size=length, codec="snappy", asbytes=True)
-            (n_restarts,) = struct.unpack("<I", block[-4:])
-            stop, at, key = len(block) - 4 - 4 * n_restarts, 0, b""
-            while at < stop:
-                shared, at = _varint(block, at)
-                unshared, at = _varint(block, at)
-                length, at = _varint(block, at)
-                key = key[:shared] + block[at : at + unshared]
-                at += unshared
-                yield key, block[at : at + length]
-                at += length
-        except (IndexError, struct.error, OSError) as error:
+            return list(_block_entries(block))
+        except (IndexError, struct.error, OSError, ValueError) as error:
             msg = f"{self._path}: damaged block at byte {offset:,}"
             raise DataSourceError(msg) from error
+
+
+def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    (n_restarts,) = struct.unpack("<I", block[-4:])
+    stop, at, key = len(block) - 4 - 4 * n_restarts, 0, b""
+    while at < stop:
+        shared, at = _varint(block, at)
+        unshared, at = _varint(block, at)
+        length, at = _varint(block, at)
+        key = key[:shared] + block[at : at + unshared]
+        at += unshared
+        yield key, block[at : at + length]
+        at += length
 
 
 def live_files(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -135,7 +165,7 @@ def log_entries(path: Path) -> Iterator[LogEntry]:
     """Yield the writes of one log, oldest first.
 
     Raises:
-        DataSourceError: The log is damaged.
+        DataSourceError: The log is damaged, or was cut short.
     """
     for record in _log_records(path):
         try:
@@ -197,27 +227,53 @@ def _apply_file(record: bytes, at: int, tables: set[int], *, is_new: bool) -> in
 
 
 def _log_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a log file; a record may be cut into fragments over blocks of 32 KiB."""
-    content = path.read_bytes()
-    at, parts = 0, b""
-    while at + _LOG_HEADER_BYTES <= len(content):
-        left = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
-        if left < _LOG_HEADER_BYTES:
-            at += left
-            continue
-        length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
-        if kind == 0:  # the rest of a preallocated block
-            at += left
-            continue
-        at += _LOG_HEADER_BYTES
-        parts += content[at : at + length]
-        at += length
-        if kind in (1, 4):  # full, last
+    """Yield the records of a log file; a record may be cut into fragments over blocks of 32 KiB.
+
+    Raises:
+        DataSourceError: A fragment does not fit its checksum, or the log ends inside a record: unlike LevelDB, which
+            then drops the record, since a dataset with fewer records than it had is worse than an error.
+    """
+    parts, expected = b"", (_FULL, _FIRST)
+    at = 0
+    for at, kind, fragment in _log_fragments(path):
+        if kind not in expected:
+            msg = f"{path}: the log's fragment at byte {at:,} does not continue the one before{_REMEDY}"
+            raise DataSourceError(msg)
+        parts += fragment
+        expected = (_MIDDLE, _LAST)
+        if kind in (_FULL, _LAST):
             yield parts
-            parts = b""
+            parts, expected = b"", (_FULL, _FIRST)
+    if parts:
+        msg = f"{path}: the log ends inside the record at byte {at:,}{_REMEDY}"
+        raise DataSourceError(msg)
 
 
-def _varint(data: Bytes, at: int) -> tuple[int, int]:
+def _log_fragments(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (offset, kind, data) of each fragment in a log."""
+    content = path.read_bytes()
+    at = 0
+    while at < len(content):
+        left = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
+        header = content[at : at + _LOG_HEADER_BYTES]
+        if left < _LOG_HEADER_BYTES or not any(header):  # no room for a header, or the rest of a preallocated block
+            at += left
+            continue
+        length = int.from_bytes(header[4:6], "little")
+        end = at + _LOG_HEADER_BYTES + length
+        checked = content[at + 6 : end]  # the kind and the data
+        if length > left - _LOG_HEADER_BYTES or len(checked) != length + 1 or header[:4] != _checksum(checked):
+            msg = f"{path}: the log's record at byte {at:,} is cut short or does not fit its checksum{_REMEDY}"
+            raise DataSourceError(msg)
+        yield at, checked[0], checked[1:]
+        at = end
+
+
+def _checksum(data: bytes) -> bytes:
+    return masked_crc32c(data).to_bytes(4, "little")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -235,7 +291,7 @@ def _text(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at : at + length], at + length
 
 
-def _handle(data: Bytes, at: int) -> tuple[int, int, int]:
+def _handle(data: bytes, at: int) -> tuple[int, int, int]:
     offset, at = _varint(data, at)
     size, at = _varint(data, at)
     return offset, size, at

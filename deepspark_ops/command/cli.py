@@ -98,9 +98,11 @@ def _print(text: str) -> None:
     Console().print(escape(text), highlight=False, soft_wrap=True)
 
 
-def _run_stage_process(module: str, config: StageConfig, display: StageDisplay) -> None:
+def _run_stage_process(
+    module: str, config: StageConfig, display: StageDisplay, *, answers_signals: bool = False
+) -> None:
     with display:
-        run_job(module, config, on_line=display.line)
+        run_job(module, config, on_line=display.line, answers_signals=answers_signals)
 
 
 @stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
@@ -146,7 +148,11 @@ def ingest(config: IngestConfig) -> None:
 
 @stage_command(TrainConfig, name="train", positional="solver")
 def train(config: TrainConfig) -> None:
-    """Train the solver's net with N Spark workers that exchange parameters with a center."""
+    """Train the solver's net with N Spark workers that exchange parameters with a center.
+
+    Ctrl-C and SIGTERM take a snapshot and stop, SIGHUP takes one and goes on, as Caffe's own command. The same command
+    goes on from the last snapshot. A second Ctrl-C ends at once.
+    """
     from caffe_import.solver.solver_spec import load_solver
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
@@ -156,7 +162,10 @@ def train(config: TrainConfig) -> None:
         _certify(config)
     try:
         _run_stage_process(
-            "deepspark_ops.train.driver.spark_job", config, TrainDisplay(config.run_dir, max_iter=max_iter)
+            "deepspark_ops.train.driver.spark_job",
+            config,
+            TrainDisplay(config.run_dir, max_iter=max_iter),
+            answers_signals=True,
         )
     except StageFailed:
         certificate = RunPaths(config.run_dir).parity

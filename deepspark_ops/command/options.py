@@ -14,7 +14,7 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from deepspark_ops.config.base import Config, parse_config, with_paths_from
+from deepspark_ops.config.base import Config, StageConfig, parse_config, with_paths_from
 
 _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
@@ -28,6 +28,8 @@ def with_options(
 ) -> Callable[..., None]:
     """Return a function for ``typer`` that takes the fields of ``model`` as options and hands the config to ``run``.
 
+    A field that is a config itself stands for the fields of that one; it is None if none of them is given.
+
     Args:
         run: Takes the config, paths absolute, and the flags as keywords; its docstring is the command's.
         model: Declares the options; its own words say what is wrong with a value (ConfigError).
@@ -35,37 +37,59 @@ def with_options(
         flags: Further switches that are no part of the config, name -> help.
     """
     flags = dict(flags or {})
+    parts = {field: part for field, info in model.model_fields.items() if (part := _part(info)) is not None}
 
     def command(**values: Any) -> None:
         switches = {flag: bool(values.pop(flag)) for flag in flags}
-        given = {
-            field: _plain_value(value, model.model_fields[field])
-            for field, value in values.items()
-            if value is not None
-        }
-        run(with_paths_from(parse_config(model, given), Path.cwd()), **switches)
+        given: dict[str, Any] = {}
+        for field, part in parts.items():
+            if of_part := _given(part, {name: values.pop(name) for name in part.model_fields}):
+                given[field] = parse_config(part, of_part)
+        run(with_paths_from(parse_config(model, _given(model, values) | given), Path.cwd()), **switches)
 
-    parameters = [
-        _argument(field, info) if field == positional else _option(field, info)
-        for field, info in sorted(model.model_fields.items(), key=lambda item: item[0] != positional)
-    ]
+    parameters: list[inspect.Parameter] = []
+    for field, info in sorted(model.model_fields.items(), key=lambda item: item[0] != positional):
+        if field == positional:
+            parameters.append(_argument(field, info))
+        elif field in parts:
+            panel = info.description or field
+            parameters += [_option(name, of_part, panel=panel) for name, of_part in parts[field].model_fields.items()]
+        else:
+            parameters.append(_option(field, info))
     parameters += [_keyword(flag, bool, typer.Option(False, f"--{flag}", help=text)) for flag, text in flags.items()]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = run.__doc__
     return command
 
 
+def _part(info: FieldInfo) -> type[StageConfig] | None:
+    """Return the config model that a field holds; None for a plain field."""
+    for member in _members(info.annotation):
+        if isinstance(member, type) and issubclass(member, StageConfig):
+            return member
+    return None
+
+
+def _given(model: type[StageConfig], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        field: _plain_value(value, model.model_fields[field]) for field, value in values.items() if value is not None
+    }
+
+
 def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
     return _keyword(name, str, typer.Argument(metavar=name.upper(), help=_help(info), show_default=False))
 
 
-def _option(name: str, info: FieldInfo) -> inspect.Parameter:
-    """Return a click option as text: the model turns text into values, and says what is wrong with one."""
+def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:
+    """Return a click option as text: the model turns text into values, and says what is wrong with one.
+
+    Options in a ``panel`` of their own may all be left out together, so that none is required by itself.
+    """
     extra = info.json_schema_extra
     is_main = (isinstance(extra, dict) and extra.get("form")) or Path in _members(info.annotation)
     common: dict[str, Any] = {
         "help": _help(info),
-        "rich_help_panel": _MAIN_PANEL if is_main else _REST_PANEL,
+        "rich_help_panel": panel or (_MAIN_PANEL if is_main else _REST_PANEL),
         "show_default": False,
     }
     flag = f"--{name.replace('_', '-')}"
@@ -73,8 +97,9 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
         negated = flag.replace("--", "--no-", 1)
         return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
     flags = (flag, _SHORT_NAMES[name]) if name in _SHORT_NAMES else (flag,)
-    option = typer.Option(... if info.is_required() else None, *flags, metavar=_metavar(info), **common)
-    return _keyword(name, str if info.is_required() else str | None, option)
+    is_required = info.is_required() and panel is None
+    option = typer.Option(... if is_required else None, *flags, metavar=_metavar(info), **common)
+    return _keyword(name, str if is_required else str | None, option)
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -97,12 +97,14 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
 
 def with_paths_from(config: Config, folder: Path) -> Config:
     """Return the config with every relative path taken from ``folder``: a run's config is read again from others."""
-    found: dict[str, Path | tuple[Path, ...]] = {}
+    found: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
     for name, value in config:
         if isinstance(value, Path):
             found[name] = folder / value
         elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):
             found[name] = tuple(folder / item for item in value)
+        elif isinstance(value, StageConfig):
+            found[name] = with_paths_from(value, folder)
     return config.model_copy(update=found)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, FileList, StageConfig
+from deepspark_ops.config.ingest import SourceConfig
 
 
 class CheckConfig(StageConfig):
@@ -24,8 +25,8 @@ class CheckConfig(StageConfig):
         json_schema_extra=FORM,
     )
     dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
-    ingests_first: bool = Field(
-        False, description="The data will be ingested later: what depends on them is not checked now"
+    ingest: SourceConfig | None = Field(
+        None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
     svg: Path | None = Field(
@@ -34,3 +35,10 @@ class CheckConfig(StageConfig):
     parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
     parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: those that come with this")
     run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")
+
+    @model_validator(mode="after")
+    def _check(self) -> CheckConfig:
+        if self.dataset is not None and self.ingest is not None:
+            msg = f"dataset={self.dataset} and source={self.ingest.source}: give one; a dataset is ingested already"
+            raise ValueError(msg)
+        return self

@@ -12,8 +12,8 @@ from deepspark_ops.config.base import FORM, Fraction, InsecureNetwork, ListenAdd
 SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
 
 
-class IngestConfig(StageConfig):
-    """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
+class SourceConfig(StageConfig):
+    """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
 
     source: Path = Field(
         description="Training data: image list ('path label' lines; inside a tar as ARCHIVE.tar.gz::LIST), IDX images,"
@@ -43,7 +43,6 @@ class IngestConfig(StageConfig):
         description="Text file with one class name per line, in label order, also ARCHIVE::FILE",
         json_schema_extra=FORM,
     )
-    output: Path = Field(description="Dataset folder to write")
     shard_format: Literal["lmdb", "hdf5"] = Field("lmdb", description="File format of shards", json_schema_extra=FORM)
     encoded: bool = Field(False, description="Keep images compressed in the shards (LMDB only)", json_schema_extra=FORM)
     resize_height: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
@@ -56,21 +55,12 @@ class IngestConfig(StageConfig):
         description="Largest pixel value of the source; scaled to 255 (digits8x8: 16)",
         json_schema_extra=FORM,
     )
-    shuffle: bool = Field(True, description="Store samples in a fixed random order", json_schema_extra=FORM)
-    seed: int = Field(1, ge=0, description="Decides the split and the order", json_schema_extra=FORM)
     n_classes: int | None = Field(
         None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
     )
-    samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
-    max_rejected_fraction: Fraction = Field(
-        0.01, description="More bad records than this share fail the task", json_schema_extra=FORM
-    )
-    listen_address: ListenAddress = "auto"
-    insecure_network: InsecureNetwork = False
-    master: SparkMaster = "local[*]"
 
     @model_validator(mode="after")
-    def _check(self) -> IngestConfig:
+    def _check(self) -> SourceConfig:
         if (self.resize_height == 0) != (self.resize_width == 0):
             msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
             raise ValueError(msg)
@@ -78,3 +68,18 @@ class IngestConfig(StageConfig):
             msg = "encoded=true: HDF5 shards hold decoded arrays; use shard_format=lmdb or encoded=false"
             raise ValueError(msg)
         return self
+
+
+class IngestConfig(SourceConfig):
+    """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
+
+    output: Path = Field(description="Dataset folder to write")
+    shuffle: bool = Field(True, description="Store samples in a fixed random order", json_schema_extra=FORM)
+    seed: int = Field(1, ge=0, description="Decides the split and the order", json_schema_extra=FORM)
+    samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
+    max_rejected_fraction: Fraction = Field(
+        0.01, description="More bad records than this share fail the task", json_schema_extra=FORM
+    )
+    listen_address: ListenAddress = "auto"
+    insecure_network: InsecureNetwork = False
+    master: SparkMaster = "local[*]"

@@ -77,6 +77,11 @@ def read_start(path: Path, n_bytes: int) -> bytes:
     return start
 
 
+def is_compressed(path: Path) -> bool:
+    """Return whether a file is compressed (gzip, bzip2, xz)."""
+    return _opener(path) is not None
+
+
 def _opener(path: Path) -> Callable[..., Any] | None:
     with path.open("rb") as handle:
         start = handle.read(6)

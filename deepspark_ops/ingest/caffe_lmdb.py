@@ -50,8 +50,23 @@ class LmdbReader:
             raise RecordError(str(error)) from error
 
 
-def index_caffe_lmdb(folder: Path) -> SourceIndex:
-    """Read every key and label; that reads the whole database once.
+def count_records(folder: Path) -> int:
+    """Return the number of records, as the header says.
+
+    Raises:
+        DataError: The database is missing or empty.
+    """
+    source = LmdbSource(folder)
+    try:
+        return len(source)
+    except DataSourceError as error:
+        raise DataError(str(error)) from error
+    finally:
+        source.close()
+
+
+def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
+    """Read keys and labels; without ``n_records``, of the first ones, that reads the whole database once.
 
     Raises:
         DataError: The database is missing, empty or damaged.
@@ -59,7 +74,7 @@ def index_caffe_lmdb(folder: Path) -> SourceIndex:
     keys, labels = [], []
     source = LmdbSource(folder)
     try:
-        with source.records(0, len(source)) as records:
+        with source.records(0, n_records or len(source)) as records:
             for key, record in records:
                 keys.append(key)
                 labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +89,11 @@ def make_recipe(config: IngestConfig) -> Recipe:
     return Recipe(sources, hashlib.sha256(text.encode()).hexdigest())
 
 
-def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path) -> IngestPlan:
+IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
+"""Returns who is in a source, as ``index_source`` does."""
+
+
+def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource = index_source) -> IngestPlan:
     """Read the sources' lists and labels and deal their records into shards.
 
     Args:
@@ -97,12 +101,13 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path) -> IngestPlan:
         recipe: Of ``make_recipe``; its digest becomes part of the shards' names, so that new shards never overwrite
             those of a dataset that is still in use.
         work: Scratch folder that the tasks can read too.
+        read_index: Reads one source.
 
     Raises:
         ConfigError: Options that do not fit the source.
         DataError: No usable record, or a damaged source.
     """
-    indexes = _index_sources(config, recipe, work)
+    indexes = _index_sources(config, recipe, work, read_index)
     names = _class_names(config, indexes["train"], work)
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
@@ -146,15 +151,14 @@ def _source_record(config: IngestConfig, source: Path) -> SourceRecord:
     return SourceRecord(path=str(source), format=source_format, sha256=digest_source(config, source, source_format))
 
 
-def _index_sources(config: IngestConfig, recipe: Recipe, work: Path) -> dict[SplitName, SourceIndex]:
-    def index(source: Path, split: SplitName) -> SourceIndex:
-        found: SourceFormat = recipe.sources[split].format  # type: ignore[assignment]
-        return index_source(config, source, found, work)
-
-    indexes: dict[SplitName, SourceIndex] = {"train": index(config.source, "train")}
+def _index_sources(
+    config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource
+) -> dict[SplitName, SourceIndex]:
+    sources: dict[SplitName, Path] = {"train": config.source}
     if config.test_source is not None:
-        indexes["test"] = index(config.test_source, "test")
-    return indexes
+        sources["test"] = config.test_source
+    formats: dict[SplitName, SourceFormat] = {split: recipe.sources[split].format for split in sources}  # type: ignore[misc]
+    return {split: read_index(config, source, formats[split], work) for split, source in sources.items()}
 
 
 def _split_positions(

@@ -89,13 +89,18 @@ class ShardResult:
     error: str | None = None
 
 
+_OPENCV_ERROR = 2
+"""cv2.utils.logging.LOG_LEVEL_ERROR: no warnings."""
+
+
 def run_shard_task(task: ShardTask) -> ShardResult:
     """Write the shard of one task; a mistake of the user's comes back in ``error``."""
     sums = PixelSums(task.shape, task.dtype)
     result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), sums.values)
     # Tasks fill the cores already, and a damaged image is reported by us.
     cv2.setNumThreads(1)
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
+    set_log_level = cv2.setLogLevel if hasattr(cv2, "setLogLevel") else cv2.utils.logging.setLogLevel  # 4.12, 4.13
+    set_log_level(_OPENCV_ERROR)
     try:
         with task.reader.opened() as read:
             _write(task, result, _samples(task, read, result, sums))

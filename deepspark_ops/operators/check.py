@@ -10,7 +10,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.airflow_names import AirflowSkipException
@@ -89,9 +89,10 @@ class CheckOperator(BaseOperator):
         train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
         plan_strategy(train)
         config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
+        data: dict[str, Any] = {"dataset": run.dataset}
         if run.dataset is not None and not is_ingested(run.dataset):
-            return config_from_params(CheckConfig, params, root, ingests_first=True, parity=True, run_dir=run.run_dir)
-        return config_from_params(CheckConfig, params, root, dataset=run.dataset, parity=True, run_dir=run.run_dir)
+            data = {"ingest": config_from_params(SourceConfig, params, root)}
+        return config_from_params(CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir)
 
 
 def _require_files(config: IngestConfig) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import pkgutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Final, Literal
@@ -16,7 +14,7 @@ import numpy as np
 
 from caffe_import.errors import CaffeImportError, DataSourceError, NetError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
-from caffe_import.net.layer_registry import Phase, find_layer_type
+from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.net.wiring import insert_splits
@@ -27,8 +25,11 @@ from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
+from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
@@ -40,12 +41,13 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.traps import layer_notes
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
-from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.sources import SourceResolver
 
-REPORT_VERSION: Final = 1
+REPORT_VERSION: Final = 2
 RUNTIME_BYTES = 640 * 2**20
 """A worker process with TensorFlow loaded and next to no net."""
 BATCH_RING_BYTES = 64 * 2**20
@@ -82,12 +84,27 @@ class _Inspection:
     def __init__(self, config: CheckConfig, solver: LoadedSolver, scratch: Path) -> None:
         self._config = config
         self._solver = solver
-        self._sources = SourceResolver(config.dataset, config.solver, scratch)
-        self._binding = DataBinding(config.dataset, Path.cwd())
         self.problems: list[Problem] = []
+        self._preview = self._look_ahead(config.ingest, scratch) if config.ingest is not None else None
+        dataset = self._preview.dataset if self._preview is not None else config.dataset
+        self._sources = SourceResolver(dataset, config.solver, scratch)
+        self._binding = DataBinding(dataset, Path.cwd())
         self.nets: list[NetReport] = []
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
+
+    def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
+        """Return the first samples of data that are ingested later; None, with the reason noted, if there are none."""
+        try:
+            if reason := why_no_preview(source):
+                self._note("warning", f"shapes are not checked, the data are ingested later: {reason}")
+                return None
+            return make_preview(source, scratch)
+        except (CaffeImportError, DeepSparkError) as error:
+            self._note("error", str(error))
+        except OSError as error:
+            self._note("error", f"{error.filename or source.source}: {error.strerror or error}")
+        return None
 
     def run(self, nets: Sequence[SolverNet]) -> None:
         try:
@@ -129,20 +146,38 @@ class _Inspection:
             if self._blame_types(source, layers):
                 return None
             insert_splits(layers)
-            if self._config.ingests_first and any(_is_fed(message) for message in layers.layer):
-                self._note("warning", f"{title} net: shapes are not checked, its data are ingested later")
+            if self._has_no_data_yet and any(_is_fed(message) for message in layers.layer):
                 return None
             net, fed, drawn = self._build(layers, source.phase)
         except (CaffeImportError, DeepSparkError) as error:
             self._blame(source, error)
             return None
-        self.nets.append(_net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}))
+        report = _net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn})
+        self.nets.append(report if self._preview is None else self._with_whole_source(report, self._preview))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
         for text, place in source.shared_memory(net):
             self._note("warning", text, place)
         self._check_labels(net, fed)
         return net
+
+    @property
+    def _reads_own_sources(self) -> bool:
+        return self._config.dataset is None and self._config.ingest is None
+
+    @property
+    def _has_no_data_yet(self) -> bool:
+        return self._config.ingest is not None and self._preview is None
+
+    def _with_whole_source(self, report: NetReport, preview: Preview) -> NetReport:
+        """Return the report with the source that the first samples stand for."""
+        source = self._config.ingest
+        if source is None:
+            return report
+        split: SplitName = "train" if report.phase == "TRAIN" else "test"
+        path = source.test_source if split == "test" and source.test_source is not None else source.source
+        whole = {"source": str(path), "n_samples": preview.n_samples and preview.n_samples[split]}
+        return report.model_copy(update={"data": tuple(data.model_copy(update=whole) for data in report.data)})
 
     def _blame_types(self, source: SolverNet, layers: caffe_pb2.NetParameter) -> bool:
         """Note every layer of a type that is unknown or not computed; return whether there is one."""
@@ -156,7 +191,7 @@ class _Inspection:
         return found
 
     def _remedy(self, error: Exception) -> str:
-        if self._config.dataset is None and isinstance(error, DataError | DataSourceError):
+        if self._reads_own_sources and isinstance(error, DataError | DataSourceError):
             return '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
         return ""
 
@@ -165,7 +200,7 @@ class _Inspection:
     ) -> tuple[NetSpec, Sequence[FedLayer], Sequence[DrawnLayer]]:
         resolved = self._sources.resolve(layers)
         self._sources.write_lists()
-        if self._config.dataset is None:
+        if self._reads_own_sources:
             verify_layer_sources([resolved])  # before this process reads them
         net = build_net_spec(resolved, phase=phase, sample_shapes=partial(self._binding.sample_shapes, phase))
         return net, self._binding.fed_layers(net), self._binding.drawn_layers(net)
@@ -217,9 +252,9 @@ class _Inspection:
             self._note("warning", f"{names} {has} no weights for {fresh}: these layers start fresh")
 
     def _check_test_iter(self, report: NetReport, test_iter: int) -> None:
-        if not report.data or report.batch_size is None:
+        if not report.data or report.batch_size is None or (there := report.data[0].n_samples) is None:
             return
-        scored, there = test_iter * report.batch_size, report.data[0].n_samples
+        scored = test_iter * report.batch_size
         if scored != there:
             how = "the rest is scored by later tests" if scored < there else "some are scored twice"
             self._note(
@@ -237,10 +272,6 @@ class _Inspection:
                 f"{work.n_workers} workers need about {needed / 2**30:.1f} GiB, this machine has {there / 2**30:.1f}; "
                 "take fewer workers, a smaller batch_size, or more machines",
             )
-
-
-_FED_TYPES: Final = (*READS_FILES, *FED_BY_COLUMN, *DRAWS_ITSELF)
-"""Types whose tops come from outside the graph."""
 
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
@@ -349,26 +380,3 @@ def _rate_clocks(spec: SolverSpec) -> list[int]:
         inner = [spec.max_iter * quarter // 4 for quarter in (1, 2, 3)]
     clocks = sorted({0, last, *(clock for clock in inner if clock <= last)})
     return clocks if len(clocks) <= MAX_RATE_POINTS else [*clocks[: MAX_RATE_POINTS - 1], last]
-
-
-@cache
-def _emitter_modules() -> frozenset[str]:
-    """Return the module names in ``caffe_import.tf_graph.layers``; none is imported, since they need TensorFlow."""
-    found = importlib.util.find_spec("caffe_import.tf_graph.layers")
-    places = found.submodule_search_locations if found else None
-    return frozenset(module.name for module in pkgutil.iter_modules(places))
-
-
-def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
-    """Refuse a layer that no worker could compute: its file in layers/ has none of the same name in tf_graph/layers/.
-
-    Raises:
-        NetError: The type is unknown, or it can be read only.
-    """
-    module = find_layer_type(layer.type, layer=layer.name).define.__module__.rsplit(".", 1)[-1]
-    if layer.type not in _FED_TYPES and module not in _emitter_modules():
-        msg = (
-            f'layer "{layer.name}": type {layer.type} can be read but not computed; its TensorFlow side is missing '
-            f"(caffe_import/tf_graph/layers/{module}.py)"
-        )
-        raise NetError(msg, layer=layer.name, field_name="type")

@@ -109,13 +109,13 @@ class DataReport(_Frozen):
     Attributes:
         layer: The layer's name.
         source: Its source, or the dataset's folder.
-        n_samples: Samples there.
+        n_samples: Samples there; None if the data are not ingested yet and too many to count.
         sample_shapes: Shape of one sample per top, as stored.
     """
 
     layer: str
     source: str
-    n_samples: int
+    n_samples: int | None
     sample_shapes: tuple[tuple[int, ...], ...]
 
 
@@ -196,7 +196,7 @@ class PreflightReport(_Frozen):
         parity: One per layer type of the nets, if the comparison was asked for.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[2]
     solver: str
     nets: tuple[NetReport, ...]
     formats: tuple[FormatReport, ...]

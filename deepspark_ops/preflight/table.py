@@ -53,7 +53,8 @@ def _title(net: NetReport) -> Text:
     text = Text.from_markup(f"\n[bold]{escape(net.name or 'net')}[/bold], {net.title} net")
     for data in net.data:
         shapes = ", ".join(_shape(shape) or "scalar" for shape in data.sample_shapes)
-        text.append(f"\n  {data.layer} reads {data.source}: {data.n_samples:,} samples of {shapes}", style="dim")
+        n_samples = "" if data.n_samples is None else f"{data.n_samples:,} "
+        text.append(f"\n  {data.layer} reads {data.source}: {n_samples}samples of {shapes}", style="dim")
     return text
 
 

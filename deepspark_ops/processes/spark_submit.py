@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from caffe_import.extras import require
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.handed_signals import handed_on, raise_interruption
 from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.stage_process import PARENT_WATCH, set_parent_death_signal
 from deepspark_ops.run_paths import write_text_whole
@@ -155,7 +156,13 @@ def java_version(text: str) -> int | None:
 
 
 def run_job(
-    module: str, config: StageConfig, *, on_line: LineHandler, config_path: Path | None = None, cwd: Path | None = None
+    module: str,
+    config: StageConfig,
+    *,
+    on_line: LineHandler,
+    config_path: Path | None = None,
+    cwd: Path | None = None,
+    answers_signals: bool = False,
 ) -> None:
     """Run ``python -m MODULE CONFIG.json`` to its end; nothing of it outlives this process.
 
@@ -167,14 +174,18 @@ def run_job(
         on_line: Called with level and text of each line as it arrives.
         config_path: Where the JSON is kept; default: a temporary file.
         cwd: Folder that relative paths inside Caffe's files are relative to; default: this process'.
+        answers_signals: Whether Ctrl-C, SIGTERM and SIGHUP are handed on to the stage, which ends by itself.
 
     Raises:
         StageFailed: The stage ended with an error; the message is its own last one.
+        KeyboardInterrupt, SystemExit: The stage ended by a signal that was handed on.
     """
     with _config_file(config, config_path) as path:
         command = [sys.executable, "-m", module, str(path)]
         master = getattr(config, "master", "local[*]")
-        run_command(command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd)
+        run_command(
+            command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd, answers_signals=answers_signals
+        )
 
 
 def stage_of(module: str) -> str:
@@ -195,12 +206,19 @@ def _config_file(config: StageConfig, path: Path | None) -> Iterator[Path]:
 
 
 def run_command(
-    command: Sequence[str], *, stage: str, on_line: LineHandler, master: str = "local[*]", cwd: Path | None = None
+    command: Sequence[str],
+    *,
+    stage: str,
+    on_line: LineHandler,
+    master: str = "local[*]",
+    cwd: Path | None = None,
+    answers_signals: bool = False,
 ) -> None:
-    """Run a stage's command, hand on its lines, and raise its own last message if it fails.
+    """Run a stage's command, hand on its lines, and raise its own last message if it fails; see ``run_job``.
 
     Raises:
         StageFailed: The exit code is not 0.
+        KeyboardInterrupt, SystemExit: The stage ended by a signal that was handed on.
     """
     env = {**os.environ, **job_variables(os.environ, master=master)}
     log = JobLog(on_line)
@@ -212,15 +230,19 @@ def run_command(
         errors="replace",
         env=env,
         cwd=cwd,
+        process_group=0 if answers_signals else None,
         **popen_arguments(),
     )
     try:
-        for line in process.stdout:
-            log.feed(line)
-        exit_code = process.wait()
+        with handed_on(process) if answers_signals else nullcontext():
+            for line in process.stdout:
+                log.feed(line)
+            exit_code = process.wait()
     finally:
         stop(process)
     if exit_code:
+        if answers_signals:
+            raise_interruption(exit_code)
         raise log.failure(stage, exit_code)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_text_whole
@@ -15,6 +15,9 @@ MANIFEST_NAME = "dataset.json"
 SplitName = Literal["train", "test"]
 ShardFormat = Literal["lmdb", "hdf5"]
 _READ_BYTES = 1 << 20
+
+
+_Extent = Annotated[int, Field(ge=1)]
 
 
 class _Frozen(BaseModel):
@@ -32,7 +35,7 @@ class SourceRecord(_Frozen):
 class FileRecord(_Frozen):
     """One file bound by its digest; ``file`` is relative to the split's folder."""
 
-    file: str
+    file: str = Field(pattern=r"^[^\x00]+$")
     sha256: str
 
 
@@ -72,17 +75,34 @@ class DatasetManifest(_Frozen):
     encoded: bool
     source: SourceRecord
     recipe_sha256: str
-    sample_shape: tuple[int, int, int]
+    sample_shape: tuple[_Extent, _Extent, _Extent]
     n_samples: int = Field(ge=1)
     n_classes: int = Field(ge=1)
     class_names: tuple[str, ...] = ()
-    label_histogram: tuple[int, ...]
+    label_histogram: tuple[Annotated[int, Field(ge=0)], ...]
     mean_values: tuple[float, ...]
     mean_file: FileRecord
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
     n_rejected: int = Field(ge=0)
     rejected_file: str | None = None
     n_bytes: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _agree(self) -> DatasetManifest:
+        """Compare what stands twice: an edited number shows in its sum."""
+        expected = {
+            "n_samples": (self.n_samples, sum(shard.n_samples for shard in self.shards), "the shards hold"),
+            "n_bytes": (self.n_bytes, sum(shard.n_bytes for shard in self.shards), "the shards hold"),
+            "n_classes": (self.n_classes, len(self.label_histogram), "label_histogram counts"),
+            "label_histogram": (sum(self.label_histogram), self.n_samples, "n_samples is"),
+            "class_names": (len(self.class_names) or self.n_classes, self.n_classes, "n_classes is"),
+            "mean_values": (len(self.mean_values), self.sample_shape[0], "the channels of sample_shape are"),
+        }
+        for name, (written, counted, whence) in expected.items():
+            if written != counted:
+                msg = f"{name} says {written:,}, {whence} {counted:,}"
+                raise ValueError(msg)
+        return self
 
 
 def read_manifest(split_folder: Path) -> DatasetManifest:
@@ -93,17 +113,18 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
     """
     path = split_folder / MANIFEST_NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as error:
         found = "no such dataset folder" if not split_folder.is_dir() else f"no {MANIFEST_NAME} here"
         msg = f'{split_folder}: {found}; run task "ingest" (an ingestion that did not finish leaves none)'
         raise DataError(msg) from error
     try:
-        return DatasetManifest.model_validate_json(text)
+        return DatasetManifest.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"]) or "file"
-        msg = f'{path}: {place}: {problem["msg"]}; rerun task "ingest"'
+        finding = problem["msg"].removeprefix("Value error, ")
+        msg = f'{path}: {place}: {finding}; rerun task "ingest"'
         raise DataError(msg) from error
 
 

@@ -96,9 +96,19 @@ class Dataset:
             columns = source.read(start, count)
         except CaffeImportError as error:
             raise DataError(str(error)) from error
-        if self.manifest is not None and columns[1].dtype != np.int64:
-            columns[1] = columns[1].astype(np.int64)
+        if self.manifest is not None:
+            self._check_shape(shard, columns[0].shape[1:])
+            columns[1] = columns[1].astype(np.int64, copy=False)
         return tuple(columns)
+
+    def _check_shape(self, shard: int, found: Shape) -> None:
+        """Compare samples with the manifest, from whose shapes the net was built."""
+        if found != self.sample_shapes[0]:
+            msg = (
+                f"shard {self.shards[shard].name}: samples have shape {found}, the manifest says"
+                f" {self.sample_shapes[0]}; {_REPAIR}"
+            )
+            raise DataError(msg)
 
     def sample_name(self, shard: int, index: int) -> str:
         """Return what a message calls a sample: its place and, where the source has names, its key or file."""
@@ -180,12 +190,14 @@ def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
     )
 
 
+_REPAIR = 'rerun task "ingest"'
+
 DIGESTS_UP_TO_BYTES = 2**30
 """A split of at most this size is read whole to verify it, in about a second, where nobody says how."""
 
 
 def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifest:
-    """Compare every file of a split with its manifest, sizes and counts first, then every byte; return the manifest.
+    """Compare every file of a split with its manifest: sizes and counts, every byte, then each shard's first sample.
 
     The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its digest
     is found right. Where not every byte is read, another process walks the pages of LMDB shards.
@@ -208,7 +220,21 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
         _verify_digest(split_folder, manifest.mean_file)
     elif manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
+    _verify_first_samples(split_folder, manifest)
     return manifest
+
+
+def _verify_first_samples(split_folder: Path, manifest: DatasetManifest) -> None:
+    """Compare the first sample of every shard with the manifest: digests say nothing of an edited manifest."""
+    with open_dataset(split_folder) as dataset:
+        for shard in range(len(dataset.shards)):
+            label = int(dataset.read(shard, 0, 1)[1][0])
+            if not 0 <= label < manifest.n_classes or not manifest.label_histogram[label]:
+                msg = (
+                    f"{dataset.sample_name(shard, 0)} has label {label}, the manifest knows"
+                    f" {manifest.n_classes} classes and counts no such sample; {_REPAIR}"
+                )
+                raise DataError(msg)
 
 
 def verify_layer_sources(nets: Sequence[caffe_pb2.NetParameter]) -> None:
@@ -237,7 +263,7 @@ def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRec
     try:
         n_samples = len(source)
     except CaffeImportError as error:
-        msg = f'shard {error}; rerun task "ingest"'
+        msg = f"shard {error}; {_REPAIR}"
         raise DataError(msg) from error
     finally:
         source.close()
@@ -252,20 +278,17 @@ def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRec
 def _verify_digest(split_folder: Path, record: FileRecord) -> None:
     path = _file_of(split_folder, record)
     if not path.is_file():
-        msg = f'{path}: the manifest names this file, it is missing; rerun task "ingest"'
+        msg = f"{path}: the manifest names this file, it is missing; {_REPAIR}"
         raise DataError(msg)
     found = sha256_of_file(path)
     if found != record.sha256:
-        msg = f'{path}: SHA-256 is {found[:12]}..., the manifest says {record.sha256[:12]}...; rerun task "ingest"'
+        msg = f"{path}: SHA-256 is {found[:12]}..., the manifest says {record.sha256[:12]}...; {_REPAIR}"
         raise DataError(msg)
 
 
 def _file_of(split_folder: Path, record: FileRecord) -> Path:
     path = split_folder / record.file
     return path / "data.mdb" if path.is_dir() else path
-
-
-_REPAIR = 'rerun task "ingest"'
 
 
 def _shard_source(
@@ -277,4 +300,4 @@ def _shard_source(
 
 
 def _count_message(name: str, expected: int, found: int) -> str:
-    return f'shard {name}: manifest says {expected:,} samples, found {found:,}; rerun task "ingest"'
+    return f"shard {name}: manifest says {expected:,} samples, found {found:,}; {_REPAIR}"

@@ -181,13 +181,13 @@ class CenterMemory:
         return cls(vector, tuple(extras), slots, counts, unfinished, watched, path, token, handle)
 
 
-def remove_stale_centers() -> list[Path]:
-    """Remove center files in shared memory that no living process holds; returns their paths.
+def remove_stale_centers(work: Path) -> list[Path]:
+    """Remove center files, in shared memory and in a run's ``work``, that no living process holds; returns their paths.
 
     Every process that maps a center holds a shared lock on its file, which ends with the process, however it dies.
     """
     removed = []
-    for path in SHARED_MEMORY.glob(f"{FILE_PREFIX}*{FILE_SUFFIX}"):
+    for path in (path for folder in (SHARED_MEMORY, work) for path in folder.glob(f"{FILE_PREFIX}*{FILE_SUFFIX}")):
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):

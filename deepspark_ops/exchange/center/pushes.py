@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -78,6 +78,19 @@ def settle_all_unfinished(center: Center, chunks: Chunks) -> None:
                 settle_unfinished(center, chunks, position)
 
 
+def apply_rest(center: Center, chunks: Chunks) -> None:
+    """Apply the pushes that the strategy's vectors hold at the end of the run; see ``Strategy.apply_rest``."""
+    for position in locked_positions(center, range(len(chunks.spans))):
+        if center.unfinished[position]:
+            settle_unfinished(center, chunks, position)
+        n_held = int(center.counts[position])
+        if n_held:
+            span = chunks.spans[position]
+            extras = tuple([extra[span] for extra in center.extras])
+            chunks.strategy.apply_rest(center.vector[span], extras, n_held, len(center.slots))
+            center.counts[position] = 0
+
+
 def exchange_in_memory(
     center: Center,
     chunks: Chunks,
@@ -119,7 +132,7 @@ def exchange_in_memory(
     held = chunks.held is not None
     parts, spans = chunks.views(center.vector), chunks.spans
     squares = []
-    for position in order if center.locks is None else _locked(order, center.locks):
+    for position in locked_positions(center, order):
         span, part = spans[position], parts[position]
         own, new = local[span], new_local[span]
         pushed = push if len(part) == len(push) else push[: len(part)]
@@ -133,6 +146,11 @@ def exchange_in_memory(
         if pulls_after:
             np.copyto(new, part)
     return sum(squares) ** 0.5 if measure else None
+
+
+def locked_positions(center: Center, order: Sequence[int]) -> Iterable[int]:
+    """Return the positions; each chunk is locked, if there are locks, until the next one is asked for."""
+    return order if center.locks is None else _locked(order, center.locks)
 
 
 def _locked(order: Sequence[int], locks: CenterLocks) -> Iterator[int]:

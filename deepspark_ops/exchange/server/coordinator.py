@@ -21,7 +21,7 @@ from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.lost_updates import PushWatch
-from deepspark_ops.exchange.center.pushes import settle_all_unfinished
+from deepspark_ops.exchange.center.pushes import apply_rest, settle_all_unfinished
 from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds.rounds import Rounds
 from deepspark_ops.exchange.server.report import ServerReport
@@ -32,7 +32,7 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.leases import EpochReport
-from deepspark_ops.exchange.state.messages import Join, Leave, Lose, Request, RequestGrant
+from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, forget_pending
 from deepspark_ops.exchange.transport.link import Welcome
 
@@ -85,6 +85,8 @@ class Coordinator:
         self._chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
         strategy = self._chunks.strategy
         self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
+        # Held while the server itself moves the center, or copies it with what belongs to it.
+        self._center_lock = threading.Lock()
         self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
         self.snapshots = SnapshotGathering(self._shared, settings.work, self._write_center)
         self._next_expiry = 0.0
@@ -149,7 +151,11 @@ class Coordinator:
             clock = state.grants.clock
             if isinstance(request, RequestGrant):
                 self._rounds.granted(worker, has_steps=isinstance(answer, Grant) and answer.count > 0)
+            reached_end = state.grants.reached_max_iter
         self._close_round()
+        if reached_end:
+            with self._center_lock:
+                self._apply_rest()
         if is_new and isinstance(answer, EpochReport):
             self._emit(make_event("epoch", clock=clock, **asdict(answer)))
         self.snapshots.advance()
@@ -270,7 +276,8 @@ class Coordinator:
             notes = self._rounds.close()
             clock = grants.clock
         try:
-            texts = self._closer.close(self.round_contents(notes))
+            with self._center_lock:
+                texts = self._closer.close(self.round_contents(notes))
         except DeepSparkError as error:
             self.fail(str(error))
             texts = []
@@ -280,11 +287,30 @@ class Coordinator:
             self._rounds.open()
             self._round_over.notify_all()
 
+    def _apply_rest(self) -> None:
+        """Apply what the server has gathered and no push will complete any more: every step is done."""
+        if self._chunks.strategy.round == "pushes" and self._center.counts.any():
+            apply_rest(self._center, self._chunks)
+
     def round_contents(self, notes: dict[int, RoundNote]) -> RoundContents:
         """Return what a closer works on."""
         settle_all_unfinished(self._center, self._chunks)
         center = self._center
         return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
+
+    def control(self, call: str) -> None:
+        """Carry out what the driver asks for, one of ``CONTROLS``; may be repeated.
+
+        Raises:
+            ProtocolError: No such call.
+            TrainingFailed: The journal cannot be written; the run has failed.
+        """
+        kind = CONTROLS.get(call)
+        if kind is None:
+            msg = f"control call {call[:40]!r} is unknown; known: {', '.join(CONTROLS)}"
+            raise ProtocolError(msg)
+        self._shared.record(kind())
+        self.snapshots.advance()
 
     def fail(self, message: str) -> None:
         """See ``SharedState.fail``."""
@@ -331,8 +357,13 @@ class Coordinator:
             self.fail(f"{self.settings.events}: cannot append ({error.strerror})")
 
     def _write_center(self, pending: PendingSnapshot) -> None:
-        applied = self._applied()
-        pending.write_center(self._center, self._chunks.strategy, applied)
+        with self._shared.lock:
+            reached_end = self._shared.state.grants.reached_max_iter
+        with self._center_lock:
+            if reached_end:
+                self._apply_rest()
+            applied = self._applied()
+            pending.write_center(self._center, self._chunks, applied)
 
     def _resume(self) -> None:
         """After a restart: no worker was silent while there was no server; finish what was begun."""

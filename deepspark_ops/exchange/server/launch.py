@@ -23,6 +23,7 @@ from deepspark_ops.exchange.center.memory import remove_stale_centers
 from deepspark_ops.exchange.server.coordinator import forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
+from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.exchange.transport.wire import SECRET_BYTES
@@ -59,7 +60,7 @@ def start_exchange(
     if initial.shape != (settings.n_params,):
         msg = f"initial center has shape {initial.shape}; settings say n_params={settings.n_params}"
         raise ConfigError(msg)
-    for path in remove_stale_centers():
+    for path in remove_stale_centers(settings.work):
         logger.info("removed %s, which no process holds any more", path)
     forget_run(settings.work)
     with ExitStack() as undo:
@@ -155,6 +156,15 @@ class RunningExchange:
         for server in self._servers:
             if server.given_up is not None:
                 raise ExchangeUnavailable(server.given_up)
+
+    def control(self, message: Message) -> None:
+        """Change how the run goes on: ``TakeSnapshot``, ``StopEarly`` or ``StopNow``.
+
+        Raises:
+            ExchangeUnavailable: No answer within ``exchange_timeout_s``.
+        """
+        with self._poll_lock:
+            self._connection.call({"call": "control", "change": message.call})
 
     def wait(self, timeout_s: float) -> ExchangeStatus:
         """Return the state once the run is finished or has failed.

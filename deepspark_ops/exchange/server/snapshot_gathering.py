@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.errors import ExchangeUnavailable
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, StateReceived
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples
+
+logger = logging.getLogger(__name__)
 
 
 class SnapshotGathering:
@@ -24,7 +28,8 @@ class SnapshotGathering:
         Args:
             shared: Says what is due.
             work: Scratch folder.
-            write_center: Writes the server's own part of a snapshot; may raise ``OSError``.
+            write_center: Writes the server's own part of a snapshot; may raise ``OSError``, or ``ExchangeUnavailable``
+                where a chunk's lock was not to be had: the next call tries again.
         """
         self._shared = shared
         self._work = work
@@ -79,6 +84,9 @@ class SnapshotGathering:
             self._shared.fail(
                 f"{pending.folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again"
             )
+            return False
+        except ExchangeUnavailable as error:
+            logger.warning("snapshot %d: %s; trying again", iteration, error)
             return False
         return True
 

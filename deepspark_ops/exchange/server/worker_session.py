@@ -41,6 +41,7 @@ class WorkerSession(VectorSession):
             "state": self._state,
             "leave": self._leave,
             "status": lambda _: coordinator.status(),
+            "control": lambda request: coordinator.control(field_of(request, "change", str)),
         }
         self._operations[wire.STATISTICS] = self._statistics
 

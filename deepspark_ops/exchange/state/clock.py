@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,6 +45,9 @@ class _ClockState:
     next_id: int = 1
     slowest_grant_s: float = 0.0
     next_snapshot: int | None = None
+    last_snapshot: int = 0
+    asked_snapshot: int = 0
+    stopped_at: int | None = None
     final_test: str = "none"
     n_reissued: int = 0
 
@@ -67,7 +70,9 @@ class GrantClock:
         self.schedule = schedule
         self._timeout_s = grant_timeout_s
         first = min(schedule.first, schedule.max_iter)
-        self._state = _ClockState(next=first, done_below=first, next_snapshot=schedule.next_snapshot(schedule.first))
+        self._state = _ClockState(
+            next=first, done_below=first, next_snapshot=schedule.next_snapshot(schedule.first), last_snapshot=first
+        )
         if schedule.tests_at(schedule.max_iter):
             self._state.final_test = "due"
         self._open: dict[int, _Open] = {}
@@ -87,8 +92,19 @@ class GrantClock:
         return self._state.done_below + sum(stop - start for start, stop in self._state.done_above)
 
     @property
+    def end(self) -> int:
+        """Clock at which the run ends: ``max_iter``, or where it was stopped."""
+        stopped_at = self._state.stopped_at
+        return self.schedule.max_iter if stopped_at is None else stopped_at
+
+    @property
     def all_done(self) -> bool:
         """Whether every step is acknowledged; tests and snapshots may be missing."""
+        return self._state.done_below >= self.end
+
+    @property
+    def reached_max_iter(self) -> bool:
+        """Whether every step of the schedule is acknowledged; False for a run that was stopped and may go on later."""
         return self._state.done_below >= self.schedule.max_iter
 
     @property
@@ -149,7 +165,7 @@ class GrantClock:
         if tests or state_for:
             if tests:
                 self._state.final_test = "running"
-            at = self.schedule.max_iter if tests else self._state.next
+            at = self.end if tests else self._state.next
             return self._issue(worker, (at, at), tests, state_for, now)
         return Finished() if self.finished else Wait(WAIT_S)
 
@@ -205,6 +221,40 @@ class GrantClock:
         """A complete snapshot has been written."""
         self._states.pop(iteration, None)
 
+    def take_snapshot(self) -> None:
+        """Have a snapshot taken at the present clock, as soon as every step granted so far is done."""
+        state = self._state
+        if state.next > state.last_snapshot:
+            state.asked_snapshot = state.next
+            state.next_snapshot = self._snapshot_after(state.last_snapshot)
+            self._note_due(self.live_workers)
+
+    def stop_early(self) -> None:
+        """End the run at the present clock, with a snapshot and without a last test."""
+        state = self._state
+        if state.stopped_at is None:
+            state.stopped_at = state.next
+            if state.final_test == "due":
+                state.final_test = "none"
+            self.take_snapshot()
+
+    def stop_now(self) -> None:
+        """End the run at what is acknowledged by now: open grants are dropped.
+
+        The snapshot goes without the states of the workers that held them. If it is due already, it goes without every
+        state that is missing.
+        """
+        state, done = self._state, self.acknowledged
+        silent = {entry.worker for entry in self._open.values()}
+        self._open, self._expired, state.returned, state.done_above = {}, {}, [], []
+        state.next = state.done_below = state.stopped_at = done
+        state.final_test, state.next_snapshot = "none", None
+        for missing in self._states.values():
+            missing.clear()
+        if done > state.last_snapshot:
+            state.next_snapshot = done
+            self._note_due(set(self.live_workers) - silent)
+
     def to_state(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
         return {
@@ -250,7 +300,7 @@ class GrantClock:
                 bisect.insort(state.returned, (start + want, stop))
                 stop = start + want
             return start, stop
-        if state.next >= self.schedule.max_iter:
+        if state.next >= self.end:
             return None
         start = state.next
         state.next = self.schedule.cut(start, start + want)
@@ -293,7 +343,20 @@ class GrantClock:
         bisect.insort(state.done_above, (grant.start, grant.stop))
         while state.done_above and state.done_above[0][0] == state.done_below:
             state.done_below = state.done_above.pop(0)[1]
+        self._note_due(self.live_workers)
+
+    def _note_due(self, workers: Iterable[int]) -> None:
+        """Note the snapshots whose steps are all done as due, with the states of ``workers``."""
+        state = self._state
         while state.next_snapshot is not None and state.next_snapshot <= state.done_below:
+            state.last_snapshot = state.next_snapshot
             self._due.append(state.next_snapshot)
-            self._states[state.next_snapshot] = set(self.live_workers)
-            state.next_snapshot = self.schedule.next_snapshot(state.next_snapshot)
+            self._states[state.next_snapshot] = set(workers)
+            state.next_snapshot = self._snapshot_after(state.next_snapshot)
+
+    def _snapshot_after(self, clock: int) -> int | None:
+        """Return the next snapshot, scheduled or asked for."""
+        scheduled, asked = self.schedule.next_snapshot(clock), self._state.asked_snapshot
+        if asked <= clock:
+            return scheduled
+        return asked if scheduled is None else min(scheduled, asked)

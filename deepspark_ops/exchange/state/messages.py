@@ -282,6 +282,39 @@ class SnapshotComplete(Message):
 
 
 @dataclass(frozen=True)
+class TakeSnapshot(Message):
+    """The driver wants a snapshot at the present clock; the run goes on."""
+
+    call = "take_snapshot"
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.take_snapshot()
+
+
+@dataclass(frozen=True)
+class StopEarly(Message):
+    """The driver ends the run: no further steps, a snapshot of what is done."""
+
+    call = "stop_early"
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.stop_early()
+
+
+@dataclass(frozen=True)
+class StopNow(Message):
+    """The driver waits no longer for workers that have not answered since ``StopEarly``."""
+
+    call = "stop_now"
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.stop_now()
+
+
+@dataclass(frozen=True)
 class Restore(Message):
     """Everything is as ``ExchangeState.to_state`` described it: what a long journal is replaced by."""
 
@@ -297,8 +330,10 @@ class Restore(Message):
 REQUESTS: Mapping[str, type[Request[Any]]] = {
     kind.call: kind for kind in (RequestGrant, Acknowledge, LeaseData, ReturnLease)
 }
+CONTROLS: Mapping[str, type[Message]] = {kind.call: kind for kind in (TakeSnapshot, StopEarly, StopNow)}
+"""What the driver may ask for."""
 _CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotComplete, Restore)
-_MESSAGES: Mapping[str, type[Message]] = {**REQUESTS, **{kind.call: kind for kind in _CHANGES}}
+_MESSAGES: Mapping[str, type[Message]] = {**REQUESTS, **CONTROLS, **{kind.call: kind for kind in _CHANGES}}
 
 
 def message_from_json(plain: Any) -> Message:

@@ -5,28 +5,66 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.chunks import Chunks
+from deepspark_ops.exchange.center.pushes import locked_positions, settle_unfinished
 from deepspark_ops.exchange.scratch_file import write_scratch
-from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.strategies.base import Strategy
 
 _FOLDER = "pending"
 _META = "worker_{}.json"
 
 
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """The server vectors of a strategy that a snapshot holds, see ``Strategy.saved_vectors``. The arrays are yours.
+
+    Attributes:
+        strategy: Its name.
+        counts: Pushes of each chunk that the vectors hold and the center does not, (n_chunks,), uint64.
+        vectors: (n_vectors, n_params), float32.
+    """
+
+    strategy: str
+    counts: npt.NDArray[np.uint64]
+    vectors: npt.NDArray[np.float32]
+
+    def restore(self, center: Center, strategy: Strategy) -> str | None:
+        """Write it into the center of a run that goes on; before anybody joins.
+
+        Returns:
+            What the user should know where it does not fit: it is left out then.
+        """
+        saved = strategy.saved_vectors
+        same_counts = self.counts.shape == center.counts.shape or strategy.round != "pushes"
+        if self.strategy != strategy.name or self.vectors.shape != (len(saved), center.n_params) or not same_counts:
+            return (
+                f"what the server of strategy {self.strategy} had gathered beside the center is left out:"
+                f" strategy {strategy.name} runs now, or its options have changed"
+            )
+        for position, values in zip(saved, self.vectors, strict=True):
+            center.extras[position][:] = values
+        if strategy.round == "pushes":
+            center.counts[:] = self.counts
+        return None
+
+
 @dataclass(frozen=True)
 class PendingSnapshot:
     """Snapshot ``iteration`` of the run whose scratch folder is ``work``.
 
-    The center comes first, with the history where the server makes the solver's updates, then arrays and meta of every
-    live worker, last ``complete``: ``{"iteration", "applied", "workers": {id: meta}, "leases": {dataset: state}}``,
-    ``applied`` as in ``ExchangeStatus``, when the center was copied.
+    The center comes first, with what the strategy keeps beside it and the history where the server makes the solver's
+    updates, then arrays and meta of every live worker, last ``complete``:
+    ``{"iteration", "applied", "workers": {id: meta}, "leases": {dataset: state}}``, ``applied`` as in
+    ``ExchangeStatus``, when the center was copied.
     """
 
     work: Path
@@ -49,8 +87,12 @@ class PendingSnapshot:
 
     @property
     def server(self) -> Path:
-        """What else the server knows of the copied center, ``.npz``: ``applied``, a whole number."""
-        return self.folder / "server.npz"
+        """What the server knows of the copied center: ``{"applied", "strategy", "counts"}``."""
+        return self.folder / "server.json"
+
+    def vector(self, index: int) -> Path:
+        """The ``index``-th of the strategy's saved vectors, raw little-endian float32."""
+        return self.folder / f"server_{index}.f32"
 
     @property
     def complete(self) -> Path:
@@ -61,13 +103,45 @@ class PendingSnapshot:
         """The arrays of a worker's state, ``.npz``."""
         return self.folder / f"worker_{worker}.npz"
 
-    def write_center(self, center: Center, strategy: Strategy, applied: int) -> None:
-        """Copy the center, which has taken ``applied`` exchanges, and the history if the strategy keeps it there."""
-        write_state(self.server, {"applied": np.array(applied, np.int64)})
-        center.write_snapshot(self.center)
+    def write_center(self, center: Center, chunks: Chunks, applied: int) -> None:
+        """Copy the center, which has taken ``applied`` exchanges, and what the strategy keeps beside it.
+
+        Where the strategy saves vectors, each chunk of them, of its count and of the center is of one moment.
+        """
+        strategy = chunks.strategy
+        counts: list[int] = []
+        if strategy.saved_vectors:
+            counts = self._copy_together(center, chunks)
+        else:
+            center.write_snapshot(self.center)
+        _write_json(self.server, {"applied": applied, "strategy": strategy.name, "counts": counts})
         if strategy.history_at_center:
             with write_scratch(self.history) as temporary:
                 np.stack(center.extras[strategy.server_vectors :]).tofile(temporary)
+
+    def _copy_together(self, center: Center, chunks: Chunks) -> list[int]:
+        """Copy center and saved vectors chunk by chunk; returns the counts."""
+        vectors = [center.vector, *(center.extras[position] for position in chunks.strategy.saved_vectors)]
+        targets = [self.center, *(self.vector(index) for index in range(len(vectors) - 1))]
+        counts = []
+        with ExitStack() as stack:
+            files = [stack.enter_context(stack.enter_context(write_scratch(path)).open("wb")) for path in targets]
+            for position in locked_positions(center, range(len(chunks.spans))):
+                if center.unfinished[position]:
+                    settle_unfinished(center, chunks, position)
+                for file, vector in zip(files, vectors, strict=True):
+                    vector[chunks.spans[position]].tofile(file)
+                counts.append(int(center.counts[position]))
+        return counts
+
+    def server_state(self) -> ServerState | None:
+        """Return what the strategy keeps beside the center; None if there is nothing."""
+        found = json.loads(self.server.read_text(encoding="utf-8"))
+        if not found["counts"]:
+            return None
+        paths = sorted(self.folder.glob("server_*.f32"), key=lambda path: int(path.stem.rpartition("_")[2]))
+        vectors = np.stack([np.fromfile(path, np.float32) for path in paths])
+        return ServerState(found["strategy"], np.array(found["counts"], np.uint64), vectors)
 
     def write_meta(self, worker: int, meta: Mapping[str, Any]) -> None:
         """Put down what belongs to a worker's arrays."""
@@ -80,8 +154,7 @@ class PendingSnapshot:
 
     def write_complete(self, metas: Mapping[int, Mapping[str, Any]], leases: Mapping[str, Any]) -> None:
         """Say that nothing is missing any more."""
-        with np.load(self.server, allow_pickle=False) as server:
-            applied = int(server["applied"])
+        applied = json.loads(self.server.read_text(encoding="utf-8"))["applied"]
         found = {"iteration": self.iteration, "applied": applied, "workers": metas, "leases": leases}
         _write_json(self.complete, found)
 

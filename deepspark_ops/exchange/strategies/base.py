@@ -135,6 +135,15 @@ class Strategy:
         return 0
 
     @property
+    def saved_vectors(self) -> tuple[int, ...]:
+        """Positions of the strategy's server vectors that a snapshot holds and a run goes on from.
+
+        Not those that a round fills and empties: whoever pushed to it repeats its steps. With vectors of round
+        ``pushes`` go their counts.
+        """
+        return ()
+
+    @property
     def budgets_loss(self) -> bool:
         """Whether a worker's period ends with the loss it has summed up, and not after a number of steps."""
         return False
@@ -189,6 +198,13 @@ class Strategy:
             local: Where it was taken; read only.
             center: Where the step begins; read only.
             n_passes: iter_size.
+        """
+        raise NotImplementedError
+
+    def apply_rest(self, center: Vector, extras: tuple[Vector, ...], n_held: int, n_workers: int) -> None:
+        """Apply what one chunk has gathered when the run ends, in place: ``n_held`` pushes, at least one.
+
+        For round ``pushes``; the strategy's vectors are empty afterwards.
         """
         raise NotImplementedError
 

@@ -64,6 +64,11 @@ class LocalSgd(GatheredMovements):
         """The sum of pushes, and the block's velocity if it has one."""
         return 2 if self.block_momentum else 1
 
+    @property
+    def saved_vectors(self) -> tuple[int, ...]:
+        """The velocity."""
+        return (1,) if self.block_momentum else ()
+
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
         """Move the center by the mean, filtered if block momentum is on."""
         scale(extras[0], self.block_rate)

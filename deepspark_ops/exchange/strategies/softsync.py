@@ -25,6 +25,8 @@ class Softsync(GatheredMovements):
     holds for movements of several steps too: undivided, four workers overshot what the others had done meanwhile and
     LeNet diverged.
 
+    At the end of the run the group that is incomplete is applied in the same way, with as many pushes as it has.
+
     Every exchange pushes every chunk once, so each chunk counts its own pushes. The solver's history stays with the
     worker. ``comm_period: auto`` takes at least 10, as in ``downpour``.
 
@@ -59,6 +61,15 @@ class Softsync(GatheredMovements):
             return n_held
         self.move_by_share(center, extras[0], max(n_held, context.n_workers))
         return 0
+
+    @property
+    def saved_vectors(self) -> tuple[int, ...]:
+        """The sum: its pushes are of steps that count as done."""
+        return (0,)
+
+    def apply_rest(self, center: Vector, extras: tuple[Vector, ...], n_held: int, n_workers: int) -> None:
+        """Apply the group that the end of the run leaves incomplete, as ``server_chunk`` does with a complete one."""
+        self.move_by_share(center, extras[0], max(n_held, n_workers))
 
     def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
         """Count it; a group that it would have completed may be in the center, and is not applied a second time."""

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -49,7 +50,7 @@ from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
     plan_start,
-    restore_center_history,
+    restore_server,
     with_restored_step,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -93,9 +94,9 @@ def train(config: TrainConfig) -> None:
         run = prepared.run
         start = plan_start(run)
         run = with_restored_step(run, start.state)
+        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         if _is_done(run, start):
             return
-        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         address = choose_listen_address(config.listen_address, config.master)
         spark = stack.enter_context(_SparkSide(run, address))
         exchange = stack.enter_context(
@@ -106,7 +107,7 @@ def train(config: TrainConfig) -> None:
                 listen_port=config.listen_port,
             )
         )
-        restore_center_history(start, exchange.settings, exchange.center)
+        start = replace(start, notes=(*start.notes, *restore_server(start, exchange.settings, exchange.center)))
         spark.refuse_if_it_must()
         began()
         if not stays_on_host(config.master):

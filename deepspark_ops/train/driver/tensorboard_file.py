@@ -15,15 +15,13 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from caffe_import.files.crc32c import masked_crc32c
 from deepspark_ops.events import Event
 
-_CASTAGNOLI_REFLECTED = 0x82F63B78
-_MASK_DELTA = 0xA282EAD8
 _SERVER_TAGS = ("exchanges_per_s", "bytes_per_s", "overlaps", "staleness", "lost_updates")
 _LOSS_TAGS = ("loss", "learning_rate", "images_per_s", "distance", "staleness", "compute_s", "data_s", "exchange_s")
 
@@ -90,37 +88,7 @@ def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
 def record(payload: bytes) -> bytes:
     """Return ``payload`` framed as one TFRecord."""
     length = struct.pack("<Q", len(payload))
-    return length + struct.pack("<I", masked_crc(length)) + payload + struct.pack("<I", masked_crc(payload))
-
-
-def masked_crc(data: bytes) -> int:
-    """Return TFRecord's masked CRC-32C: rotated right by 15 bits plus a constant, modulo 2**32."""
-    crc = crc32c(data)
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def crc32c(data: bytes) -> int:
-    """Return the CRC-32 with Castagnoli's polynomial (RFC 3720, appendix B.4).
-
-    Example:
-        >>> hex(crc32c(b"123456789"))
-        '0xe3069283'
-    """
-    table = _crc_table()
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-@cache
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (_CASTAGNOLI_REFLECTED if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
+    return length + struct.pack("<I", masked_crc32c(length)) + payload + struct.pack("<I", masked_crc32c(payload))
 
 
 def varint(value: int) -> bytes:

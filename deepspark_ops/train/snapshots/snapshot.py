@@ -117,7 +117,7 @@ class SnapshotWriter:
             leases=found["leases"],
             current_step=step_counter(self.solver, iteration),
         )
-        write_run_state(snapshot.state, state, workers)
+        write_run_state(snapshot.state, state, workers, pending.server_state())
         pending.remove()
         return snapshot
 

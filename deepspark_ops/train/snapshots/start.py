@@ -22,7 +22,13 @@ from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.setup.run_setup import PreparedRun, Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import check_history, last_state, load_center, load_solverstate
-from deepspark_ops.train.snapshots.state_file import RunState, read_run_state, read_worker_state, write_run_state
+from deepspark_ops.train.snapshots.state_file import (
+    RunState,
+    read_run_state,
+    read_server_state,
+    read_worker_state,
+    write_run_state,
+)
 
 SPARK_SCRATCH = "spark"
 """Folder in the run's scratch that Spark writes to."""
@@ -200,18 +206,29 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
     )
 
 
-def restore_center_history(start: Start, settings: ExchangeSettings, center: Center) -> None:
-    """Put the solver's history where the server makes the updates, if the run goes on from one. Before anybody joins.
+def restore_server(start: Start, settings: ExchangeSettings, center: Center) -> list[str]:
+    """Write what the server keeps beside the center, if the run goes on from a state. Before anybody joins.
+
+    That is what the strategy keeps, and the solver's history where the server makes the updates.
+
+    Returns:
+        What the user should know of what does not fit.
 
     Raises:
         ConfigError: The history is of another net or solver.
         DataError: The file cannot be read.
     """
+    if start.state is None:
+        return []
     strategy = settings.running_strategy()
-    saved = read_worker_state(start.state, 0) if strategy.history_at_center and start.state is not None else None
+    server = read_server_state(start.state)
+    note = None if server is None else server.restore(center, strategy)
+    notes = [] if note is None else [note]
+    saved = read_worker_state(start.state, 0) if strategy.history_at_center else None
     if saved is None:
-        return
+        return notes
     slots = center.extras[strategy.server_vectors :]
     check_history(saved.history.shape, (len(slots), settings.n_params))
     for slot, values in zip(slots, saved.history, strict=True):
         slot[:] = values
+    return notes

@@ -1,4 +1,4 @@
-"""``state.h5``: what our own retry needs besides the weights; the data position and every worker's own state.
+"""``state.h5``: what our own retry needs besides the weights, of the data, of the workers and of the server.
 
 Checksums tell damage from content, so that a reader never goes on from numbers that nobody wrote.
 """
@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import DataError, DeepSparkError
+from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
-STATE_VERSION = 3
+STATE_VERSION = 4
+READABLE_VERSIONS = (2, 3, 4)
+"""2 has no checksums, 2 and 3 nothing of the server."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class RunState:
         workers: Ids whose state is saved, ascending; may be empty.
         leases: Data position per dataset, as the exchange wrote it.
         current_step: Counter of the rate policy, as in a Caffe solverstate.
+        server_vectors: How many vectors the server keeps beside the center.
     """
 
     clock: int
@@ -47,10 +51,14 @@ class RunState:
     workers: tuple[int, ...] = ()
     leases: Mapping[str, Any] = field(default_factory=dict)
     current_step: int = 0
+    server_vectors: int = 0
 
 
-def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerState]) -> None:
-    """Write a ``state.h5``, whole or not at all."""
+def write_run_state(
+    path: Path, state: RunState, workers: Mapping[int, WorkerState], server: ServerState | None = None
+) -> None:
+    """Write a ``state.h5``, whole or not at all; ``server`` is what the server keeps beside the center, if anything."""
+    state = replace(state, server_vectors=0 if server is None else len(server.vectors))
     text = json.dumps(asdict(state)).encode()
     with write_whole(path) as temporary:
         with h5py.File(temporary, "w") as file:
@@ -58,11 +66,16 @@ def write_run_state(path: Path, state: RunState, workers: Mapping[int, WorkerSta
             # A dataset, since an attribute holds at most 64 KiB and a shuffled epoch of many pieces may need more.
             file["run"] = np.frombuffer(text, np.uint8)
             file["run"].attrs["crc32"] = zlib.crc32(text)
+            if server is not None:
+                group = file.create_group("server")
+                group.attrs["strategy"] = server.strategy
+                group.attrs["crc32"] = _server_checksum(server)
+                group["counts"], group["vectors"] = server.counts, server.vectors
             for worker, own in workers.items():
                 group = file.create_group(f"workers/{worker}")
                 layers = sorted(own.layer_state.items())
                 group.attrs["updates"] = own.updates
-                group.attrs["crc32"] = _checksum(own.updates, own.history, layers)
+                group.attrs["crc32"] = _checksum(str(own.updates), [("history", own.history), *layers])
                 group["history"] = own.history
                 for position, (name, value) in enumerate(layers):
                     group[f"layer_state/{position}"] = value
@@ -78,13 +91,38 @@ def read_run_state(path: Path) -> RunState:
     """
     with _opened(path) as file:
         version = int(file.attrs.get("format_version", 0))
-        if version != STATE_VERSION:
-            msg = f"{path}: state of format version {version}; this program reads version {STATE_VERSION}"
+        if version not in READABLE_VERSIONS:
+            readable = ", ".join(map(str, READABLE_VERSIONS))
+            msg = f"{path}: state of format version {version}; this program reads versions {readable}"
             raise DataError(msg)
+        if version == 2:
+            return _run_state_of_version_2(file)
         text = file["run"][()].tobytes()
         _check(zlib.crc32(text), file["run"].attrs["crc32"])
         fields = json.loads(text)
         return RunState(**{**fields, "workers": tuple(fields["workers"])})
+
+
+def _run_state_of_version_2(file: h5py.File) -> RunState:
+    numbers = {name: int(file.attrs[name]) for name in ("clock", "origin", "n_params", "random_seed", "current_step")}
+    workers = tuple(sorted(int(worker) for worker in file.get("workers", {})))
+    leases = json.loads(file["leases"][()].tobytes())
+    return RunState(**numbers, weights=str(file.attrs["weights"]), workers=workers, leases=leases)
+
+
+def read_server_state(path: Path) -> ServerState | None:
+    """Return what the server kept beside the center; None if it kept nothing.
+
+    Raises:
+        DataError: Not such a file, damaged, or of another version.
+    """
+    if not read_run_state(path).server_vectors:
+        return None
+    with _opened(path) as file:
+        group = file["server"]
+        server = ServerState(str(group.attrs["strategy"]), group["counts"][()], group["vectors"][()])
+        _check(_server_checksum(server), group.attrs["crc32"])
+        return server
 
 
 def read_worker_state(path: Path, worker: int) -> WorkerState | None:
@@ -104,19 +142,22 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
         found = group.get("layer_state", {})
         layers = [(str(item.attrs["name"]), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))]
         updates, history = int(group.attrs["updates"]), group["history"][()]
-        _check(_checksum(updates, history, layers), group.attrs["crc32"])
+        if file.attrs["format_version"] > 2:
+            _check(_checksum(str(updates), [("history", history), *layers]), group.attrs["crc32"])
         return WorkerState(history, dict(layers), updates)
 
 
-def _checksum(
-    updates: int, history: npt.NDArray[np.float32], layers: Iterable[tuple[str, npt.NDArray[np.float32]]]
-) -> int:
-    """Return the CRC-32 of a worker's state: names, shapes and bytes."""
-    found = zlib.crc32(str(updates).encode())
-    for name, array in (("history", history), *layers):
+def _checksum(label: str, arrays: Iterable[tuple[str, npt.NDArray[Any]]]) -> int:
+    """Return the CRC-32 of a label and of arrays: names, dtypes, shapes and bytes."""
+    found = zlib.crc32(label.encode())
+    for name, array in arrays:
         found = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), found)
         found = zlib.crc32(np.ascontiguousarray(array).data, found)
     return found
+
+
+def _server_checksum(server: ServerState) -> int:
+    return _checksum(server.strategy, [("counts", server.counts), ("vectors", server.vectors)])
 
 
 def _check(found: int, written: Any) -> None:

@@ -268,9 +268,12 @@ def test_server_that_ends_is_named_with_the_time_and_the_tries(tmp_path: Path) -
 DRIVER = """
     import os, sys, time
     from pathlib import Path
+    from deepspark_ops.exchange.center import memory
     from deepspark_ops.exchange.server.launch import start_exchange
     from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 
+    if "no room" in sys.argv[2]:
+        memory.SHARED_MEMORY = Path(sys.argv[1]) / "none"
     running = start_exchange(make_settings(Path(sys.argv[1])), initial_vector())
     if sys.argv[2] == "fork":
         if os.fork() == 0:
@@ -301,6 +304,32 @@ def test_server_and_its_memory_go_when_the_driver_is_killed(tmp_path: Path, mode
     driver.stdout.close()
     if mode == "fork":
         os.killpg(driver.pid, signal.SIGKILL)
+
+
+def test_a_center_in_the_run_folder_goes_with_the_next_driver_after_driver_and_server_were_killed(
+    tmp_path: Path,
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), "no room in shared memory"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=ROOT,
+    )
+    assert driver.stdout is not None
+    pid, left = driver.stdout.readline().split()
+    os.kill(int(pid), signal.SIGSTOP)  # so that it cannot tidy up when the driver goes
+    driver.kill()
+    os.kill(int(pid), signal.SIGKILL)
+    driver.wait(10)
+    driver.stdout.close()
+    assert Path(left).parent == tmp_path / "work"
+    wait_until(lambda: not is_alive(int(pid)), "the server's end")
+    assert Path(left).exists()
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        assert not Path(left).exists()
+        assert running.poll().clock == 0
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_signals_to_the_whole_group_leave_the_decision_to_the_driver(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deepspark_ops.train.snapshots.start import (
     Start,
     exchange_settings,
     plan_start,
-    restore_center_history,
+    restore_server,
     with_restored_step,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -43,7 +43,7 @@ def run_in_process(config: TrainConfig) -> Finished:
     start = plan_start(prepared.run)
     run = with_restored_step(prepared.run, start.state)
     exchange = LocalExchange(exchange_settings(prepared, start), start.center)
-    restore_center_history(start, exchange.settings, exchange.center)
+    restore_server(start, exchange.settings, exchange.center)
     outcomes: dict[int, WorkerOutcome] = {}
 
     def work(worker: int) -> None:

@@ -14,7 +14,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.train.setup.run_setup import Run, prepare_run
-from deepspark_ops.train.snapshots.start import exchange_settings, plan_start, restore_center_history
+from deepspark_ops.train.snapshots.start import exchange_settings, plan_start, restore_server
 from deepspark_ops.train.snapshots.state_file import read_worker_state
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 
@@ -45,7 +45,7 @@ def assert_history_goes_on(finished: Finished) -> None:
     prepared = prepare_run(run.config)
     start = plan_start(prepared.run)
     exchange = LocalExchange(exchange_settings(prepared, start), start.center)
-    restore_center_history(start, exchange.settings, exchange.center)
+    restore_server(start, exchange.settings, exchange.center)
     assert np.array_equal(exchange.center.extras[1:], saved[0].history)
     exchange.close()
 

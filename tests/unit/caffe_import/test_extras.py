@@ -74,6 +74,7 @@ def test_failed_import_of_ours_names_the_module_that_asked(monkeypatch: pytest.M
 
 def test_other_packages_are_no_extra_of_ours() -> None:
     assert missing_extra(ModuleNotFoundError("No module named 'yaml'", name="yaml")) is None
+    assert "[leveldb]" in (missing_extra(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")) or "")
     assert missing_extra(ModuleNotFoundError("said without a name")) is None
 
 
@@ -112,3 +113,11 @@ def test_comparison_with_caffe_says_it_too() -> None:
     done = run_without({"tensorflow"}, code)
     assert done.returncode == 2
     assert 'pip install "deepspark[train]"' in done.stderr.splitlines()[-1]
+
+
+def test_executor_needs_tensorflow_and_the_base_alone() -> None:
+    others = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
+    done = run_without(others, "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task")
+    assert done.returncode == 0, done.stderr
+    done = run_without(others | {"tensorflow", "keras", "rich"}, "import deepspark_ops.exchange.server.process")
+    assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
+from caffe_import.files.crc32c import masked_crc32c
 from caffe_import.files.datum import encode_datum
 from tests.paths import FIXTURES
 
@@ -30,6 +31,10 @@ def text(value: bytes) -> bytes:
     return varint(len(value)) + value
 
 
+def checksum(data: bytes) -> bytes:
+    return struct.pack("<I", masked_crc32c(data))
+
+
 def log_file(*records: bytes, block: int = 32_768) -> bytes:
     """LevelDB's log format, records cut at block ends."""
     out = b""
@@ -42,7 +47,7 @@ def log_file(*records: bytes, block: int = 32_768) -> bytes:
                 left = block
             piece, record = record[: left - 7], record[left - 7 :]
             kind = (1 if not record else 2) if first else (4 if not record else 3)
-            out += struct.pack("<IHB", 0, len(piece), kind) + piece
+            out += checksum(bytes([kind]) + piece) + struct.pack("<HB", len(piece), kind) + piece
             first = False
             if not record:
                 break
@@ -66,8 +71,10 @@ def block(entries, *, snappy: bool) -> bytes:
         previous = key
     body += struct.pack("<II", 0, 1)
     if snappy:
-        return pyarrow.compress(body, codec="snappy", asbytes=True) + b"\x01" + bytes(4)
-    return body + b"\x00" + bytes(4)
+        stored = pyarrow.compress(body, codec="snappy", asbytes=True) + b"\x01"
+    else:
+        stored = body + b"\x00"
+    return stored + checksum(stored)
 
 
 def table_file(entries, *, snappy: bool) -> bytes:
@@ -166,22 +173,63 @@ def test_table_cut_short_is_refused(tmp_path, keep):
         len(LeveldbSource(tmp_path / "db"))
 
 
-def test_damage_anywhere_in_a_table_is_an_error_or_leaves_readable_records(tmp_path):
+def test_flipped_bit_in_a_block_names_file_and_place(tmp_path):
+    shutil.copytree(CAFFE / "data" / "leveldb_raw", tmp_path / "db")
+    flip(tmp_path / "db" / "000005.ldb", 1500)
+    with pytest.raises(DataSourceError, match=r"/000005\.ldb: the block at byte 0 \([\d,]+ bytes\) does not fit"):
+        len(LeveldbSource(tmp_path / "db"))
+
+
+def test_damage_anywhere_in_a_table_is_an_error_or_changes_nothing(tmp_path):
     shutil.copytree(CAFFE / "data" / "leveldb_raw", tmp_path / "db")
     table = tmp_path / "db" / "000005.ldb"
     content = table.read_bytes()
-    rng = np.random.default_rng(0)
-    for place in rng.integers(0, len(content), 300):
-        damaged = bytearray(content)
-        damaged[place] ^= 0xFF
-        table.write_bytes(damaged)
+    images, labels = LeveldbSource(tmp_path / "db").read(0, 7)
+    survived = 0
+    for place in np.random.default_rng(0).integers(0, len(content), 60):
+        table.write_bytes(content)
+        flip(table, place)
         source = LeveldbSource(tmp_path / "db")
         try:
-            source.read(0, len(source))
+            found = source.read(0, len(source))
         except DataSourceError:
-            pass
+            continue
         finally:
             source.close()
+        survived += 1
+        assert np.array_equal(found[0], images)
+        assert np.array_equal(found[1], labels)
+    assert survived < 12  # hits in parts that nobody reads: the filter's index, the footer's padding
+
+
+@pytest.mark.parametrize("place", [3, 5, 6, 20, 32_768, 32_780])
+def test_flipped_bit_in_a_log_is_refused(tmp_path, place):
+    log = log_file(write_batch(1, (VALUE, b"a", datum(1) + bytes(40_000)), (VALUE, b"b", datum(2))))
+    folder = write_database(tmp_path / "db", log=log)
+    flip(folder / "000100.log", place)
+    with pytest.raises(DataSourceError, match=r"000100\.log: the log's record at byte (0|32,768) is cut short or"):
+        len(LeveldbSource(folder))
+
+
+@pytest.mark.parametrize("keep", [1, 8, 32_768, 32_770, 32_780])
+def test_log_that_was_cut_short_is_refused(tmp_path, keep):
+    log = log_file(write_batch(1, (VALUE, b"a", bytes(40_000))))
+    folder = write_database(tmp_path / "db", log=log[:keep])
+    with pytest.raises(DataSourceError, match=r"000100\.log: the log('s record| ends inside the record) at byte"):
+        len(LeveldbSource(folder))
+
+
+def test_fragment_without_its_beginning_is_refused(tmp_path):
+    log = log_file(write_batch(1, (VALUE, b"a", bytes(40_000))))
+    folder = write_database(tmp_path / "db", log=bytes(32_768) + log[32_768:])
+    with pytest.raises(DataSourceError, match=r"000100\.log: the log's fragment at byte 32,768 does not continue"):
+        len(LeveldbSource(folder))
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
 
 
 def test_folder_without_leveldb_says_so(tmp_path):

@@ -77,6 +77,23 @@ def test_record_that_is_no_datum_names_the_record():
     assert str(caught.value) == "db: record 7: 3 bytes that are no Caffe Datum; is this a database of images?"
 
 
+def test_mutated_datums_decode_or_are_refused_by_the_importer():
+    generator = np.random.default_rng(7)
+    images = (np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.ones((1, 2, 3), np.float32))
+    refused = 0
+    for number in range(400):
+        record = bytearray(encode_datum(images[number % 2], 3))
+        for at in generator.integers(0, len(record), generator.integers(1, 4)):
+            record[at] = generator.integers(0, 256)
+        try:
+            image, _ = decode_datum(bytes(record), where="db: record 7")
+        except DataSourceError:
+            refused += 1
+        else:
+            assert min(image.shape) >= 1
+    assert 50 < refused < 400
+
+
 @pytest.mark.parametrize("shape", [(-1, -4, 3), (-2, 6, -1), (0, 0, 0), (3, 0, 4)])
 def test_datum_without_a_positive_shape_is_refused(shape):
     channels, height, width = shape

@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from deepspark_ops.command import cli, stage_display
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.metrics import build_metrics
 from deepspark_ops.events import append_event, make_event
+from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.processes.job_log import StageFailed
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
@@ -42,7 +43,7 @@ def jobs(monkeypatch):
     """Stages that the command would start, as (module, config)."""
     started = []
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         started.append((module, config))
         on_line(logging.INFO, "worker 0 loss clock=5 loss=0.5")
 
@@ -142,10 +143,28 @@ def test_check_reports_what_it_can_and_fails_with_the_problems_last(folder):
     assert "reads no files; give an ingested dataset" in result.stderr
 
 
+def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeypatch):
+    seen = []
+
+    def run_check(config):
+        seen.append(config)
+        return PreflightReport(format_version=2, solver="s", nets=(), formats=(), work=None, problems=())
+
+    monkeypatch.setattr("deepspark_ops.preflight.check.run_check", run_check)
+    assert invoke("check", "solver.prototxt", "--source", "list.txt", "--gray", "--max-pixel", "16").exit_code == 0
+    assert invoke("check", "solver.prototxt").exit_code == 0
+    assert [config.ingest for config in seen] == [
+        SourceConfig(source=folder / "list.txt", gray=True, max_pixel=16),
+        None,
+    ]
+    lacking = invoke("check", "solver.prototxt", "--gray")
+    assert (lacking.exit_code, lacking.stderr) == (2, "error: source: Field required\n")
+
+
 def test_check_as_json_is_one_document(folder):
     result = invoke("check", "solver.prototxt", "--json")
     report = json.loads(result.stdout)
-    assert report["format_version"] == 1
+    assert report["format_version"] == 2
     assert report["problems"][0]["severity"] == "error"
     assert result.exit_code == 2
 
@@ -193,7 +212,7 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
         (config.run_dir / "parity.json").touch()
         return SimpleNamespace(errors=())
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         if began:
             (config.run_dir / "events.jsonl").touch()
         raise StageFailed("port taken", 2)
@@ -215,7 +234,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     monkeypatch.setattr(stage_display, "Console", lambda **_: console)
     monkeypatch.setattr(cli, "require_spark", lambda: None)
 
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         config.run_dir.mkdir()
         numbers = {"loss": 0.25, "learning_rate": 0.01, "images_per_s": 4321.0}
         append_event(config.run_dir / "events.jsonl", make_event("loss", clock=5, worker=0, **numbers))
@@ -266,7 +285,7 @@ def test_evaluate_prints_the_figures(folder, jobs):
     ],
 )
 def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         for line in str(error).splitlines():
             on_line(logging.ERROR, line)
         raise error
@@ -280,7 +299,7 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
 
 
 def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypatch):
-    def run_job(module, config, *, on_line):
+    def run_job(module, config, *, on_line, **_):
         on_line(logging.ERROR, "Spark lost an executor")
         on_line(logging.INFO, "going on")
         raise StageFailed("loss is nan", 1)
@@ -304,7 +323,9 @@ def test_help_names_every_field_with_its_description(folder, command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
     shown = " ".join(result.stdout.replace("│", " ").split())
-    for name, field in config.model_fields.items():
+    # The fields of a config inside the config are options like the others.
+    fields = {name: field for name, field in config.model_fields.items() if (command, name) != ("check", "ingest")}
+    for name, field in (fields | (SourceConfig.model_fields if command == "check" else {})).items():
         assert f"--{name.replace('_', '-')}" in shown or name.upper() in shown
         assert field.description.split()[0] in shown
 

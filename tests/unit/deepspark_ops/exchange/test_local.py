@@ -11,7 +11,8 @@ from deepspark_ops.events import Event, make_event, read_events
 from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
-from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.reference.slow_easgd import slow_run, slow_statistics
@@ -240,3 +241,59 @@ def test_a_snapshot_says_how_many_exchanges_its_center_has_taken(tmp_path: Path)
         for iteration in (4, 8)
     ]
     assert found == [2, 4]
+
+
+def test_a_run_is_stopped_early_with_a_snapshot_of_what_is_done(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, schedule=Schedule(100, snapshot=50)), initial_vector())
+    link = exchange.link()
+    link.join(0)
+    local = link.pull()
+    grant = link.request_grant(4)
+    assert isinstance(grant, Grant)
+    exchange.coordinator.control("stop_early")
+    link.exchange(local + 1)
+    link.acknowledge(grant)
+    asked = link.request_grant(4)
+    assert isinstance(asked, Grant)
+    assert (asked.state_for, asked.count) == (4, 0)
+    link.send_state(4, {"updates": 4}, {"history": np.zeros((1, len(local)), np.float32)})
+    link.acknowledge(asked)
+    assert isinstance(link.request_grant(4), Finished)
+    status = exchange.poll()
+    assert (status.finished, status.acknowledged, status.snapshots) == (True, 4, (4,))
+    with pytest.raises(ProtocolError, match="control call 'join' is unknown; known: take_snapshot, stop_early"):
+        exchange.coordinator.control("join")
+
+
+def test_the_pushes_that_softsync_holds_at_the_end_are_applied(tmp_path: Path) -> None:
+    options = {"updates_per_apply": 4}
+    settings = make_settings(tmp_path, strategy="softsync", options=options, schedule=Schedule(6, snapshot=6))
+    exchange = LocalExchange(settings, initial_vector())
+    work(exchange.link(), 0, want=1)
+    expected = initial_vector().astype(np.float64)
+    for first, stop in ((0, 4), (4, 6)):
+        expected += sum(update_of(step).astype(np.float64) for step in range(first, stop)) / (stop - first)
+    np.testing.assert_allclose(exchange.center.vector, expected, atol=1e-5)  # float32 rounding of 6 updates
+    assert not exchange.center.counts.any()
+    assert exchange.poll().applied == 6
+    center = np.fromfile(tmp_path / "work" / "pending" / "iter_6" / "center.f32", "<f4")
+    np.testing.assert_array_equal(center, exchange.center.vector)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"), [("softsync", {"updates_per_apply": 4}), ("local_sgd", {"block_momentum": 0.5})]
+)
+def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, strategy: str, options: dict[str, float]
+) -> None:
+    fields = {"strategy": strategy, "options": options}
+    whole = LocalExchange(make_settings(tmp_path, **fields, schedule=Schedule(12, snapshot=6)), initial_vector())
+    work(whole.link(), 0, want=1)
+    pending = PendingSnapshot(tmp_path / "work", 6)
+    server = pending.server_state()
+    assert server is not None
+    settings = make_settings(tmp_path / "resumed", **fields, schedule=Schedule(12, first=6))
+    resumed = LocalExchange(settings, np.fromfile(pending.center, np.float32))
+    assert server.restore(resumed.center, settings.running_strategy()) is None
+    work(resumed.link(), 0, want=1)
+    np.testing.assert_allclose(resumed.center.vector, whole.center.vector, atol=1e-5)  # movements are differences

@@ -85,14 +85,16 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
 
 
 def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
+    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf={"gray": True}))
     assert result["run_dir"] == str(places.home / "runs" / "d" / "r")
     assert Path(result["dataset"]).parent == places.home / "datasets"
     assert result["production"] is None
     assert json.loads(json.dumps(result)) == result
     (config,) = checked
     assert isinstance(config, CheckConfig)
-    assert config.ingests_first
+    assert config.ingest is not None
+    assert (config.ingest.source, config.ingest.gray, config.dataset) == (places.root / "list.txt", True, None)
+    assert CheckConfig.model_validate_json(config.model_dump_json()) == config
     assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
     assert config.solver == places.root / "s.prototxt"
 
@@ -106,7 +108,7 @@ def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checke
     execute(operator, context(dag))
     config = checked[-1]
     assert isinstance(config, CheckConfig)
-    assert (config.dataset, config.ingests_first) == (dataset, False)
+    assert (config.dataset, config.ingest) == (dataset, None)
 
 
 def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked: list[StageConfig]) -> None:

@@ -104,3 +104,54 @@ def test_java_version_of_unknown_text_is_none() -> None:
 def test_cluster_masters_keep_their_own_address() -> None:
     assert "SPARK_LOCAL_IP" in spark_submit.job_variables({}, master="local[2]")
     assert "SPARK_LOCAL_IP" not in spark_submit.job_variables({}, master="spark://host:7077")
+
+
+ANSWERING = """
+import os, signal, sys
+signals = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+print("ready", os.getpid(), os.getpgid(0), flush=True)
+while (number := signal.sigwait(signals)) == signal.SIGHUP:
+    print("snapshot", flush=True)
+print("stopping", flush=True)
+sys.exit(128 + number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["SIGINT", "SIGTERM"]
+)
+def test_signals_are_handed_on_to_a_stage_that_answers_them(
+    number: signal.Signals, raised: type[BaseException]
+) -> None:
+    lines: list[str] = []
+    answers = {"ready": signal.SIGHUP, "snapshot": number}
+
+    def on_line(level: int, text: str) -> None:
+        lines.append(text)
+        if (answer := answers.get(text.split()[0])) is not None:
+            os.kill(os.getpid(), answer)
+
+    with pytest.raises(raised) as caught:
+        run_command([sys.executable, "-c", ANSWERING], stage="train", on_line=on_line, answers_signals=True)
+    assert lines[1:] == ["snapshot", "stopping"]
+    pid, group = lines[0].split()[1:]
+    assert pid == group  # a terminal's Ctrl-C does not reach it a second time
+    assert is_gone(int(pid))
+    if raised is SystemExit:
+        assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_the_third_interrupt_ends_a_stage_that_does_not_answer() -> None:
+    deaf = "import os, signal, time; signal.signal(2, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"
+    pids: list[int] = []
+
+    def on_line(level: int, text: str) -> None:
+        pids.append(int(text))
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_command([sys.executable, "-c", deaf], stage="train", on_line=on_line, answers_signals=True)
+    assert is_gone(pids[0])

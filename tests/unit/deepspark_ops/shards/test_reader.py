@@ -1,7 +1,9 @@
 """Reading a split: any piece of any shard, what damage says, and a net's own sources behind the same face."""
 
 import hashlib
+import json
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +118,8 @@ def test_shard_with_too_few_samples_is_named_with_the_remedy(split):
     manifest = read_manifest(split)
     shards = list(manifest.shards)
     shards[1] = shards[1].model_copy(update={"n_samples": 5000})
-    write_manifest(split, manifest.model_copy(update={"shards": tuple(shards)}))
+    changed = {"shards": tuple(shards), "n_samples": 5017, "label_histogram": (5002, 5, 5, 5)}
+    write_manifest(split, manifest.model_copy(update=changed))
     expected = f'shard {split / shards[1].file}: manifest says 5,000 samples, found 4; rerun task "ingest"'
     with pytest.raises(DataError) as caught:
         verify(split)
@@ -190,6 +193,64 @@ def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
     assert 'run task "ingest"' in str(caught.value)
     with pytest.raises(DataError, match="no such dataset folder"):
         open_dataset(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("digests", [True, False])
+@pytest.mark.parametrize(
+    ("edit", "finding"),
+    [
+        ({"sample_shape": [1, 3, 2]}, "samples have shape (1, 2, 3), the manifest says (1, 3, 2)"),
+        ({"sample_shape": [1, 6, 1]}, "samples have shape (1, 2, 3), the manifest says (1, 6, 1)"),
+        ({"sample_shape": [2, 2, 3]}, "mean_values says 1, the channels of sample_shape are 2"),
+        ({"sample_shape": [1, -2, -3]}, "sample_shape.1: Input should be greater than or equal to 1"),
+        ({"n_samples": 20}, "n_samples says 20, the shards hold 21"),
+        ({"n_classes": 3}, "n_classes says 3, label_histogram counts 4"),
+        ({"n_classes": 3, "label_histogram": [7, 7, 7]}, "has label 3, the manifest knows 3 classes"),
+        ({"label_histogram": [16, 5, 0, 0]}, "has label 3, the manifest knows 4 classes and counts no such sample"),
+        ({"n_bytes": 7}, "n_bytes says 7, the shards hold"),
+    ],
+)
+def test_edited_manifest_is_found(split, edit, finding, digests):
+    path = split / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(DataError) as caught:
+        verify(split, digests=digests)
+    assert finding in str(caught.value)
+    assert 'rerun task "ingest"' in str(caught.value)
+
+
+def test_reader_refuses_samples_of_another_shape_than_the_manifests(split):
+    path = split / "dataset.json"
+    path.write_text(path.read_text().replace(*("1,\n  2,\n  3", "1,\n  6,\n  1")))
+    with open_dataset(split) as dataset, pytest.raises(DataError, match="samples have shape"):
+        dataset.read(0, 0, 2)
+
+
+def test_damaged_manifests_give_one_error_with_file_and_remedy_or_the_same_facts(tmp_path):
+    split = make_split(tmp_path / "train", "lmdb")
+    path = split / "dataset.json"
+    content = path.read_bytes()
+    whole = verify(split)
+    generator = random.Random(13)
+    refusals = []
+    for _ in range(150):
+        damaged = bytearray(content)
+        for _ in range(generator.choice((1, 1, 3))):
+            at = generator.randrange(len(damaged))
+            damaged[at : at + generator.choice((0, 1, 1, 40))] = generator.choice(
+                (b"", bytes([generator.randrange(256)]), b"\xff\xfe", b'"', b"-", b"9", b"null", b"[1e400]", b"\\u0000")
+            )
+        path.write_bytes(bytes(damaged))
+        try:
+            found = verify(split)
+        except DataError as error:
+            refusals.append(str(error))
+        else:
+            # Source, recipe, names and rejections are not of the samples.
+            assert (found.sample_shape, found.n_samples, found.n_classes) == (SHAPE, 21, 4)
+            assert [(s.file, s.n_samples) for s in found.shards] == [(s.file, s.n_samples) for s in whole.shards]
+    assert len(refusals) > 75
+    assert [text for text in refusals if str(split) not in text or 'run task "ingest"' not in text] == []
 
 
 def layer_from(text: str) -> caffe_pb2.LayerParameter:

@@ -86,7 +86,7 @@ def test_only_centers_that_nobody_holds_are_swept(tmp_path: Path, monkeypatch: p
     left = create(tmp_path, [0.0])
     assert left.path is not None
     left.close()
-    assert remove_stale_centers() == [left.path]
+    assert remove_stale_centers(tmp_path / "work") == [left.path]
     assert held.path is not None
     assert held.path.exists()
     held.unlink()

@@ -309,3 +309,97 @@ def test_a_worker_may_hold_several_grants_and_all_come_back_when_it_is_lost() ->
     again = granted(clock.request(1, 8, 0.0))
     assert (again.start, again.stop) == (0, 4)
     assert granted(clock.request(1, 8, 0.0, again.id)).start == 8
+
+
+def busy_clock(schedule: Schedule, n_workers: int = 2) -> tuple[GrantClock, list[Grant]]:
+    """A clock whose workers hold a grant of four steps each."""
+    clock = GrantClock(schedule, TIMEOUT_S)
+    for worker in range(n_workers):
+        clock.join(worker, 0.0)
+    return clock, [granted(clock.request(worker, 4, 0.0)) for worker in range(n_workers)]
+
+
+def answer_states(clock: GrantClock, worker: int) -> int:
+    """The worker sends the state that it is asked for; returns for which snapshot."""
+    grant = granted(clock.request(worker, 4, 0.0))
+    clock.state_received(worker, grant.state_for)
+    clock.acknowledge(worker, grant.id, 0.0)
+    return grant.state_for
+
+
+def test_a_snapshot_on_demand_is_taken_at_the_present_clock_and_the_run_goes_on() -> None:
+    clock, (first, second) = busy_clock(Schedule(max_iter=40, snapshot=10))
+    clock.take_snapshot()
+    clock.take_snapshot()
+    assert clock.due == ()
+    clock.acknowledge(0, first.id, 0.0)
+    assert granted(clock.request(0, 4, 0.0)).start == 8
+    clock.acknowledge(1, second.id, 0.0)
+    assert clock.due == (8,)
+    clock.copied(8)
+    assert answer_states(clock, 1) == 8
+    clock.state_received(0, 8)
+    assert clock.complete == (8,)
+    clock.closed(8)
+    clock.take_snapshot()  # at 14, behind the schedule's own at 10, which is not done yet
+    clock.acknowledge(0, 3, 0.0)
+    while not clock.all_done:
+        grant = granted(clock.request(0, 5, 0.0))
+        clock.state_received(0, grant.state_for)
+        clock.acknowledge(0, grant.id, 0.0)
+    assert clock.due == (10, 14, 20, 30, 40)
+
+
+def test_no_second_snapshot_at_the_same_clock() -> None:
+    clock = GrantClock(Schedule(max_iter=8, first=4), TIMEOUT_S)
+    clock.join(0, 0.0)
+    clock.take_snapshot()
+    assert clock.due == ()  # nothing was done since the snapshot that the run went on from
+
+
+def test_a_stopped_run_finishes_what_is_granted_takes_a_snapshot_and_ends() -> None:
+    clock, (first, second) = busy_clock(Schedule(max_iter=40, test_interval=40, snapshot=10))
+    clock.stop_early()
+    clock.stop_early()
+    clock.acknowledge(0, first.id, 0.0)
+    assert isinstance(clock.request(0, 4, 0.0), Wait)
+    clock.lose(1)
+    again = granted(clock.request(0, 4, 0.0))  # the lost worker's steps
+    assert (again.start, again.stop) == (second.start, second.stop)
+    clock.acknowledge(0, again.id, 0.0)
+    assert (clock.due, clock.acknowledged, clock.end) == ((8,), 8, 8)
+    clock.copied(8)
+    assert answer_states(clock, 0) == 8
+    clock.closed(8)
+    assert isinstance(clock.request(0, 4, 0.0), Finished)
+
+
+def test_a_run_that_is_stopped_now_goes_without_what_silent_workers_hold() -> None:
+    clock, (first, second) = busy_clock(Schedule(max_iter=40, snapshot=10))
+    clock.stop_early()
+    clock.acknowledge(1, second.id, 0.0)
+    clock.stop_now()
+    assert (clock.acknowledged, clock.due, clock.live_workers) == (4, (4,), (0, 1))
+    clock.copied(4)
+    assert clock.complete == ()
+    assert answer_states(clock, 1) == 4
+    assert clock.complete == (4,)
+    clock.closed(4)
+    assert not clock.acknowledge(0, first.id, 0.0)
+    assert isinstance(clock.request(0, 4, 0.0), Finished)
+
+
+def test_states_that_do_not_come_are_not_waited_for_for_ever() -> None:
+    clock, (first, second) = busy_clock(Schedule(max_iter=40, snapshot=10))
+    clock.stop_early()
+    clock.acknowledge(0, first.id, 0.0)
+    clock.acknowledge(1, second.id, 0.0)
+    clock.copied(8)
+    assert answer_states(clock, 1) == 8
+    clock.stop_now()
+    assert clock.complete == (8,)
+    clock.closed(8)
+    assert clock.finished
+    restored = GrantClock(Schedule(max_iter=40, snapshot=10), TIMEOUT_S)
+    restored.restore(json.loads(json.dumps(clock.to_state())))
+    assert (restored.finished, restored.end) == (True, 8)

@@ -15,10 +15,17 @@ from caffe_import.files.solverstate import read_solverstate
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
+from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, last_state, load_center, vector_digest
-from deepspark_ops.train.snapshots.state_file import RunState, read_run_state, read_worker_state, write_run_state
+from deepspark_ops.train.snapshots.state_file import (
+    RunState,
+    read_run_state,
+    read_server_state,
+    read_worker_state,
+    write_run_state,
+)
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
 NET = build_net_spec(
@@ -41,7 +48,13 @@ def worker_state(worker: int) -> WorkerState:
 
 
 def gather(
-    paths: RunPaths, iteration: int, center: np.ndarray, workers: dict[int, WorkerState], *, applied: int = 1
+    paths: RunPaths,
+    iteration: int,
+    center: np.ndarray,
+    workers: dict[int, WorkerState],
+    *,
+    applied: int = 1,
+    server: ServerState | None = None,
 ) -> None:
     """Leave the parts of a snapshot as the exchange does."""
     folder = paths.work / "pending" / f"iter_{iteration}"
@@ -53,6 +66,11 @@ def gather(
         write_state(folder / f"worker_{worker}.npz", arrays)
     found = {"iteration": iteration, "applied": applied, "workers": metas, "leases": {"train": {"epoch": 3}}}
     (folder / "complete.json").write_text(json.dumps(found))
+    counts = [] if server is None else server.counts.tolist()
+    name = "easgd" if server is None else server.strategy
+    (folder / "server.json").write_text(json.dumps({"applied": applied, "strategy": name, "counts": counts}))
+    for index, vector in enumerate([] if server is None else server.vectors):
+        vector.tofile(folder / f"server_{index}.f32")
 
 
 def writer_of(paths: RunPaths, **changes: object) -> SnapshotWriter:
@@ -156,9 +174,53 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 4
-    with pytest.raises(DataError, match="format version 4; this program reads version 3"):
+        file.attrs["format_version"] = 5
+    with pytest.raises(DataError, match="format version 5; this program reads versions 2, 3, 4"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):
         read_run_state(path)
+
+
+def test_what_the_server_keeps_beside_the_center_is_in_the_snapshot(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    vectors = np.arange(2 * N_PARAMS, dtype=np.float32).reshape(2, N_PARAMS)
+    server = ServerState("softsync", np.uint64([3, 2]), vectors)
+    gather(paths, 12, np.ones(N_PARAMS, np.float32), {0: worker_state(0)}, server=server)
+    found = read_server_state(writer_of(paths).assemble(12).state)
+    assert found is not None
+    assert found.strategy == "softsync"
+    assert found.counts.tolist() == [3, 2]
+    assert found.vectors.tolist() == vectors.tolist()
+    gather(paths, 16, np.ones(N_PARAMS, np.float32), {0: worker_state(0)})
+    assert read_server_state(writer_of(paths).assemble(16).state) is None
+
+
+def test_a_snapshot_that_lost_what_the_server_kept_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    server = ServerState("softsync", np.uint64([3]), np.ones((1, N_PARAMS), np.float32))
+    for damage in (lambda file: file.pop("server"), lambda file: file["server/counts"].write_direct(np.uint64([4]))):
+        write_run_state(path, RunState(1, 0, N_PARAMS, 5), {}, server)
+        with h5py.File(path, "r+") as file:
+            damage(file)
+        with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):
+            read_server_state(path)
+
+
+def test_a_state_of_version_2_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    with h5py.File(path, "w") as file:
+        numbers = {"clock": 12, "origin": 2, "n_params": N_PARAMS, "random_seed": 5, "current_step": 2}
+        file.attrs.update({"format_version": 2, "weights": "w", **numbers})
+        file["leases"] = np.frombuffer(b'{"train": {"epoch": 3}}', np.uint8)
+        group = file.create_group("workers/1")
+        group.attrs["updates"] = 11
+        group["history"] = worker_state(1).history
+        group["layer_state/0"] = worker_state(1).layer_state["lstm/h"]
+        group["layer_state/0"].attrs["name"] = "lstm/h"
+    assert read_run_state(path) == RunState(12, 2, N_PARAMS, 5, "w", (1,), {"train": {"epoch": 3}}, 2)
+    own = read_worker_state(path, 1)
+    assert own is not None
+    assert (own.updates, own.history.tolist()) == (11, worker_state(1).history.tolist())
+    assert own.layer_state["lstm/h"].tolist() == worker_state(1).layer_state["lstm/h"].tolist()
+    assert read_server_state(path) is None

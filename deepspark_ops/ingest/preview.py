@@ -1,0 +1,127 @@
+"""A dataset of a source's first samples, made without Spark, for who must know shapes before the data are ingested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from caffe_import.data.lmdb_pages import check_pages
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig, SourceFormat
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.archive import is_compressed, split_member
+from deepspark_ops.ingest.caffe_lmdb import count_records, index_caffe_lmdb
+from deepspark_ops.ingest.commit import commit_dataset
+from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
+from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
+from deepspark_ops.ingest.source_formats import index_source, resolve_format
+from deepspark_ops.shards.manifest import SourceRecord, SplitName
+
+N_SAMPLES: Final = 100
+"""Records of each split that are read."""
+UNPACK_UP_TO_BYTES: Final = 2**28
+"""Larger compressed files are not unpacked for a look."""
+READ_LABELS_UP_TO: Final = 100_000
+"""Of larger LMDBs the first records alone are read: labels are inside the records."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The first samples of a source.
+
+    Attributes:
+        dataset: The dataset's folder: splits, manifests and mean file as an ingestion makes them, with few samples.
+        n_samples: Samples that each split will have, unreadable ones included; None if not all labels were read.
+    """
+
+    dataset: Path
+    n_samples: Mapping[SplitName, int] | None
+
+
+def why_no_preview(config: SourceConfig) -> str | None:
+    """Return why looking at the first samples would take too long; None if it would not.
+
+    Raises:
+        ConfigError: A file is missing.
+    """
+    for name in ("source", "test_source", "class_names"):
+        given: Path | None = getattr(config, name)
+        if given is None:
+            continue
+        path, _ = split_member(given)
+        if not path.exists():
+            msg = f"{name}={given}: no such file or folder"
+            raise ConfigError(msg)
+        if path.is_file() and path.stat().st_size > UNPACK_UP_TO_BYTES and is_compressed(path):
+            return f"{path} is compressed and has {path.stat().st_size / 2**30:.1f} GiB"
+    return None
+
+
+def make_preview(config: SourceConfig, folder: Path) -> Preview:
+    """Ingest the first samples of a source into ``folder``, which is the caller's to remove.
+
+    Raises:
+        ConfigError: Options that do not fit the source.
+        CaffeImportError: An LMDB is damaged.
+        DataError: No usable record, or a damaged source.
+        OSError: A file cannot be read.
+    """
+    whole = IngestConfig(
+        **config.model_dump(), output=folder / "dataset", shuffle=False, max_rejected_fraction=1 - 1 / (2 * N_SAMPLES)
+    )
+    formats = {name: resolve_format(whole, getattr(whole, name)) for name in _source_fields(whole)}
+    is_cut = any(_is_large_lmdb(getattr(whole, name), found) for name, found in formats.items())
+    if is_cut and whole.test_source is None:
+        # Few labels of many cannot be split as all would be.
+        whole = whole.model_copy(update={"test_source": whole.source})
+        formats["test_source"] = formats["source"]
+    recipe = _recipe(whole, formats)
+    work = folder / "work"
+    work.mkdir()
+    plan = plan_ingest(whole, recipe, work, _index_start)
+    n_samples = {
+        split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
+    }
+    tasks = tuple(_first_records(task) for task in plan.tasks if task.number == 0)
+    few = IngestPlan(tasks, {}, sum(len(task.positions) for task in tasks), plan.n_classes, plan.class_names)
+    commit_dataset(whole, recipe, few, [run_shard_task(task) for task in tasks])
+    return Preview(whole.output, None if is_cut else n_samples)
+
+
+def _source_fields(config: SourceConfig) -> list[str]:
+    return ["source"] if config.test_source is None else ["source", "test_source"]
+
+
+def _recipe(config: IngestConfig, formats: Mapping[str, SourceFormat]) -> Recipe:
+    """Return a recipe without the digests, which would read every byte of the sources."""
+    train = SourceRecord(path=str(config.source), format=formats["source"], sha256="")
+    if config.test_source is None:
+        return Recipe({"train": train, "test": train}, sha256="")
+    test = SourceRecord(path=str(config.test_source), format=formats["test_source"], sha256="")
+    return Recipe({"train": train, "test": test}, sha256="")
+
+
+def _is_large_lmdb(source: Path, source_format: SourceFormat) -> bool:
+    return source_format == "caffe_lmdb" and count_records(source) > READ_LABELS_UP_TO
+
+
+def _index_start(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
+    if source_format == "caffe_lmdb":
+        check_pages([source])  # a damaged page would kill this process
+        return index_caffe_lmdb(source, N_SAMPLES if _is_large_lmdb(source, source_format) else None)
+    return index_source(config, source, source_format, work)
+
+
+def _first_records(task: ShardTask) -> ShardTask:
+    first = np.arange(min(N_SAMPLES, len(task.positions)))
+    return replace(
+        task,
+        positions=task.positions[first],
+        names=task.names[: len(first)],
+        labels=task.labels[first],
+        reader=task.reader.subset(first),
+    )

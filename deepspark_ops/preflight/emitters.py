@@ -1,0 +1,39 @@
+"""Which layer types a worker can compute; found without TensorFlow, which computes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from functools import cache
+from typing import Final
+
+from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import find_layer_type
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES
+
+_FED_TYPES: Final = (*READS_FILES, *FED_BY_COLUMN, *DRAWS_ITSELF)
+"""Types whose tops come from outside the graph."""
+
+
+@cache
+def _emitter_modules() -> frozenset[str]:
+    """Return the module names in ``caffe_import.tf_graph.layers``; none is imported, since they need TensorFlow."""
+    found = importlib.util.find_spec("caffe_import.tf_graph.layers")
+    places = found.submodule_search_locations if found else None
+    return frozenset(module.name for module in pkgutil.iter_modules(places))
+
+
+def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
+    """Refuse a layer that no worker could compute: its file in layers/ has none of the same name in tf_graph/layers/.
+
+    Raises:
+        NetError: The type is unknown, or it can be read only.
+    """
+    module = find_layer_type(layer.type, layer=layer.name).define.__module__.rsplit(".", 1)[-1]
+    if layer.type not in _FED_TYPES and module not in _emitter_modules():
+        msg = (
+            f'layer "{layer.name}": type {layer.type} can be read but not computed; its TensorFlow side is missing '
+            f"(caffe_import/tf_graph/layers/{module}.py)"
+        )
+        raise NetError(msg, layer=layer.name, field_name="type")
