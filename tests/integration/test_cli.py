@@ -1,5 +1,6 @@
 """The command with its real stages: what fails in a stage's process, and what Ctrl-C leaves behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -76,36 +77,86 @@ def test_check_of_a_sound_solver(dataset, solver, monkeypatch):
     assert "160 samples of 3x14x16" in result.stdout
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_interrupt_ends_every_process(tmp_path, dataset, solver):
-    command = [*DEEPSPARK, "train", str(solver), "--dataset", str(dataset), "--run-dir", str(tmp_path / "run")]
-    command += ["--overrides", "max_iter: 1000000 display: 20", "--n-workers", "2"]
-    process = subprocess.Popen(
+def start_training(folder, dataset, solver):
+    """Start the command with folders of its own for temporary files; returns the process."""
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    command = [*DEEPSPARK, "train", str(solver), "--dataset", str(dataset), "--run-dir", str(folder / "run")]
+    command += ["--overrides", "max_iter: 1000000 display: 20 snapshot: 0 test_interval: 1000000", "--n-workers", "2"]
+    return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(scratch), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"},
         # A shell starts its background jobs with the signal ignored, and a test run may be one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+def lines_until(process, text):
+    found = []
+    for line in process.stdout:
+        found.append(line.rstrip("\n"))
+        if text in line:
+            return found
+    raise AssertionError("\n".join(found))
+
+
+def snapshot_files(folder, iteration):
+    names = ("caffemodel", "solverstate", "state.h5")
+    return [folder / "run" / "snapshots" / f"patches_iter_{iteration}.{name}" for name in names]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_interrupt_takes_a_snapshot_ends_every_process_and_the_same_command_goes_on(tmp_path, dataset, solver):
+    process = start_training(tmp_path, dataset, solver)
     try:
-        for line in process.stdout:
-            if " loss " in line:
-                break
+        lines_until(process, " loss ")
+        process.send_signal(signal.SIGHUP)
+        (saved,) = [line for line in lines_until(process, "driver snapshot ") if "driver snapshot " in line]
+        lines_until(process, " loss ")  # it goes on
         children = descendants(process.pid)
         assert len(children) >= 4  # the stage, Spark's JVM, the exchange server, workers
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=60)[0]
+        rest = process.communicate(timeout=60)[0].splitlines()
     finally:
         process.kill()
-    assert process.returncode == 130
-    assert rest.splitlines()[-1] == "interrupted"
-    deadline = time.monotonic() + 20
-    while (alive := [pid for pid in children if is_alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert alive == []
+    assert process.returncode == 130, rest
+    assert rest[-1] == "interrupted"
+    first = int(saved.partition("clock=")[2].split()[0])
+    (stopped,) = [line for line in rest if line.startswith("stopped by SIGINT at clock=")]
+    last = int(stopped.partition("clock=")[2].split(":")[0])
+    assert 0 < first < last
+    assert all(path.is_file() for path in (*snapshot_files(tmp_path, first), *snapshot_files(tmp_path, last)))
+    assert "the same command goes on from there" in stopped
+    assert not (tmp_path / "run" / "work").exists()
+    assert alive_after(children, 20.0) == []
+    assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("hsperfdata")] == []
+
+    again = start_training(tmp_path, dataset, solver)
+    try:
+        assert any(
+            f"going on from patches_iter_{last}.state.h5: clock {last}" in x for x in lines_until(again, " loss ")
+        )
+        children = descendants(again.pid)
+        again.send_signal(signal.SIGTERM)
+        rest = again.communicate(timeout=60)[0]
+    finally:
+        again.kill()
+    assert again.returncode == 143, rest
+    assert "stopped by SIGTERM at clock=" in rest
+    assert alive_after(children, 20.0) == []
+
+
+def alive_after(pids, timeout_s):
+    """Return the processes that live when the time is over, none as soon as all have ended."""
+    deadline = time.monotonic() + timeout_s
+    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return alive
 
 
 def descendants(root):

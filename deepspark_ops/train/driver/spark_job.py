@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from deepspark_ops.processes.cluster_network import choose_listen_address, stays
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
+from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.setup.run_setup import (
@@ -76,16 +76,17 @@ def main(config_path: Path) -> None:
     Raises:
         DeepSparkError, CaffeImportError: One message for the user.
     """
-    signal.signal(signal.SIGTERM, _end_by_signal)
-    train(read_config(config_path))
+    signals = RunSignals()
+    train(read_config(config_path), signals)
 
 
-def train(config: TrainConfig) -> None:
+def train(config: TrainConfig, signals: RunSignals) -> None:
     """Train; a run that is finished already returns at once, an interrupted one goes on from its last snapshot.
 
     Raises:
         ConfigError, DataError, CaffeImportError: The user must correct something.
         TrainingFailed: The run ended without a result.
+        SystemExit: A signal has stopped it, after a snapshot; the code is 128 + the signal's number.
     """
     with ExitStack() as stack:
         stack.enter_context(_sole_owner(config.run_dir))
@@ -116,7 +117,10 @@ def train(config: TrainConfig) -> None:
         try:
             _tell_start(watch, prepared, start, exchange)
             spark.submit(_task_settings(run, start, exchange))
-            status = _watch_until_over(watch, spark, exchange)
+            status = watch_run(lambda: watch.step(exchange.poll), lambda: spark.is_busy(_WATCH_S), exchange, signals)
+            if signals.stopped_by is not None:
+                _report_stop(run, watch, status, signals.stopped_by)
+                sys.exit(128 + signals.stopped_by)
             _conclude(run, start, status, spark.outcomes(), exchange)
         except DeepSparkError as error:
             _tell_stage(run, "failed", start.clock, reason=str(error))
@@ -191,12 +195,6 @@ def _task_settings(run: Run, start: Start, exchange: RunningExchange) -> dict[st
     }
 
 
-def _watch_until_over(watch: RunWatch, spark: _SparkSide, exchange: RunningExchange) -> ExchangeStatus:
-    while spark.is_busy(_WATCH_S):
-        watch.step(exchange.poll)
-    return watch.step(exchange.poll)
-
-
 def _conclude(
     run: Run, start: Start, status: ExchangeStatus, outcomes: list[WorkerOutcome], exchange: RunningExchange
 ) -> None:
@@ -252,6 +250,20 @@ def _tell_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     shown = "".join(f" {name}={value}" for name, value in speed.items())
     last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"
     _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, run.paths.snapshots / last)
+
+
+def _report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
+    _tell_stage(run, "stopped", status.acknowledged, signal=number.name)
+    if not watch.written:
+        _LOG.info("stopped by %s at clock=%d: nothing to save since the start", number.name, status.acknowledged)
+        return
+    last = run.paths.snapshots / f"{run.prefix}_iter_{watch.written[-1]}.*"
+    _LOG.info(
+        "stopped by %s at clock=%d: snapshots=%s; the same command goes on from there",
+        number.name,
+        status.acknowledged,
+        last,
+    )
 
 
 class _SparkSide:
@@ -420,11 +432,6 @@ def _sole_owner(run_dir: Path) -> Iterator[None]:
         if not was_there:
             with suppress(OSError):  # not empty: it is a run's folder now
                 run_dir.rmdir()
-
-
-def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

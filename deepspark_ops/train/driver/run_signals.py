@@ -1,0 +1,115 @@
+"""What signals ask of a run, with the effects that Caffe's command has by default: stop with a snapshot, or take one.
+
+BVLC Caffe @9b89154, tools/caffe.cpp: ``sigint_effect`` is stop, ``sighup_effect`` is snapshot. SIGTERM is for those who
+end processes (Airflow, a parent's death): a stop with less patience.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from deepspark_ops.exchange.server.launch import RunningExchange
+from deepspark_ops.exchange.state.messages import StopEarly, StopNow, TakeSnapshot
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+
+_LOG = logging.getLogger(__name__)
+PATIENCE_S = {signal.SIGINT: 30.0, signal.SIGTERM: 3.0}
+"""How long workers may take to finish the minibatches that they hold. Airflow kills a task 5 s after SIGTERM."""
+_STATES_S = 2.0
+"""How much longer those who answered may take to send their states."""
+
+
+class RunSignals:
+    """Notes the signals that come while a run trains; before that, and for the second one, it ends the process.
+
+    Used by the main thread, which Python runs handlers in.
+
+    Attributes:
+        stopped_by: The signal that asks for the end; None while none does.
+    """
+
+    def __init__(self) -> None:
+        """Take over SIGINT, SIGTERM and SIGHUP; those that are ignored stay so (``nohup``)."""
+        self.stopped_by: signal.Signals | None = None
+        self._is_training = False
+        self._wants_snapshot = False
+        for number, handler in ((signal.SIGINT, self._stop), (signal.SIGTERM, self._stop), (signal.SIGHUP, self._save)):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note signals until the block ends, for ``watch_run``."""
+        self._is_training = True
+        try:
+            yield
+        finally:
+            self._is_training = False
+
+    def take_snapshot_request(self) -> bool:
+        """Return whether a snapshot was asked for since the last call."""
+        wanted, self._wants_snapshot = self._wants_snapshot, False
+        return wanted
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._is_training and self.stopped_by is None:
+            self.stopped_by = signal.Signals(number)
+            return
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    def _save(self, number: int, frame: FrameType | None) -> None:
+        self._wants_snapshot = True
+
+
+def watch_run(
+    step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, signals: RunSignals
+) -> ExchangeStatus:
+    """Look after a run until its workers have ended or a signal has stopped it; return the last status.
+
+    Args:
+        step: Looks once: shows events, writes snapshots, returns the exchange's status.
+        is_busy: Waits a moment; returns whether workers still run.
+        exchange: The run's.
+        signals: Taken over before.
+    """
+    with signals.noted():
+        while is_busy():
+            if signals.stopped_by is not None:
+                return _stop(step, is_busy, exchange, signals.stopped_by)
+            if signals.take_snapshot_request():
+                _LOG.info("SIGHUP: a snapshot is taken at the present clock")
+                exchange.control(TakeSnapshot())
+            step()
+        return step()
+
+
+def _stop(
+    step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, number: signal.Signals
+) -> ExchangeStatus:
+    _LOG.info("%s: the run stops and takes a snapshot; a second signal ends it at once", number.name)
+    exchange.control(StopEarly())
+    status = _wait_for_end(step, is_busy, PATIENCE_S[number])
+    if status.finished:
+        return status
+    _LOG.warning("the snapshot is taken without the workers that have not answered within %g s", PATIENCE_S[number])
+    exchange.control(StopNow())
+    status = _wait_for_end(step, is_busy, _STATES_S)
+    if not status.finished:
+        exchange.control(StopNow())
+        status = step()
+    return status
+
+
+def _wait_for_end(step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], patience_s: float) -> ExchangeStatus:
+    deadline = time.monotonic() + patience_s
+    while not (status := step()).finished and time.monotonic() < deadline and is_busy():
+        pass
+    return status
