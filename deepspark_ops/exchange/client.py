@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,12 +28,15 @@ from deepspark_ops.exchange.transport.connection import (
     call_once,
     expect_json,
 )
+from deepspark_ops.exchange.transport.exchange import Transfer, exchange, look, pull
 from deepspark_ops.exchange.transport.link import ExchangeReport, StateRequests, Welcome, WorkerLink
-from deepspark_ops.exchange.transport.shared_memory import SharedMemoryTransfer
+from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer
+from deepspark_ops.exchange.transport.run_description import RunDescription
+from deepspark_ops.exchange.transport.server_calls import SocketCalls
 from deepspark_ops.exchange.transport.socket_transfer import SocketTransfer
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.exchange.transport.wire import Connection, Frame
-from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.param_vector import Vector
 
 _Answer = TypeVar("_Answer")
 
@@ -47,7 +51,7 @@ class SocketLink(StateRequests):
 
     Shared memory is used where the file that the server names can be opened and holds the token that it names; a
     container or another host with a file of that name does not. One lock serves all calls: a thread that wants a lease
-    waits for an exchange by socket; an exchange in shared memory does not take it.
+    waits for an exchange by socket; an exchange in shared memory takes it for its few requests to the server.
     """
 
     def __init__(self, address: ExchangeAddress) -> None:
@@ -58,63 +62,50 @@ class SocketLink(StateRequests):
         self._lock = threading.Lock()
         self._requests = 0
         self._worker = DRIVER
-        self._transfer: SharedMemoryTransfer | SocketTransfer | None = None
+        self._transfer: Transfer | None = None
+        self._vectors_lock: AbstractContextManager[object] = nullcontext()
 
     def join(self, worker: int) -> Welcome:
         """See ``WorkerLink``."""
         with self._lock:
             self._server.who = f"worker {worker}"
-            found = self._server.call({"call": "describe"})
-            statistics = StatisticBlobs.from_json(found["statistics"])
-            self._server.limit_bytes = max(4 * found["chunk"], 4 * statistics.n_values)
+            run = RunDescription.from_json(self._server.call({"call": "describe"}))
+            self._server.limit_bytes = max(4 * run.chunk, 4 * run.statistics.n_values)
             self._server.close()
-            center = self._open_center(found)
+            center = self._open_center(run)
             transport = "socket" if center is None else "shm"
             request = {"call": "join", "worker": worker, "session": self._session, "transport": transport}
             joined = self._server.call(request, worker=worker)
             self._worker = worker
             self._server.introduce_with(self._attach)
-            plan = TransferPlan(found if center is None else {**found, "wire_dtype": "float32"}, statistics, worker)
             if center is None:
                 servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
-                self._transfer = SocketTransfer(plan, servers, joined["sequence"])
+                self._transfer = SocketTransfer(TransferPlan(run, worker, run.wire_dtype), servers, joined["sequence"])
+                self._vectors_lock = self._lock
             else:
-                self._transfer = SharedMemoryTransfer(plan, self._server, center, self._session)
-        return Welcome(
-            joined["clock"],
-            found["n_params"],
-            found["n_workers"],
-            found["strategy"],
-            found["moving_rate"],
-            found["chunk"],
-            transport,
-        )
+                calls = SocketCalls(self._server, worker, self._lock)
+                self._transfer = MemoryTransfer("shm", TransferPlan(run, worker), center, self._session, calls)
+        return run.welcome(joined["clock"], transport)
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
         transfer = self._joined()
-        if isinstance(transfer, SharedMemoryTransfer):
-            return transfer.pull()
-        with self._lock:
-            return transfer.pull()
+        with self._vectors_lock:
+            return pull(transfer)
 
     def look(self, *, as_start: bool = False) -> Vector:
         """See ``WorkerLink``."""
         transfer = self._joined()
-        if isinstance(transfer, SharedMemoryTransfer):
-            return transfer.look(as_start=as_start)
-        with self._lock:
-            return transfer.look(as_start=as_start)
+        with self._vectors_lock:
+            return look(transfer, as_start=as_start)
 
     def exchange(
         self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
     ) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
         transfer = self._joined()
-        if isinstance(transfer, SharedMemoryTransfer):
-            return transfer.exchange(local, measure_distance, note, self._lock)
-        with self._lock:
-            return transfer.exchange(local, measure_distance, note)
+        with self._vectors_lock:
+            return exchange(transfer, local, measure_distance=measure_distance, note=note)
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
@@ -172,17 +163,17 @@ class SocketLink(StateRequests):
         server.introduce_with(self._attach)
         return server
 
-    def _open_center(self, found: Mapping[str, Any]) -> Center | None:
-        if "socket" in (self._address.transport, found["transport"]):
+    def _open_center(self, run: RunDescription) -> Center | None:
+        if "socket" in (self._address.transport, run.transport):
             return None
         try:
-            center = Center.open(Path(found["center_path"]), bytes.fromhex(found["center_token"]))
+            center = Center.open(Path(run.center_path), bytes.fromhex(run.center_token))
         except (OSError, ProtocolError) as error:
-            if "shm" in (self._address.transport, found["transport"]):
+            if "shm" in (self._address.transport, run.transport):
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"
                 raise ConfigError(msg) from error
             return None
-        center.use_locks(found["lock"], self._address.exchange_timeout_s)
+        center.use_locks(run.lock, self._address.exchange_timeout_s)
         return center
 
     def _attach(self, connection: Connection) -> None:
@@ -200,7 +191,7 @@ class SocketLink(StateRequests):
         with self._lock:
             return self._server.call(request, worker=self._worker)
 
-    def _joined(self) -> SharedMemoryTransfer | SocketTransfer:
+    def _joined(self) -> Transfer:
         if self._transfer is None:
             msg = "join(worker) comes before any other call of a link"
             raise ProtocolError(msg)

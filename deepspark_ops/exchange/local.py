@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -17,25 +16,23 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
-from deepspark_ops.exchange.center.buffers import VectorPool, aligned_vector
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.chunks import Chunks
-from deepspark_ops.exchange.center.pushes import exchange_in_memory
-from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.state.state_file import write_state
+from deepspark_ops.exchange.transport.exchange import exchange, look, pull
 from deepspark_ops.exchange.transport.link import (
-    NO_ROUND,
     ExchangeReport,
     ExchangeStatus,
-    RoundEnd,
     StateRequests,
     Welcome,
 )
+from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer
+from deepspark_ops.exchange.transport.run_description import RunDescription
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
 
 _Answer = TypeVar("_Answer")
@@ -67,20 +64,33 @@ class LocalExchange:
         self.center.close()
 
 
+class _LocalCalls:
+    """``ServerCalls`` by function calls."""
+
+    def __init__(self, coordinator: Coordinator, worker: int, session: str) -> None:
+        self._coordinator = coordinator
+        self._worker = worker
+        self._session = session
+
+    def await_round(self, sequence: int, note: RoundNote | None) -> int:
+        """See ``ServerCalls``."""
+        while (comm_period := self._coordinator.await_round(self._worker, sequence, note)) is None:
+            pass
+        return comm_period
+
+    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+        """See ``ServerCalls``."""
+        return self._coordinator.statistics.exchange(self._worker, self._session, sequence, packed)
+
+
 class LocalLink(StateRequests):
     """A ``WorkerLink`` by function calls."""
 
     def __init__(self, exchange: LocalExchange) -> None:
         """Join comes later."""
-        settings = exchange.settings
         self._exchange = exchange
         self._coordinator = exchange.coordinator
-        self._strategy = settings.running_strategy()
-        self._moving_rate = settings.alpha()
-        self._chunks = Chunks(settings.n_params, settings.chunk, self._strategy, settings.statistics)
-        self._push = aligned_vector(min(settings.chunk, settings.n_params))
-        self._vectors = VectorPool(settings.n_params)
-        self._start: Vector | None = None
+        self._transfer: MemoryTransfer | None = None
         self._session = secrets.token_hex(8)
         self._worker = -1
         self._requests = 0
@@ -90,71 +100,29 @@ class LocalLink(StateRequests):
         """See ``WorkerLink``."""
         welcome = self._coordinator.join(worker, self._session, "local")
         self._worker = worker
+        center = self._exchange.center
+        plan = TransferPlan(RunDescription.of(self._exchange.settings, center), worker)
+        calls = _LocalCalls(self._coordinator, worker, self._session)
+        self._transfer = MemoryTransfer("local", plan, center, self._session, calls)
         return welcome
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
-        self._exchange.center.pulled(self._member())
-        return self.look(as_start=True)
+        return pull(self._present_transfer())
 
     def look(self, *, as_start: bool = False) -> Vector:
         """See ``WorkerLink``."""
-        self._member()
-        vector = self._vectors.take()
-        np.copyto(vector, self._exchange.center.vector)
-        if as_start and self._strategy.keeps_start:
-            self._start = vector
-        return vector
+        return look(self._present_transfer(), as_start=as_start)
 
     def exchange(
         self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
     ) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``."""
-        started = time.perf_counter()
-        worker, settings, center = self._member(), self._exchange.settings, self._exchange.center
-        if self._strategy.keeps_start and self._start is None:
-            self.pull()
-        context = center.begin(worker, self._moving_rate, session_number(self._session))
-        sequence = context.own + 1
-        new_local = self._vectors.take()
-        order = self._chunks.order(worker, settings.n_workers)
-        distance = exchange_in_memory(
-            center,
-            self._chunks,
-            worker,
-            order,
-            context,
-            local,
-            new_local,
-            local if self._start is None else self._start,
-            self._push,
-            measure_distance=measure_distance,
-        )
-        round_end = NO_ROUND
-        if self._strategy.pulls == "after_round":
-            pushed = time.perf_counter()
-            while (comm_period := self._coordinator.await_round(worker, sequence, note)) is None:
-                pass
-            round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
-            np.copyto(new_local, center.result(self._strategy))
-        if self._chunks.held is not None:
-            positions = settings.statistics.positions
-            new_local[positions] = self._coordinator.statistics.exchange(
-                worker, self._session, sequence, local[positions]
-            )
-        if self._strategy.keeps_start:
-            self._start = new_local
-        n_bytes = local.nbytes
-        down = 0 if self._strategy.pulls == "never" else n_bytes
-        overlaps = center.end(worker, context, n_bytes + down)
-        seconds = time.perf_counter() - started
-        return new_local, ExchangeReport(
-            sequence, seconds, n_bytes, down, context.staleness, overlaps, distance, "local", round_end
-        )
+        return exchange(self._present_transfer(), local, measure_distance=measure_distance, note=note)
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
-        self._moving_rate = moving_rate
+        self._present_transfer().use_moving_rate(moving_rate)
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
@@ -188,6 +156,11 @@ class LocalLink(StateRequests):
         with self._lock:
             self._requests += 1
             return self._coordinator.answer(request.numbered(self._member(), self._requests))
+
+    def _present_transfer(self) -> MemoryTransfer:
+        self._member()
+        assert self._transfer is not None, "join makes it"
+        return self._transfer
 
     def _member(self) -> int:
         if self._worker < 0:

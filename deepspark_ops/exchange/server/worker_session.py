@@ -16,8 +16,8 @@ from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.server.vector_session import VectorSession, field_of
 from deepspark_ops.exchange.state.messages import REQUESTS, Request
 from deepspark_ops.exchange.state.state_file import StateFileWriter
-from deepspark_ops.exchange.strategies.base import SINGLE_WORKER
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.run_description import RunDescription
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 
 if TYPE_CHECKING:
@@ -49,22 +49,7 @@ class WorkerSession(VectorSession):
         self._coordinator.heartbeat(worker)
 
     def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        settings = self._server.settings
-        return {
-            "n_params": settings.n_params,
-            "n_workers": settings.n_workers,
-            "strategy": self._server.strategy.name,
-            "options": dict(settings.options) if self._server.strategy.name != SINGLE_WORKER else {},
-            "moving_rate": self._server.moving_rate,
-            "chunk": settings.chunk,
-            "statistics": settings.statistics.to_json(),
-            "transport": settings.transport,
-            "lock": settings.running_lock(),
-            "wire_dtype": settings.running_wire_dtype(),
-            "exchange_timeout_s": settings.exchange_timeout_s,
-            "center_path": str(self._center.path),
-            "center_token": self._center.token.hex(),
-        }
+        return RunDescription.of(self._server.settings, self._center).to_json()
 
     def _join(self, request: Mapping[str, Any]) -> dict[str, Any]:
         worker, session = field_of(request, "worker", int), field_of(request, "session", str)

@@ -62,13 +62,13 @@ def _number_type(dtype: WireDtype) -> np.dtype[Any]:
 class Pushes(Protocol):
     """A worker's pushes on their way out: room to compute one in, and its bytes.
 
-    Several chunks are on their way at a time, each in a place of its own, ``slot``.
+    Several chunks are on their way at a time, each in a buffer of its own.
     """
 
-    def room(self, slot: int, n_floats: int) -> Vector:
+    def room(self, buffer: int, n_floats: int) -> Vector:
         """Return where to compute a push, shape (n_floats,)."""
 
-    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
         """Return the bytes of a push, to be left alone until they are sent; may correct ``new_local``, both (n,)."""
 
     def exchanged(self) -> None:
@@ -78,15 +78,15 @@ class Pushes(Protocol):
 class PlainPushes:
     """Pushes as float32, sent from where they are computed."""
 
-    def __init__(self, n_slots: int, chunk: int) -> None:
-        """Make room for ``n_slots`` chunks."""
-        self._buffers = tuple(aligned_vector(chunk) for _ in range(n_slots))
+    def __init__(self, n_buffers: int, chunk: int) -> None:
+        """Make room for ``n_buffers`` chunks."""
+        self._buffers = tuple(aligned_vector(chunk) for _ in range(n_buffers))
 
-    def room(self, slot: int, n_floats: int) -> Vector:
+    def room(self, buffer: int, n_floats: int) -> Vector:
         """See ``Pushes``."""
-        return self._buffers[slot][:n_floats]
+        return self._buffers[buffer][:n_floats]
 
-    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
         """See ``Pushes``."""
         return wire.number_bytes(push)
 
@@ -101,23 +101,23 @@ class RoundedPushes:
     next one only.
     """
 
-    def __init__(self, n_slots: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> None:
-        """Make room for ``n_slots`` chunks, and for the rest of a whole vector unless the strategy is elastic."""
+    def __init__(self, n_buffers: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> None:
+        """Make room for ``n_buffers`` chunks, and for the rest of a whole vector unless the strategy is elastic."""
         self._coder = PushCoder(dtype, chunk)
-        self._bits = tuple(np.empty(chunk, np.uint16) for _ in range(n_slots))
+        self._bits = tuple(np.empty(chunk, np.uint16) for _ in range(n_buffers))
         self._push, self._decoded = aligned_vector(chunk), aligned_vector(chunk)
         self._is_elastic = strategy.has_moving_rate
         self._moves_local = strategy.pulls == "before"
         n_kept = 0 if self._is_elastic else n_params
         self._kept, self._next_kept = np.zeros(n_kept, np.float32), np.zeros(n_kept, np.float32)
 
-    def room(self, slot: int, n_floats: int) -> Vector:
+    def room(self, buffer: int, n_floats: int) -> Vector:
         """See ``Pushes``."""
         return self._push[:n_floats]
 
-    def pack(self, slot: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
         """See ``Pushes``."""
-        bits, decoded = self._bits[slot][: len(push)], self._decoded[: len(push)]
+        bits, decoded = self._bits[buffer][: len(push)], self._decoded[: len(push)]
         if self._is_elastic:
             self._coder.encode(push, bits)
             self._coder.decode(bits, decoded)
@@ -140,8 +140,8 @@ class RoundedPushes:
         self._kept, self._next_kept = self._next_kept, self._kept
 
 
-def make_pushes(n_slots: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> Pushes:
+def make_pushes(n_buffers: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> Pushes:
     """Return what a worker sends its pushes with."""
     if dtype == "float32":
-        return PlainPushes(n_slots, chunk)
-    return RoundedPushes(n_slots, chunk, n_params, dtype, strategy)
+        return PlainPushes(n_buffers, chunk)
+    return RoundedPushes(n_buffers, chunk, n_params, dtype, strategy)

@@ -1,33 +1,22 @@
-"""What a worker's two ways of moving vectors share: the run's settings, and what goes by control call."""
+"""What a worker's exchanges go by, whatever the transport: the run's settings, its chunks, and where it began."""
 
 from __future__ import annotations
-
-import logging
-import time
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.center.buffers import VectorPool
 from deepspark_ops.exchange.center.chunks import Chunks
-from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, WireDtype
-from deepspark_ops.exchange.transport.connection import ServerConnection, expect_frame
-from deepspark_ops.exchange.transport.link import RoundEnd
-from deepspark_ops.exchange.transport.wire import Connection, Frame
-from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.exchange.transport.run_description import RunDescription
+from deepspark_ops.param_vector import Vector
 
 _FLOAT32 = np.dtype(np.float32)
 
-logger = logging.getLogger(__name__)
-
 
 class TransferPlan:
-    """What the server said of the run: the settings that a worker exchanges by. Used by one thread.
+    """What a worker's exchanges go by. Used by one thread.
 
     Attributes:
         worker: Its id.
@@ -36,7 +25,7 @@ class TransferPlan:
         moving_rate: alpha, as it is now.
         chunk: Floats per chunk.
         strategy: What runs.
-        wire_dtype: How pushed numbers travel by socket.
+        wire_dtype: How pushed numbers travel.
         statistics: BatchNorm's blobs.
         chunks: The chunks of the vector.
         order: In which this worker goes through them.
@@ -46,23 +35,23 @@ class TransferPlan:
         bytes_down: Bytes that it pulls.
     """
 
-    def __init__(self, found: Mapping[str, Any], statistics: StatisticBlobs, worker: int) -> None:
-        """Take what the server's ``describe`` and ``join`` found."""
+    def __init__(self, run: RunDescription, worker: int, wire_dtype: WireDtype = "float32") -> None:
+        """Plan the exchanges of one worker of ``run``."""
         self.worker = worker
-        self.n_params: int = found["n_params"]
-        self.n_workers: int = found["n_workers"]
-        self.moving_rate: float = found["moving_rate"]
-        self.chunk = min(found["chunk"], found["n_params"])
-        self.strategy = configure(found["strategy"], found["options"])
-        self.wire_dtype: WireDtype = found["wire_dtype"]
-        self.statistics = statistics
-        self.chunks = Chunks(self.n_params, found["chunk"], self.strategy, statistics)
-        self.order = tuple(self.chunks.order(worker, self.n_workers))
-        self.vectors = VectorPool(self.n_params)
+        self.n_params = run.n_params
+        self.n_workers = run.n_workers
+        self.moving_rate = run.moving_rate
+        self.chunk = min(run.chunk, run.n_params)
+        self.strategy = run.strategy()
+        self.wire_dtype = wire_dtype
+        self.statistics = run.statistics
+        self.chunks = Chunks(run.n_params, run.chunk, self.strategy, run.statistics)
+        self.order = tuple(self.chunks.order(worker, run.n_workers))
+        self.vectors = VectorPool(run.n_params)
         self.start: Vector | None = None
-        self._shape = (self.n_params,)
-        self.bytes_up = wire.ITEM_BYTES[CODES[self.wire_dtype]] * self.n_params
-        self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * self.n_params
+        self._shape = (run.n_params,)
+        self.bytes_up = wire.ITEM_BYTES[CODES[wire_dtype]] * run.n_params
+        self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * run.n_params
 
     def began_with(self, vector: Vector) -> None:
         """Note what the worker goes on from, if the strategy wants to know."""
@@ -73,6 +62,10 @@ class TransferPlan:
     def lacks_start(self) -> bool:
         """Whether the strategy needs a pull before the first exchange."""
         return self.strategy.keeps_start and self.start is None
+
+    def start_or(self, local: Vector) -> Vector:
+        """Return what the worker began with, or ``local`` where the strategy does not want to know."""
+        return local if self.start is None else self.start
 
     def check(self, local: Vector) -> None:
         """Refuse what is not this net's vector.
@@ -86,33 +79,3 @@ class TransferPlan:
                 f" float32 vector of n_params={self.n_params}"
             )
             raise ProtocolError(msg)
-
-
-def meet_statistics(
-    server: ServerConnection, plan: TransferPlan, local: Vector, new_local: Vector, sequence: int
-) -> None:
-    """Have the server average BatchNorm's statistics; they are few, and the server's lock makes them whole."""
-    positions = plan.statistics.positions
-    packed = local[positions]
-    answer = np.empty_like(packed)
-
-    def attempt(connection: Connection, _: bool) -> None:
-        frame = Frame(wire.STATISTICS, wire.FLOAT32, plan.worker, 0, sequence, 0, len(packed))
-        connection.send(frame, wire.number_bytes(packed))
-        found = expect_frame(connection, wire.STATISTICS)
-        if found.dtype != wire.FLOAT32 or found.count != len(answer):
-            msg = f"{connection.peer} answered with {found.count} statistics; expected {len(answer)}"
-            raise ProtocolError(msg)
-        connection.receive_into(wire.number_bytes(answer), "statistics")
-
-    server.repeat(attempt)
-    new_local[positions] = answer
-
-
-def await_round(server: ServerConnection, plan: TransferPlan, sequence: int, note: RoundNote | None) -> RoundEnd:
-    """Wait until every worker that has steps has pushed; the server asks for a sign of life now and then."""
-    began = time.perf_counter()
-    request = {"call": "round", "sequence": sequence, "note": note}
-    while (comm_period := server.call(request, worker=plan.worker)) is None:
-        logger.debug("worker %d waits for the others in exchange %d", plan.worker, sequence)
-    return RoundEnd(time.perf_counter() - began, comm_period)

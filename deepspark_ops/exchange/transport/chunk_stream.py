@@ -1,0 +1,171 @@
+"""Frames of one exchange over one connection, in both directions at the same time."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.compression import CODES
+from deepspark_ops.exchange.transport.connection import expect_json, raise_refusal
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+from deepspark_ops.param_vector import Vector
+
+
+class Begun(NamedTuple):
+    """What a server says of an exchange that is open.
+
+    Attributes:
+        place: First chunk of the worker's order that it has not applied yet.
+        staleness: Exchanges of others since this worker's last pull.
+        total: Exchanges that all workers ended before.
+    """
+
+    place: int
+    staleness: int
+    total: int
+
+
+class ChunkStream:
+    """Frames of one exchange, both directions at once, in one thread: whoever would wait for the other moves first.
+
+    The server's thread sends and receives in turn, so a client that only sent would stop it, and itself, for good.
+    """
+
+    def __init__(
+        self, connection: Connection, plan: TransferPlan, order: Sequence[int], window: int, sequence: int
+    ) -> None:
+        """Send and receive for exchange ``sequence``.
+
+        Args:
+            connection: To the server of a key range.
+            plan: What the exchange goes by.
+            order: Positions of the key range's chunks, in the order in which the worker takes them.
+            window: Chunks asked for ahead.
+            sequence: Number of the exchange.
+        """
+        self._connection = connection
+        self._plan = plan
+        self._order, self._window = order, window
+        self._sequence = sequence
+        self._out: list[memoryview] = []
+        self._header = bytearray(wire.HEADER.size)
+        self._poll = select.poll()
+        self._descriptor = connection.sock.fileno()
+        self._poll.register(self._descriptor, select.POLLIN)
+
+    def span(self, place: int) -> tuple[int, int]:
+        """Return (start, stop) of a chunk, given by its place in the worker's order."""
+        return self._plan.chunks.ranges[self._order[place]]
+
+    def begin(self, *, asks_ahead: bool) -> Begun:
+        """Open the exchange, or take it up again.
+
+        Args:
+            asks_ahead: Send the first PULLs at once, since the exchange begins with the first chunk.
+        """
+        self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
+        pulls_first = self._plan.strategy.pulls == "before"
+        asked = self._window if pulls_first and asks_ahead else 0
+        for place in range(asked):
+            self.ask(place)
+        self.send_rest()
+        answer = expect_json(self._connection, wire.ANSWER)
+        begun = Begun(int(answer["place"]), int(answer["staleness"]), int(answer["total"]))
+        if pulls_first:
+            for place in range(begun.place + asked, begun.place + self._window):
+                self.ask(place)
+        return begun
+
+    def end(self) -> int:
+        """Close the exchange; returns how many exchanges of others were open meanwhile."""
+        self._queue(Frame(wire.END, wire.BYTES, self._plan.worker, 0, self._sequence))
+        self.send_rest()
+        return int(expect_json(self._connection, wire.ANSWER)["overlaps"])
+
+    def ask(self, place: int) -> None:
+        """Queue a PULL, unless ``place`` is past the last chunk."""
+        if place < len(self._order):
+            start, stop = self.span(place)
+            self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
+
+    def push(self, place: int, payload: memoryview) -> None:
+        """Queue a PUSH; ``payload`` must stay as it is until it is sent."""
+        start, stop = self.span(place)
+        dtype = CODES[self._plan.wire_dtype]
+        self._queue(Frame(wire.PUSH, dtype, self._plan.worker, place, self._sequence, start, stop - start))
+        self._out.append(payload)
+
+    def send_rest(self) -> None:
+        """Send everything that is queued; only where the server sends nothing big meanwhile."""
+        self._connection.send_all(self._out)
+
+    def send_some(self) -> bool:
+        """Send what the socket takes now; returns whether it took anything."""
+        if not self._out:
+            return False
+        try:
+            sent = self._connection.sock.sendmsg(self._out, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._connection.gone(error) from error
+        wire.drop_sent(self._out, sent)
+        return True
+
+    def receive(self, place: int, chunk: Vector) -> None:
+        """Fill ``chunk`` with the answer to the PULL of ``place``, sending what is queued meanwhile."""
+        header, body = memoryview(self._header), wire.number_bytes(chunk)
+        buffers = [header, body]
+        got, size = 0, header.nbytes + body.nbytes
+        checked = False
+        while got < size:
+            received = self._receive_some(buffers)
+            if received:
+                got += received
+                wire.drop_sent(buffers, received)
+            elif not self.send_some():
+                self._wait()
+            if not checked and got >= header.nbytes:
+                self._check(place, body[: got - header.nbytes])
+                checked = True
+
+    def _receive_some(self, buffers: list[memoryview]) -> int:
+        try:
+            received = self._connection.sock.recvmsg_into(buffers, 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._connection.gone(error) from error
+        if received == 0:
+            msg = f"{self._connection.peer} closed the connection in the middle of an exchange"
+            raise ExchangeUnavailable(msg)
+        return received
+
+    def _wait(self) -> None:
+        wanted = select.POLLIN | select.POLLOUT if self._out else select.POLLIN
+        self._poll.modify(self._descriptor, wanted)
+        if not self._poll.poll(1000 * self._connection.timeout_s):
+            what = "a chunk of the center"
+            raise self._connection.silent(what)
+
+    def _check(self, place: int, begun: memoryview) -> None:
+        """See that what arrives is the chunk asked for; ``begun`` is what has come of its payload."""
+        frame = self._connection.check_header(self._header)
+        if frame.operation == wire.ERROR:
+            text = bytearray(frame.count)
+            text[: begun.nbytes] = begun
+            self._connection.receive_into(memoryview(text)[begun.nbytes :], "a refusal")
+            raise_refusal(json.loads(text))
+        start, stop = self.span(place)
+        if (frame.operation, frame.offset, frame.count) != (wire.CHUNK, start, stop - start):
+            msg = f"{self._connection.peer} sent {frame}; expected the chunk [{start}, {stop})"
+            raise ProtocolError(msg)
+
+    def _queue(self, frame: Frame) -> None:
+        self._out.append(memoryview(frame.pack(self._connection.run_id)))

@@ -1,0 +1,121 @@
+"""A pull and an exchange as a worker makes them, written once over what really differs between the transports."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Protocol
+
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.transport.link import NO_ROUND, ExchangeReport, RoundEnd
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.param_vector import Vector
+
+
+class Ended(NamedTuple):
+    """What the center counted of an exchange; see ``ExchangeReport``."""
+
+    staleness: int
+    overlaps: int
+
+
+class Transfer(Protocol):
+    """The steps of an exchange that shared memory, sockets and one process take in different ways.
+
+    Used by one thread. Every step may raise ``ExchangeUnavailable`` or ``ProtocolError``, see ``WorkerLink``.
+
+    Attributes:
+        name: ``shm``, ``socket`` or ``local``.
+        plan: What the exchanges go by.
+    """
+
+    name: str
+    plan: TransferPlan
+
+    def note_pull(self) -> None:
+        """Have staleness counted from now on."""
+
+    def copy_center(self, vector: Vector) -> None:
+        """Copy the center into ``vector``, (n_params,)."""
+
+    def begin(self) -> int:
+        """Open an exchange; returns its number among the worker's, from 1."""
+
+    def exchange_chunks(self, local: Vector, new_local: Vector, *, measure: bool) -> float | None:
+        """Push every chunk, and pull unless the strategy waits for a round.
+
+        Args:
+            local: The worker's parameters, (n_params,), read only.
+            new_local: Receives the new ones, (n_params,).
+            measure: Return the L2 norm of local - center, else None; only where the strategy pulls first.
+        """
+
+    def await_round(self, note: RoundNote | None) -> int:
+        """Wait until all workers have pushed; returns the tau that all take from now on, 0 for each its own."""
+
+    def pull_result(self, new_local: Vector) -> None:
+        """Copy into ``new_local`` where the round has led."""
+
+    def average_statistics(self, packed: Vector) -> Vector:
+        """Have the server average BatchNorm's statistics, (n_values,); returns the worker's new ones."""
+
+    def end(self) -> Ended:
+        """Close the exchange."""
+
+    def use_moving_rate(self, moving_rate: float) -> None:
+        """See ``WorkerLink``."""
+
+    def close(self) -> None:
+        """Give back what belongs to this transfer alone."""
+
+
+def pull(transfer: Transfer) -> Vector:
+    """Copy the center and go on from it; see ``WorkerLink.pull``."""
+    transfer.note_pull()
+    return look(transfer, as_start=True)
+
+
+def look(transfer: Transfer, *, as_start: bool) -> Vector:
+    """Copy the center; see ``WorkerLink.look``."""
+    vector = transfer.plan.vectors.take()
+    transfer.copy_center(vector)
+    if as_start:
+        transfer.plan.began_with(vector)
+    return vector
+
+
+def exchange(
+    transfer: Transfer, local: Vector, *, measure_distance: bool, note: RoundNote | None
+) -> tuple[Vector, ExchangeReport]:
+    """Exchange parameters, or gradients, with the center; see ``WorkerLink.exchange``."""
+    started = time.perf_counter()
+    plan = transfer.plan
+    pulls = plan.strategy.pulls
+    plan.check(local)
+    if plan.lacks_start:
+        pull(transfer)
+    new_local = plan.vectors.take()
+    sequence = transfer.begin()
+    distance = transfer.exchange_chunks(local, new_local, measure=measure_distance and pulls == "before")
+    round_end = NO_ROUND
+    if pulls == "after_round":
+        pushed = time.perf_counter()
+        comm_period = transfer.await_round(note)
+        round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
+        transfer.pull_result(new_local)
+    if plan.chunks.held is not None:
+        positions = plan.statistics.positions
+        new_local[positions] = transfer.average_statistics(local[positions])
+    ended = transfer.end()
+    plan.began_with(new_local)
+    seconds = time.perf_counter() - started
+    return new_local, ExchangeReport(
+        sequence,
+        seconds,
+        plan.bytes_up,
+        plan.bytes_down,
+        ended.staleness,
+        ended.overlaps,
+        distance,
+        transfer.name,
+        round_end,
+    )

@@ -1,0 +1,196 @@
+"""One server's part of a worker's exchanges by socket: the chunks of its key range, and their arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.exchange.transport.chunk_stream import Begun, ChunkStream
+from deepspark_ops.exchange.transport.compression import make_pushes
+from deepspark_ops.exchange.transport.connection import ServerConnection, call_once
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.exchange.transport.wire import Connection
+from deepspark_ops.param_vector import Vector
+
+WINDOW_BYTES = 4 << 20
+LEAST_WINDOW_CHUNKS = 3
+"""Chunks asked for and not yet answered with a push: enough that both directions and both ends are busy, also when
+either end waits a while for a core."""
+
+
+class KeyRange:
+    """The chunks of one server: while one chunk is computed, others are on their way in both directions.
+
+    After a broken connection a step begins again, with the first chunk that the server has not applied.
+    """
+
+    def __init__(self, plan: TransferPlan, server: ServerConnection, index: int, n_servers: int) -> None:
+        """Take the connection to server ``index`` of ``n_servers``."""
+        self.index = index
+        self.server = server
+        self.order = tuple(plan.chunks.order(plan.worker, plan.n_workers, index, n_servers))
+        self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * plan.chunk)))
+        # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
+        self.pushes = make_pushes(self.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
+        self._plan = plan
+        self._center = aligned_vector(plan.chunk)
+
+    def note_pull(self) -> None:
+        """Have staleness counted from now on."""
+        self.server.repeat(lambda connection, _: call_once(connection, {"call": "pulled"}, self._plan.worker, 0))
+
+    def copy_center(self, sequence: int, vector: Vector) -> None:
+        """Copy this part of the center into ``vector``, (n_params,)."""
+
+        def attempt(connection: Connection, _: bool) -> None:
+            self._pull_all(self._stream(connection, sequence), vector)
+
+        self.server.repeat(attempt)
+
+    def exchange_chunks(self, part: RangeExchange) -> None:
+        """Push this part and pull it, unless the strategy waits for a round; see ``Transfer``."""
+        self.server.repeat(lambda connection, is_repeated: self._exchange_rest(connection, part, not is_repeated))
+
+    def _exchange_rest(self, connection: Connection, part: RangeExchange, asks_ahead: bool) -> None:
+        """Open the exchange on this connection and move every chunk that the server has not applied yet."""
+        pulls = self._plan.strategy.pulls
+        stream = self._stream(connection, part.sequence)
+        first = part.begin(stream, connection, asks_ahead=asks_ahead)
+        if pulls == "before":
+            self._pull_and_push(stream, part, first)
+        elif pulls == "after":
+            self._push_and_pull(stream, part, first)
+        else:
+            self._push_only(stream, part, first)
+        stream.send_rest()
+        if pulls == "after_round":
+            # The first server closes the round, and must not before this one has applied what it was sent.
+            call_once(connection, {"call": "pushed"}, self._plan.worker, part.sequence)
+
+    def pull_result(self, part: RangeExchange) -> None:
+        """Copy where the round has led."""
+
+        def attempt(connection: Connection, _: bool) -> None:
+            stream = self._stream(connection, part.sequence)
+            # Again: with lock=full the server gave the lock up while the round was open.
+            part.begin(stream, connection)
+            self._pull_all(stream, part.new_local)
+
+        self.server.repeat(attempt)
+
+    def end(self, part: RangeExchange) -> int:
+        """Close the exchange; returns how many exchanges of others were open meanwhile."""
+
+        def attempt(connection: Connection, _: bool) -> int:
+            if connection is not part.connection:
+                # What was sent over the old one may not have come.
+                self._exchange_rest(connection, part, asks_ahead=False)
+            return self._stream(connection, part.sequence).end()
+
+        overlaps = self.server.repeat(attempt)
+        self.pushes.exchanged()
+        return overlaps
+
+    def _stream(self, connection: Connection, sequence: int) -> ChunkStream:
+        return ChunkStream(connection, self._plan, self.order, self.window, sequence)
+
+    def _pull_all(self, stream: ChunkStream, vector: Vector) -> None:
+        for place in range(self.window):
+            stream.ask(place)
+        for place, position in enumerate(self.order):
+            stream.receive(place, vector[self._plan.chunks.spans[position]])
+            stream.ask(place + self.window)
+
+    def _pull_and_push(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
+        """Compute each chunk from the center's as it arrives."""
+        for place in range(first, len(self.order)):
+            start, stop = stream.span(place)
+            center = self._center[: stop - start]
+            stream.receive(place, center)
+            stream.push(place, part.compute(place, center, place % self.window))
+            stream.ask(place + self.window)
+            stream.send_some()
+
+    def _push_and_pull(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
+        """Push each chunk and take the center's after it; what the server has applied already is only taken."""
+        n_chunks, window = len(self.order), self.window
+        begin = part.n_pulled
+        for place in range(begin, n_chunks + window - 1):
+            if place < n_chunks:
+                if place >= first:
+                    start, stop = stream.span(place)
+                    stream.push(place, part.compute(place, self._center[: stop - start], place % window))
+                stream.ask(place)
+                stream.send_some()
+            ready = place - window + 1
+            if ready >= begin:
+                stream.receive(ready, part.new_local[self._plan.chunks.spans[self.order[ready]]])
+                part.n_pulled = ready + 1
+
+    def _push_only(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
+        """Push each chunk; nothing comes back meanwhile."""
+        for place in range(first, len(self.order)):
+            start, stop = stream.span(place)
+            stream.push(place, part.compute(place, self._center[: stop - start], 0))
+            stream.send_rest()
+
+
+class RangeExchange:
+    """The arithmetic of one exchange in one key range; a chunk may be computed again after a broken connection.
+
+    Attributes:
+        context: Numbers of the exchange, once it has begun.
+        sequence: Its number.
+        connection: On which it was begun last: what was sent over it comes before what is sent next.
+        squares: Place of a chunk -> squared distance of local and center, where that is measured.
+        n_pulled: Chunks that are in ``new_local``, where chunks are pulled after their push.
+    """
+
+    def __init__(
+        self,
+        plan: TransferPlan,
+        key_range: KeyRange,
+        sequence: int,
+        local: Vector,
+        new_local: Vector,
+        *,
+        measure: bool,
+    ) -> None:
+        """Begin nothing yet; see ``Transfer.exchange_chunks``."""
+        self.context = ExchangeContext(plan.n_workers, plan.moving_rate)
+        self.sequence = sequence
+        self.connection: Connection | None = None
+        self.squares: dict[int, float] = {}
+        self.new_local = new_local
+        self.n_pulled = 0
+        self._measure = measure
+        self._plan = plan
+        self._key_range = key_range
+        self._local = local
+        self._start = plan.start_or(local)
+
+    def begin(self, stream: ChunkStream, connection: Connection, *, asks_ahead: bool = False) -> int:
+        """Open the exchange on a connection, or take it up again; returns the place of the first chunk to push."""
+        begun: Begun = stream.begin(asks_ahead=asks_ahead)
+        if self.connection is None:
+            plan = self._plan
+            self.context = ExchangeContext(
+                plan.n_workers, plan.moving_rate, begun.staleness, self.sequence - 1, begun.total
+            )
+        self.connection = connection
+        return begun.place
+
+    def compute(self, place: int, center: Vector, buffer: int) -> memoryview:
+        """Write the worker's new chunk and return the bytes to push, which stay in a buffer until they are sent."""
+        plan = self._plan
+        position, pushes = self._key_range.order[place], self._key_range.pushes
+        span = slice(*plan.chunks.ranges[position])
+        local, new_local = self._local[span], self.new_local[span]
+        push = pushes.room(buffer, len(local))
+        if self._measure:
+            np.subtract(local, center, out=push)
+            self.squares[place] = float(np.dot(push, push))
+        plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
+        plan.chunks.hold_statistics(position, push)
+        return pushes.pack(buffer, span, push, new_local)

@@ -1,0 +1,88 @@
+"""What a server says of its run to a worker that is about to join, before the worker knows anything of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from deepspark_ops.exchange.strategies.base import SINGLE_WORKER, LockMode, Option, Strategy, configure
+from deepspark_ops.exchange.transport.compression import WireDtype
+from deepspark_ops.exchange.transport.connection import Transport
+from deepspark_ops.exchange.transport.link import Welcome
+from deepspark_ops.param_vector import StatisticBlobs
+
+if TYPE_CHECKING:
+    from deepspark_ops.exchange.center.center import Center
+    from deepspark_ops.exchange.settings import ExchangeSettings
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """The part of a run's settings that workers exchange by.
+
+    Attributes:
+        n_params: Length of the parameter vector.
+        n_workers: p.
+        strategy_name: What runs; with one worker ``SINGLE_WORKER`` unless the strategy needs the server.
+        options: The strategy's own.
+        moving_rate: alpha.
+        chunk: Floats per chunk.
+        statistics: BatchNorm's blobs.
+        transport: How workers may reach the center.
+        lock: The lock that is used.
+        wire_dtype: How pushed numbers travel by socket.
+        center_path: The center's file on the server's host; "None" for private memory.
+        center_token: Hexadecimal: who finds it in the file maps the same memory.
+    """
+
+    n_params: int
+    n_workers: int
+    strategy_name: str
+    options: Mapping[str, Option]
+    moving_rate: float
+    chunk: int
+    statistics: StatisticBlobs
+    transport: Transport
+    lock: LockMode
+    wire_dtype: WireDtype
+    center_path: str
+    center_token: str
+
+    @classmethod
+    def of(cls, settings: ExchangeSettings, center: Center) -> RunDescription:
+        """Describe a run."""
+        name = settings.running_strategy().name
+        return cls(
+            n_params=settings.n_params,
+            n_workers=settings.n_workers,
+            strategy_name=name,
+            options=dict(settings.options) if name != SINGLE_WORKER else {},
+            moving_rate=settings.alpha(),
+            chunk=settings.chunk,
+            statistics=settings.statistics,
+            transport=settings.transport,
+            lock=settings.running_lock(),
+            wire_dtype=settings.running_wire_dtype(),
+            center_path=str(center.path),
+            center_token=center.token.hex(),
+        )
+
+    def welcome(self, clock: int, transport: str) -> Welcome:
+        """Return what a worker that joins at a clock is told."""
+        name = self.strategy_name
+        return Welcome(clock, self.n_params, self.n_workers, name, self.moving_rate, self.chunk, transport)
+
+    def strategy(self) -> Strategy:
+        """Return what runs."""
+        return configure(self.strategy_name, self.options)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**vars(self), "statistics": self.statistics.to_json()}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> RunDescription:
+        """Inverse of ``to_json``."""
+        found = {field.name: plain[field.name] for field in fields(cls)}
+        return cls(**{**found, "statistics": StatisticBlobs.from_json(plain["statistics"])})

@@ -1,0 +1,52 @@
+"""The requests of an exchange that go to the first server by socket, whatever way the vectors take."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.connection import ServerConnection, expect_frame
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+from deepspark_ops.param_vector import Vector
+
+logger = logging.getLogger(__name__)
+
+
+class SocketCalls:
+    """``ServerCalls`` of one worker by socket."""
+
+    def __init__(self, server: ServerConnection, worker: int, lock: AbstractContextManager[object]) -> None:
+        """Use a connection to the first server while ``lock`` is held."""
+        self._server = server
+        self._worker = worker
+        self._lock = lock
+
+    def await_round(self, sequence: int, note: RoundNote | None) -> int:
+        """See ``ServerCalls``; the server answers now and then, so that a silent one is noticed."""
+        request = {"call": "round", "sequence": sequence, "note": note}
+        with self._lock:
+            while (comm_period := self._server.call(request, worker=self._worker)) is None:
+                logger.debug("worker %d waits for the others in exchange %d", self._worker, sequence)
+        return int(comm_period)
+
+    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+        """See ``ServerCalls``."""
+        answer = np.empty_like(packed)
+
+        def attempt(connection: Connection, _: bool) -> None:
+            frame = Frame(wire.STATISTICS, wire.FLOAT32, self._worker, 0, sequence, 0, len(packed))
+            connection.send(frame, wire.number_bytes(packed))
+            found = expect_frame(connection, wire.STATISTICS)
+            if found.dtype != wire.FLOAT32 or found.count != len(answer):
+                msg = f"{connection.peer} answered with {found.count} statistics; expected {len(answer)}"
+                raise ProtocolError(msg)
+            connection.receive_into(wire.number_bytes(answer), "statistics")
+
+        with self._lock:
+            self._server.repeat(attempt)
+        return answer
