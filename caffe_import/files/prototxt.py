@@ -1,4 +1,4 @@
-"""Prototxt files, text or binary, to messages and back; every mistake is told with line, column and excerpt.
+"""Prototxt files, text or binary, to messages and back; ``prototxt_errors`` says where a text is wrong.
 
 Reading upgrades: what leaves this module is in Caffe's current form (see ``upgrade``).
 """
@@ -6,27 +6,22 @@ Reading upgrades: what leaves this module is in Caffe's current form (see ``upgr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
 from google.protobuf import text_format
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from caffe_import.errors import NetError, PrototxtError, did_you_mean
-from caffe_import.files.prototxt_scan import (
-    Block,
-    Place,
-    layer_of,
-    line_and_column,
-    offset_of,
-    scan_prototxt,
+from caffe_import.errors import NetError, PrototxtError
+from caffe_import.files.prototxt_errors import (
+    PrototxtText,
+    check_strings,
+    explain_parse_error,
+    missing_field_error,
 )
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
-from caffe_import.fork_names import fork_of_field
 from caffe_import.proto import caffe_pb2, is_repeated
 
 _M = TypeVar("_M", bound=Message)
@@ -36,24 +31,6 @@ MAX_TEXT_BYTES = 8 * 1024 * 1024
 
 MAX_BINARY_BYTES = 2**31 - 1
 """Protobuf's own bound on one message."""
-
-_EXCERPT_WIDTH = 100
-_ALLOWED_WIDTH = 110
-_WORD_WIDTH = 60
-_ESCAPE = re.compile(
-    r"""\\(?:(?P<known>[abfnrtv\\"'] | (?![4-7][0-7]{2})[0-7]{1,3} | x[0-9a-fA-F]{1,2} | u[0-9a-fA-F]{4}
-        | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
-    re.VERBOSE | re.DOTALL,
-)
-_VALUE_RULES = {
-    FieldDescriptor.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
-    FieldDescriptor.TYPE_INT64: "a whole number",
-    FieldDescriptor.TYPE_UINT32: "a whole number from 0 to 4294967295",
-    FieldDescriptor.TYPE_FLOAT: "a number",
-    FieldDescriptor.TYPE_DOUBLE: "a number",
-    FieldDescriptor.TYPE_BOOL: "true or false",
-    FieldDescriptor.TYPE_STRING: "a text in quotes",
-}
 
 
 def read_net(path: Path) -> caffe_pb2.NetParameter:
@@ -110,40 +87,6 @@ def _upgraded_net(net: caffe_pb2.NetParameter, path: str) -> caffe_pb2.NetParame
     except NetError as error:
         msg = f"{path}: {error}"
         raise NetError(msg, layer=error.layer) from error
-
-
-def solver_field_error(
-    finding: str,
-    field_name: str,
-    sources: Sequence[tuple[str, str]],
-    *,
-    path: str,
-    allowed: Sequence[str] = (),
-    at_end: bool = False,
-) -> PrototxtError:
-    """Return the error for a solver's field whose value is refused, with the place where it is written.
-
-    Args:
-        finding: What was found and what is allowed.
-        field_name: The field.
-        sources: (name of the text, text): the one to look in first comes first.
-        path: Names the solver where no source has the field.
-        allowed: For the error's attribute.
-        at_end: Without a source that has the field, show the end of the last source: a line is to be added there.
-    """
-    for name, text in sources:
-        places = [
-            place
-            for place in scan_prototxt(text).places
-            if place.block.parent is None and place.field_name == field_name and place.role == "value"
-        ]
-        if places:
-            return _Report(name, text).error(places[-1].start, finding, width=len(places[-1].text), listed=allowed)
-    if at_end and sources and sources[-1][1].strip():
-        name, text = sources[-1]
-        last_line = text.rstrip().rpartition("\n")[2].lstrip()
-        return _Report(name, text).error(len(text.rstrip()) - len(last_line), finding, width=len(last_line))
-    return PrototxtError(f"{path}: {finding}", path=path, allowed=allowed)
 
 
 def read_text(path: Path) -> str:
@@ -256,221 +199,14 @@ def _parse_binary(content: bytes, message: _M, *, path: str, root: str) -> _M:
 
 
 def _parse_text(text: str, message: _M, *, path: str, root: str) -> _M:
-    _check_strings(text, path)
+    source = PrototxtText(path, text)
+    check_strings(source)
     try:
         # Caffe's messages do not nest in themselves, so the depth is bounded by the declaration.
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise _explain(error, text, _descriptor(message), path=path, root=root) from error
+        raise explain_parse_error(error, source, cast(Descriptor, message.DESCRIPTOR), root) from error
     missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]  # stubs lack it
     if missing:
-        raise _missing_field(missing[0], text, path=path, root=root)
+        raise missing_field_error(missing[0], source, root)
     return message
-
-
-def _descriptor(message: Message) -> Descriptor:
-    return cast(Descriptor, message.DESCRIPTOR)
-
-
-def _check_strings(text: str, path: str) -> None:
-    """Refuse what protobuf's C++ parser refuses in quotes and its Python one lets pass with a warning or mangles."""
-    if "\ufffd" not in text and "\\" not in text:
-        return
-    for place in scan_prototxt(text).places:
-        if "\ufffd" in place.text:
-            raise _Report(path, text).error(place.start, "bytes that are not UTF-8 text; save the file as UTF-8")
-        if place.text[0] not in "\"'":
-            continue
-        for escape in _ESCAPE.finditer(place.text):
-            if escape["known"] is None:
-                finding = f'unknown escape "{escape[0]}" in quotes'
-                remedy = "write a backslash as \\\\, in paths better /"
-                error = _Report(path, text).error
-                raise error(place.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
-
-
-@dataclass(frozen=True)
-class _Report:
-    """Words an error at an offset of a text in the form file:line:column, excerpt with caret, what is allowed."""
-
-    path: str
-    text: str
-
-    def error(
-        self,
-        offset: int,
-        finding: str,
-        *,
-        width: int = 1,
-        allowed: Sequence[str] = (),
-        found: str = "",
-        remedy: str = "",
-        listed: Sequence[str] = (),
-    ) -> PrototxtError:
-        """Return the error; ``allowed`` is shown, ``listed`` (already in the finding) only kept as an attribute."""
-        line, column = line_and_column(self.text, offset)
-        parts = [f"{self.path}:{line}:{column}: {finding}", *self._excerpt(line, column, width)]
-        if allowed:
-            parts.append(f"  allowed: {_shorten(allowed)}")
-        near = did_you_mean(found, allowed) if len(found) <= _WORD_WIDTH else ""
-        parts += [f"  {hint}" for hint in (near.removeprefix("; "), remedy) if hint]
-        # A lone surrogate (from JSON) would make the message itself unprintable.
-        message = "\n".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
-        return PrototxtError(message, path=self.path, line=line, column=column, allowed=[*allowed, *listed])
-
-    def _excerpt(self, line: int, column: int, width: int) -> list[str]:
-        written = self.text.split("\n", line)[line - 1].rstrip("\r").replace("\t", " ")
-        start = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(written) > _EXCERPT_WIDTH else 0
-        shown = written[start : start + _EXCERPT_WIDTH]
-        indent = column - 1 - start
-        caret = " " * indent + "^" * max(1, min(width, _EXCERPT_WIDTH - indent))
-        return [f"{line:5d} | {shown}".rstrip(), f"      | {caret}"]
-
-
-def _shorten(allowed: Sequence[str]) -> str:
-    shown = ""
-    for word in allowed:
-        longer = f"{shown}, {word}" if shown else word
-        if len(longer) > _ALLOWED_WIDTH:
-            return f"{shown}, ..."
-        shown = longer
-    return shown
-
-
-def _word(text: str) -> str:
-    return text if len(text) <= _WORD_WIDTH else f"{text[:_WORD_WIDTH]}..."
-
-
-def _explain(error: text_format.ParseError, text: str, root_type: Descriptor, *, path: str, root: str) -> PrototxtError:
-    report = _Report(path, text)
-    scan = scan_prototxt(text)
-    offset = offset_of(text, error.GetLine() or 1, error.GetColumn() or 1)
-    reason = _plain_reason(error)
-    unclosed = scan.unclosed()
-    if unclosed is not None and reason in ('expected "}"', 'expected ">"'):
-        finding = f'"{unclosed.name}"{_where(unclosed.parent, root)} is never closed: "}}" is missing'
-        return report.error(unclosed.start, finding, width=len(unclosed.name))
-    place = scan.at(offset)
-    if place is not None:
-        explained = _explain_place(place, root_type, report, root, reason)
-        if explained is not None:
-            return explained
-    mark = re.match(r"\w+|\S", text[offset : offset + _WORD_WIDTH])
-    found = _word(place.text) if place else mark[0] if mark else "the end of the text"
-    finding = f"{reason}, found {found}"
-    if found in ("}", ">") and reason == "expected a field name":
-        finding = f'a "{found}" too many, or one too few before it'
-    return report.error(offset, finding, width=len(place.text) if place else 1)
-
-
-def _plain_reason(error: text_format.ParseError) -> str:
-    """Return protobuf's own words without its position and its quote of the text, in our way of writing."""
-    reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
-    if reason.startswith("Expected identifier"):
-        return "expected a field name"
-    if "ending quote" in reason:
-        return "a text without its ending quote"
-    if "codec can't" in reason:
-        return "a text whose backslash escapes do not give UTF-8"
-    return _word(re.sub(r"^Expected\b", "expected", reason))
-
-
-def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
-    """Return the message type of a block, None if a name on the way to it is unknown."""
-    descriptor: Descriptor | None = root_type
-    for name in block.field_path():
-        declared = descriptor.fields_by_name.get(name) if descriptor is not None else None
-        descriptor = declared.message_type if declared is not None else None
-    return descriptor
-
-
-def _explain_place(
-    place: Place, root_type: Descriptor, report: _Report, root: str, reason: str
-) -> PrototxtError | None:
-    descriptor = _message_of(place.block, root_type)
-    if descriptor is None or not place.field_name:
-        return None
-    declared = descriptor.fields_by_name.get(place.field_name)
-    width = len(place.text)
-    if declared is None:
-        where = _where(place.block, root)
-        if fork := fork_of_field(descriptor.name, place.field_name):
-            finding = f"{place.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
-            return report.error(place.start, finding, width=width)
-        finding = f'unknown field "{_word(place.field_name)}"{where}'
-        allowed = sorted(descriptor.fields_by_name)
-        remedy = _other_root(place, root) or _missing_brace(place, root_type)
-        return report.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)
-    if "should not have multiple" in reason:
-        finding = f'"{place.field_name}"{_where(place.block, root)} is given twice; it can be given once'
-        return report.error(place.start, finding, width=width)
-    if place.role != "value" or _value_fits(declared, place.text):
-        return None
-    allowed = _allowed_values(declared)
-    finding = f"{_field_path(place, root)} is {_word(place.text)}"
-    return report.error(place.start, finding, width=width, allowed=allowed, found=place.text)
-
-
-def _other_root(place: Place, root: str) -> str:
-    """Return a hint if the text is a solver where a net was expected, or the other way round."""
-    others = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
-    if place.block.parent is not None or place.field_name not in others[root].fields_by_name:
-        return ""
-    other = "solver" if root == "net" else "net"
-    return f"this looks like a {other}'s prototxt; a {root}'s was expected"
-
-
-def _missing_brace(place: Place, root_type: Descriptor) -> str:
-    """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
-    if place.block.parent is None or place.field_name not in ("layer", "layers"):
-        return ""
-    return 'a "}" is missing before it' if place.field_name in root_type.fields_by_name else ""
-
-
-def _value_fits(declared: FieldDescriptor, text: str) -> bool:
-    if declared.enum_type is not None:
-        return text in declared.enum_type.values_by_name
-    if declared.type == FieldDescriptor.TYPE_STRING:
-        return text[:1] in "\"'"
-    if declared.type == FieldDescriptor.TYPE_BOOL:
-        return text in ("true", "false", "True", "False", "t", "f", "0", "1")
-    return declared.message_type is not None
-
-
-def _allowed_values(declared: FieldDescriptor) -> list[str]:
-    if declared.enum_type is not None:
-        return [value.name for value in declared.enum_type.values]
-    return [_VALUE_RULES[declared.type]]
-
-
-def _layer_name(layer: Block) -> str:
-    return f'layer "{layer.label}"' if layer.label else f"{layer.name} number {layer.position}"
-
-
-def _where(block: Block | None, root: str) -> str:
-    """Return `` in convolution_param of layer "conv2"``, `` in layer "conv2"`` or `` in the net``."""
-    if block is None or block.parent is None:
-        return f" in the {root}"
-    layer, path = layer_of(block)
-    if layer is None:
-        return f" in {'.'.join(path)} of the {root}"
-    return f" in {'.'.join(path)} of {_layer_name(layer)}" if path else f" in {_layer_name(layer)}"
-
-
-def _field_path(place: Place, root: str) -> str:
-    layer, path = layer_of(place.block)
-    owner = _layer_name(layer) if layer is not None else f"the {root}"
-    return f"{'.'.join((*path, place.field_name))} of {owner}"
-
-
-def _missing_field(missing: str, text: str, *, path: str, root: str) -> PrototxtError:
-    """Word a required field that is not given; ``missing`` is protobuf's path: ``layer[0].clip_param.max``."""
-    *outer, name = missing.split(".")
-    wanted = [(step.partition("[")[0], int(step.partition("[")[2].rstrip("]") or 0) + 1) for step in outer]
-    block = next(
-        (b for b in scan_prototxt(text).blocks if [(step.name, step.position) for step in b.path()] == wanted), None
-    )
-    if block is None:
-        return PrototxtError(f"{path}: {missing} is required but not given", path=path, allowed=[name])
-    finding = f'"{name}"{_where(block, root)} is required but not given'
-    return _Report(path, text).error(block.start, finding, width=len(block.name), listed=[name])

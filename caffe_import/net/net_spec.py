@@ -12,7 +12,6 @@ from typing import Final
 
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import (
-    BlobSpec,
     LayerDefinition,
     LayerRequest,
     LayerType,
@@ -21,7 +20,8 @@ from caffe_import.net.layer_registry import (
     Shape,
     find_layer_type,
 )
-from caffe_import.net.param_layout import ParamEntry, ParamLayout
+from caffe_import.net.param_layout import ParamLayout
+from caffe_import.net.param_owners import ParamOwners
 from caffe_import.net.phases import filter_layers
 from caffe_import.net.wiring import GradientFlow, WiredLayer, gradient_flows, insert_splits
 from caffe_import.proto import caffe_pb2
@@ -160,7 +160,7 @@ class _NetBuilder:
         self._shapes: dict[str, Shape] = {}
         self._makers: dict[str, str] = {}
         self._unread: set[str] = set()
-        self._params = _ParamCollector()
+        self._params = ParamOwners()
         self._notes: list[str] = []
 
     def add(self, original: caffe_pb2.LayerParameter) -> None:
@@ -330,92 +330,3 @@ def _wired(spec: LayerSpec, kind: LayerType) -> WiredLayer:
             kind.differentiable_bottoms and index not in kind.label_bottoms for index in range(len(spec.bottoms))
         ),
     )
-
-
-@dataclass
-class _Owner:
-    """A blob that owns memory. The multipliers stay open until the owner or a sharer gives them."""
-
-    entry: ParamEntry
-    lr_mult: float | None
-    decay_mult: float | None
-
-
-class _ParamCollector:
-    """Net::AppendParam: every blob gets an owner; named ones are shared from the second use on."""
-
-    def __init__(self) -> None:
-        self._owners: list[_Owner] = []
-        self._uses: dict[tuple[str, int], int] = {}
-        self._by_name: dict[str, int] = {}
-        self._offset = 0
-
-    def add(self, request: LayerRequest, blobs: tuple[BlobSpec, ...]) -> None:
-        message = request.message
-        if len(message.param) > len(blobs):
-            finding = f"has {len(message.param)} param for {len(blobs)} parameter blobs; give at most one per blob"
-            raise request.refuse(finding)
-        for index, blob in enumerate(blobs):
-            if (message.name, index) in self._uses:
-                finding = "another layer with parameters has the same name, so saved weights could not be told apart"
-                raise request.refuse(finding)
-            spec = message.param[index] if index < len(message.param) else caffe_pb2.ParamSpec()
-            if blob.kind == "statistic" and spec.HasField("lr_mult") and spec.lr_mult != 0:
-                finding = f"param {index} has lr_mult={spec.lr_mult:g}; statistics are not learned, allowed: 0"
-                raise request.refuse(finding)
-            owner = self._by_name.get(spec.name) if spec.name else None
-            if owner is None:
-                self._own(message.name, index, blob, spec)
-            else:
-                self._share(request, index, blob, spec, owner)
-
-    def _own(self, layer: str, index: int, blob: BlobSpec, spec: caffe_pb2.ParamSpec) -> None:
-        # BatchNorm gives its own statistics the rate 0 where the file says nothing (BatchNormLayer::LayerSetUp).
-        unsaid = 0.0 if blob.kind == "statistic" else None
-        entry = ParamEntry(layer, index, self._offset, blob.shape, kind=blob.kind)
-        owner = _Owner(
-            entry,
-            spec.lr_mult if spec.HasField("lr_mult") else unsaid,
-            spec.decay_mult if spec.HasField("decay_mult") else None,
-        )
-        self._uses[layer, index] = len(self._owners)
-        if spec.name:
-            self._by_name[spec.name] = len(self._owners)
-        self._owners.append(owner)
-        self._offset += entry.size
-
-    def _share(
-        self, request: LayerRequest, index: int, blob: BlobSpec, spec: caffe_pb2.ParamSpec, position: int
-    ) -> None:
-        owner = self._owners[position]
-        permissive = spec.share_mode == caffe_pb2.ParamSpec.PERMISSIVE
-        fits = prod(blob.shape) == owner.entry.size if permissive else blob.shape == owner.entry.shape
-        if not fits:
-            remedy = "the counts must agree" if permissive else "allow equal counts by share_mode: PERMISSIVE"
-            finding = (
-                f'param {index} has shape {blob.shape}; it shares "{spec.name}" of layer "{owner.entry.layer}", '
-                f"which has shape {owner.entry.shape}: {remedy}"
-            )
-            raise request.refuse(finding)
-        if spec.HasField("lr_mult"):
-            owner.lr_mult = self._agreed(request, "lr_mult", spec.name, spec.lr_mult, owner.lr_mult)
-        if spec.HasField("decay_mult"):
-            owner.decay_mult = self._agreed(request, "decay_mult", spec.name, spec.decay_mult, owner.decay_mult)
-        self._uses[request.message.name, index] = position
-
-    def _agreed(self, request: LayerRequest, what: str, name: str, given: float, known: float | None) -> float:
-        if known is not None and given != known:
-            finding = f'shared param "{name}" has {what}={given:g}, an earlier layer gives {known:g}; give it once'
-            raise request.refuse(finding)
-        return given
-
-    def layout(self) -> ParamLayout:
-        entries = tuple(
-            replace(
-                owner.entry,
-                lr_mult=1.0 if owner.lr_mult is None else owner.lr_mult,
-                decay_mult=1.0 if owner.decay_mult is None else owner.decay_mult,
-            )
-            for owner in self._owners
-        )
-        return ParamLayout(entries, dict(self._uses))

@@ -32,8 +32,8 @@ from caffe_import.parity.solver_cases import (
     trajectory_bound,
 )
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver.loaded_solver import load_solver
 from caffe_import.solver.lr_policies import step_counter
-from caffe_import.solver.solver_spec import load_solver
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 
 Array = npt.NDArray[Any]

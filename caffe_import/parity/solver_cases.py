@@ -22,7 +22,7 @@ from caffe_import.parity.findings import (
 )
 from caffe_import.parity.net_cases import compare_params, params_of
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver.solver_spec import LoadedSolver, load_solver
+from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.predict import compile_forward
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training

@@ -17,7 +17,7 @@ from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver.solver_spec import LoadedSolver
+from caffe_import.solver.loaded_solver import LoadedSolver
 
 
 class NetFile:

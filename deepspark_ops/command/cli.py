@@ -153,7 +153,7 @@ def train(config: TrainConfig) -> None:
     Ctrl-C and SIGTERM take a snapshot and stop, SIGHUP takes one and goes on, as Caffe's own command. The same command
     goes on from the last snapshot. A second Ctrl-C ends at once.
     """
-    from caffe_import.solver.solver_spec import load_solver
+    from caffe_import.solver.loaded_solver import load_solver
 
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
     require_spark()

@@ -17,7 +17,8 @@ from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
+from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
+from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.samples import Samples, SplitName, bind_samples

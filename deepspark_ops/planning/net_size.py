@@ -12,8 +12,8 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver.loaded_solver import load_solver
 from caffe_import.solver.solver_nets import solver_nets
-from caffe_import.solver.solver_spec import load_solver
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding

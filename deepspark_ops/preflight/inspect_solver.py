@@ -19,10 +19,11 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.net.wiring import insert_splits
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_nets import Place, SolverNet, solver_nets
 from caffe_import.solver.solver_notes import solver_notes
-from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver
+from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig

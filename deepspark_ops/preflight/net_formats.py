@@ -7,8 +7,8 @@ from pathlib import Path
 
 from caffe_import.files.prototxt import read_net_form, read_solver_upgrades
 from caffe_import.files.upgrade import net_form
+from caffe_import.solver.loaded_solver import LoadedSolver
 from caffe_import.solver.solver_nets import NetFile
-from caffe_import.solver.solver_spec import LoadedSolver
 from deepspark_ops.preflight.report import FormatReport
 
 

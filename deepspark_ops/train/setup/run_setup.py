@@ -18,9 +18,10 @@ from typing import Final
 from caffe_import.files.prototxt import format_message
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
+from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.solver_nets import SolverNet, solver_nets
 from caffe_import.solver.solver_notes import solver_notes
-from caffe_import.solver.solver_spec import LoadedSolver, SolverSpec, load_solver, solver_spec
+from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
-from caffe_import.solver.solver_spec import load_solver
+from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.local_airflow.dag_files import install_dags

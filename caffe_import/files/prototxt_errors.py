@@ -1,0 +1,285 @@
+"""What is wrong with a prototxt's text and where: file:line:column, the line with a caret, what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from caffe_import.errors import PrototxtError, did_you_mean
+from caffe_import.files.prototxt_scan import Block, Place, layer_of, line_and_column, offset_of, scan_prototxt
+from caffe_import.fork_names import fork_of_field
+from caffe_import.proto import caffe_pb2
+
+_EXCERPT_WIDTH = 100
+_ALLOWED_WIDTH = 110
+_WORD_WIDTH = 60
+_ESCAPE = re.compile(
+    r"""\\(?:(?P<known>[abfnrtv\\"'] | (?![4-7][0-7]{2})[0-7]{1,3} | x[0-9a-fA-F]{1,2} | u[0-9a-fA-F]{4}
+        | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
+    re.VERBOSE | re.DOTALL,
+)
+_VALUE_RULES = {
+    FieldDescriptor.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
+    FieldDescriptor.TYPE_INT64: "a whole number",
+    FieldDescriptor.TYPE_UINT32: "a whole number from 0 to 4294967295",
+    FieldDescriptor.TYPE_FLOAT: "a number",
+    FieldDescriptor.TYPE_DOUBLE: "a number",
+    FieldDescriptor.TYPE_BOOL: "true or false",
+    FieldDescriptor.TYPE_STRING: "a text in quotes",
+}
+
+
+@dataclass(frozen=True)
+class PrototxtText:
+    """A prototxt's text, with the path that errors call it."""
+
+    path: str
+    text: str
+
+    def error(
+        self,
+        offset: int,
+        finding: str,
+        *,
+        width: int = 1,
+        allowed: Sequence[str] = (),
+        found: str = "",
+        remedy: str = "",
+        listed: Sequence[str] = (),
+    ) -> PrototxtError:
+        """Return the error; ``allowed`` is shown, ``listed`` (already in the finding) only kept as an attribute."""
+        line, column = line_and_column(self.text, offset)
+        parts = [f"{self.path}:{line}:{column}: {finding}", *self._excerpt(line, column, width)]
+        if allowed:
+            parts.append(f"  allowed: {_shorten(allowed)}")
+        near = did_you_mean(found, allowed) if len(found) <= _WORD_WIDTH else ""
+        parts += [f"  {hint}" for hint in (near.removeprefix("; "), remedy) if hint]
+        # A lone surrogate (from JSON) would make the message itself unprintable.
+        message = "\n".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
+        return PrototxtError(message, path=self.path, line=line, column=column, allowed=[*allowed, *listed])
+
+    def _excerpt(self, line: int, column: int, width: int) -> list[str]:
+        written = self.text.split("\n", line)[line - 1].rstrip("\r").replace("\t", " ")
+        start = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(written) > _EXCERPT_WIDTH else 0
+        shown = written[start : start + _EXCERPT_WIDTH]
+        indent = column - 1 - start
+        caret = " " * indent + "^" * max(1, min(width, _EXCERPT_WIDTH - indent))
+        return [f"{line:5d} | {shown}".rstrip(), f"      | {caret}"]
+
+
+def solver_field_error(
+    finding: str,
+    field_name: str,
+    sources: Sequence[tuple[str, str]],
+    *,
+    path: str,
+    allowed: Sequence[str] = (),
+    at_end: bool = False,
+) -> PrototxtError:
+    """Return the error for a solver's field whose value is refused, with the place where it is written.
+
+    Args:
+        finding: What was found and what is allowed.
+        field_name: The field.
+        sources: (name of the text, text): the one to look in first comes first.
+        path: Names the solver where no source has the field.
+        allowed: For the error's attribute.
+        at_end: Without a source that has the field, show the end of the last source: a line is to be added there.
+    """
+    for name, text in sources:
+        places = [
+            place
+            for place in scan_prototxt(text).places
+            if place.block.parent is None and place.field_name == field_name and place.role == "value"
+        ]
+        if places:
+            return PrototxtText(name, text).error(places[-1].start, finding, width=len(places[-1].text), listed=allowed)
+    if at_end and sources and sources[-1][1].strip():
+        name, text = sources[-1]
+        last_line = text.rstrip().rpartition("\n")[2].lstrip()
+        return PrototxtText(name, text).error(len(text.rstrip()) - len(last_line), finding, width=len(last_line))
+    return PrototxtError(f"{path}: {finding}", path=path, allowed=allowed)
+
+
+def check_strings(source: PrototxtText) -> None:
+    """Refuse what protobuf's C++ parser refuses in quotes and its Python one lets pass with a warning or mangles.
+
+    Raises:
+        PrototxtError: Bytes that are not UTF-8, or an unknown escape.
+    """
+    if "\ufffd" not in source.text and "\\" not in source.text:
+        return
+    for place in scan_prototxt(source.text).places:
+        if "\ufffd" in place.text:
+            raise source.error(place.start, "bytes that are not UTF-8 text; save the file as UTF-8")
+        if place.text[0] not in "\"'":
+            continue
+        for escape in _ESCAPE.finditer(place.text):
+            if escape["known"] is None:
+                finding = f'unknown escape "{escape[0]}" in quotes'
+                remedy = "write a backslash as \\\\, in paths better /"
+                raise source.error(place.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
+
+
+def _shorten(allowed: Sequence[str]) -> str:
+    shown = ""
+    for word in allowed:
+        longer = f"{shown}, {word}" if shown else word
+        if len(longer) > _ALLOWED_WIDTH:
+            return f"{shown}, ..."
+        shown = longer
+    return shown
+
+
+def _word(text: str) -> str:
+    return text if len(text) <= _WORD_WIDTH else f"{text[:_WORD_WIDTH]}..."
+
+
+def explain_parse_error(
+    error: text_format.ParseError, source: PrototxtText, root_type: Descriptor, root: str
+) -> PrototxtError:
+    """Return what is wrong with a text that protobuf's parser refused.
+
+    Args:
+        error: What the parser says; its place is right, its words are not for users.
+        source: The text.
+        root_type: What the text was parsed as.
+        root: What errors call the whole: ``net`` or ``solver``.
+    """
+    text = source.text
+    scan = scan_prototxt(text)
+    offset = offset_of(text, error.GetLine() or 1, error.GetColumn() or 1)
+    reason = _plain_reason(error)
+    unclosed = scan.unclosed()
+    if unclosed is not None and reason in ('expected "}"', 'expected ">"'):
+        finding = f'"{unclosed.name}"{_where(unclosed.parent, root)} is never closed: "}}" is missing'
+        return source.error(unclosed.start, finding, width=len(unclosed.name))
+    place = scan.at(offset)
+    if place is not None:
+        explained = _explain_place(place, root_type, source, root, reason)
+        if explained is not None:
+            return explained
+    mark = re.match(r"\w+|\S", text[offset : offset + _WORD_WIDTH])
+    found = _word(place.text) if place else mark[0] if mark else "the end of the text"
+    finding = f"{reason}, found {found}"
+    if found in ("}", ">") and reason == "expected a field name":
+        finding = f'a "{found}" too many, or one too few before it'
+    return source.error(offset, finding, width=len(place.text) if place else 1)
+
+
+def _plain_reason(error: text_format.ParseError) -> str:
+    """Return protobuf's own words without its position and its quote of the text, in our way of writing."""
+    reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
+    if reason.startswith("Expected identifier"):
+        return "expected a field name"
+    if "ending quote" in reason:
+        return "a text without its ending quote"
+    if "codec can't" in reason:
+        return "a text whose backslash escapes do not give UTF-8"
+    return _word(re.sub(r"^Expected\b", "expected", reason))
+
+
+def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
+    """Return the message type of a block, None if a name on the way to it is unknown."""
+    descriptor: Descriptor | None = root_type
+    for name in block.field_path():
+        declared = descriptor.fields_by_name.get(name) if descriptor is not None else None
+        descriptor = declared.message_type if declared is not None else None
+    return descriptor
+
+
+def _explain_place(
+    place: Place, root_type: Descriptor, source: PrototxtText, root: str, reason: str
+) -> PrototxtError | None:
+    descriptor = _message_of(place.block, root_type)
+    if descriptor is None or not place.field_name:
+        return None
+    declared = descriptor.fields_by_name.get(place.field_name)
+    width = len(place.text)
+    if declared is None:
+        where = _where(place.block, root)
+        if fork := fork_of_field(descriptor.name, place.field_name):
+            finding = f"{place.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
+            return source.error(place.start, finding, width=width)
+        finding = f'unknown field "{_word(place.field_name)}"{where}'
+        allowed = sorted(descriptor.fields_by_name)
+        remedy = _other_root(place, root) or _missing_brace(place, root_type)
+        return source.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)
+    if "should not have multiple" in reason:
+        finding = f'"{place.field_name}"{_where(place.block, root)} is given twice; it can be given once'
+        return source.error(place.start, finding, width=width)
+    if place.role != "value" or _value_fits(declared, place.text):
+        return None
+    allowed = _allowed_values(declared)
+    finding = f"{_field_path(place, root)} is {_word(place.text)}"
+    return source.error(place.start, finding, width=width, allowed=allowed, found=place.text)
+
+
+def _other_root(place: Place, root: str) -> str:
+    """Return a hint if the text is a solver where a net was expected, or the other way round."""
+    others = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
+    if place.block.parent is not None or place.field_name not in others[root].fields_by_name:
+        return ""
+    other = "solver" if root == "net" else "net"
+    return f"this looks like a {other}'s prototxt; a {root}'s was expected"
+
+
+def _missing_brace(place: Place, root_type: Descriptor) -> str:
+    """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
+    if place.block.parent is None or place.field_name not in ("layer", "layers"):
+        return ""
+    return 'a "}" is missing before it' if place.field_name in root_type.fields_by_name else ""
+
+
+def _value_fits(declared: FieldDescriptor, text: str) -> bool:
+    if declared.enum_type is not None:
+        return text in declared.enum_type.values_by_name
+    if declared.type == FieldDescriptor.TYPE_STRING:
+        return text[:1] in "\"'"
+    if declared.type == FieldDescriptor.TYPE_BOOL:
+        return text in ("true", "false", "True", "False", "t", "f", "0", "1")
+    return declared.message_type is not None
+
+
+def _allowed_values(declared: FieldDescriptor) -> list[str]:
+    if declared.enum_type is not None:
+        return [value.name for value in declared.enum_type.values]
+    return [_VALUE_RULES[declared.type]]
+
+
+def _layer_name(layer: Block) -> str:
+    return f'layer "{layer.label}"' if layer.label else f"{layer.name} number {layer.position}"
+
+
+def _where(block: Block | None, root: str) -> str:
+    """Return `` in convolution_param of layer "conv2"``, `` in layer "conv2"`` or `` in the net``."""
+    if block is None or block.parent is None:
+        return f" in the {root}"
+    layer, path = layer_of(block)
+    if layer is None:
+        return f" in {'.'.join(path)} of the {root}"
+    return f" in {'.'.join(path)} of {_layer_name(layer)}" if path else f" in {_layer_name(layer)}"
+
+
+def _field_path(place: Place, root: str) -> str:
+    layer, path = layer_of(place.block)
+    owner = _layer_name(layer) if layer is not None else f"the {root}"
+    return f"{'.'.join((*path, place.field_name))} of {owner}"
+
+
+def missing_field_error(missing: str, source: PrototxtText, root: str) -> PrototxtError:
+    """Return the error for a required field; ``missing`` is protobuf's path to it: ``layer[0].clip_param.max``."""
+    *outer, name = missing.split(".")
+    wanted = [(step.partition("[")[0], int(step.partition("[")[2].rstrip("]") or 0) + 1) for step in outer]
+    block = next(
+        (b for b in scan_prototxt(source.text).blocks if [(step.name, step.position) for step in b.path()] == wanted),
+        None,
+    )
+    if block is None:
+        return PrototxtError(f"{source.path}: {missing} is required but not given", path=source.path, allowed=[name])
+    finding = f'"{name}"{_where(block, root)} is required but not given'
+    return source.error(block.start, finding, width=len(block.name), listed=[name])
