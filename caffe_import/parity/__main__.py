@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import logging
 import sys
 import traceback
 from collections import Counter
@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from caffe_import.extras import require
 from caffe_import.parity.case import RECORDED_CASES, Case, Outcome, load_cases, run_case
+from caffe_import.tensorflow_start import start_lines_dropped
 
 # The whole text stands in the JSON.
 _MAX_LINE = 300
@@ -38,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = _chosen(load_cases(options.folder), options.only)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         parser.error(str(error))
-    # TensorFlow's start-up lines would stand among the results.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    _start_tensorflow()
     console = Console(highlight=False, soft_wrap=True, quiet=options.json)
     outcomes = []
     for case in cases:
@@ -55,6 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{counts['unsupported']} unsupported; largest relative error {worst:.2g}"
     )
     return 0 if outcomes and counts["passed"] == len(outcomes) else 1
+
+
+def _start_tensorflow() -> None:
+    """Import TensorFlow without its start-up lines, with the one thread that the solvers' cases ask for.
+
+    A function is traced for every case, since each is another net; TensorFlow takes that for one function's mistake.
+    """
+    logging.getLogger("tensorflow").addFilter(lambda record: "tf.function retracing" not in record.getMessage())
+    with start_lines_dropped():
+        from caffe_import.tf_graph.threads import find_devices, set_threads
+
+        find_devices()
+        set_threads(1)
 
 
 def _chosen(cases: Sequence[Case], only: Sequence[str] | None) -> list[Case]:

@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import Callable
 
+from caffe_import.tensorflow_start import START_LINES
 from deepspark_ops.errors import DeepSparkError
 
 USER_MISTAKE = 2
@@ -41,11 +42,7 @@ _NOISE = re.compile(
     r"|.*WARN Utils: (?:Your hostname, .* resolves to a loopback address|Set SPARK_LOCAL_IP)"
     r"|.*WARN SparkConf: Note that spark\.local\.dir will be overridden"
     r"|To adjust logging level use "
-    r"|.*oneDNN custom operations are on"
-    r"|.*This TensorFlow binary is optimized to use available CPU instructions"
-    r"|To enable the following instructions:"
-    r"|WARNING: All log messages before absl::InitializeLog"
-    r"|.*failed call to cuInit|.*Could not find cuda drivers|.*cuda_executor\.cc"
+    r"|" + START_LINES
 )
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +115,12 @@ def test_wrong_calls_exit_with_two(tmp_path: Path, arguments: list[str]) -> None
     with pytest.raises(SystemExit) as caught:
         main([str(folder), *arguments])
     assert caught.value.code == 2
+
+
+def test_the_command_writes_its_own_lines_only() -> None:
+    names = ["absval", "conv_3d_s_p", "relu", "elu", "bnll", "clip", "exp", "log", "sgd_mlp"]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-m", "caffe_import.parity", str(FIXTURES), "--only", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert done.stderr == ""
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["passed"] * len(names) + [str(len(names))]

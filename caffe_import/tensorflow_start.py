@@ -1,0 +1,53 @@
+"""What every TensorFlow process writes when it starts, whatever it does, and starting one without it.
+
+The lines come from C++ before it reads ``TF_CPP_MIN_LOG_LEVEL``. TensorFlow itself is not imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+START_LINES: Final = (
+    r"WARNING: All log messages before absl::InitializeLog"
+    r"|.*oneDNN custom operations are on"
+    r"|.*This TensorFlow binary is optimized to use available CPU instructions"
+    r"|To enable the following instructions:"
+    r"|.*failed call to cuInit|.*Could not find cuda drivers|.*cuda_executor\.cc"
+)
+"""Regular expression for the beginning of such a line. A machine without a GPU is no mistake."""
+
+_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+
+@contextmanager
+def start_lines_dropped() -> Iterator[None]:
+    """Have the block, which imports TensorFlow and asks for its devices, write nothing but what is no start-up line.
+
+    Standard error (file descriptor 2) is a temporary file meanwhile; at the end the other lines are written. Lines that
+    TensorFlow's C++ part writes later do not come either: what ends a computation is an exception. Whoever sets
+    TF_CPP_MIN_LOG_LEVEL sees all that it lets pass. Not thread-safe: for the beginning of a process.
+    """
+    if _LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LEVEL] = "3"
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        stderr = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            kept.seek(0)
+            lines = kept.read().decode("utf-8", "replace").splitlines(keepends=True)
+            sys.stderr.write("".join(line for line in lines if not re.match(START_LINES, line)))
+            sys.stderr.flush()
