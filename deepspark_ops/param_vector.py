@@ -102,7 +102,7 @@ class StatisticBlobs:
         low, high = np.searchsorted(ordered, (start, stop))
         return ordered[low:high] - start
 
-    def meet(self, center: Vector, local: Vector, n_workers: int) -> tuple[Vector, Vector]:
+    def average(self, center: Vector, local: Vector, n_workers: int) -> tuple[Vector, Vector]:
         """Average a worker's statistics with the center's; both packed, neither is written.
 
         For each layer, with ``m`` the mean and ``q = E[x^2]``::

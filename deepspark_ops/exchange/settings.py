@@ -1,4 +1,4 @@
-"""What one exchange is told at its start, by the driver, as plain JSON; no secret, no address."""
+"""Settings of one exchange, from the driver, as plain JSON; no secret, no address."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ExchangeSettings:
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
         wire_dtype: How pushes travel by socket; see ``wire_numbers``.
-        n_servers: Server processes, each with a key range of the center; the first one keeps the books.
-        watch_rest_s: Between two looks for lost updates, of a second or so, the server rests so long; at 0 pushes are
+        n_servers: Server processes, each with a key range of the center; the first one holds the run state.
+        watch_rest_s: Pause between two measurements of lost updates, of a second or so each; at 0 pushes are
             added up all the time, which takes an exchange of a small net 3 % longer.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.

@@ -1,8 +1,8 @@
-"""Limited-memory BFGS as a dialogue: it asks for loss and gradient at a point, is told them, and asks for the next.
+"""Limited-memory BFGS as a generator: it yields a point, is sent loss and gradient there, and yields the next.
 
 Nocedal and Wright, "Numerical Optimization" (2006): two-loop recursion, algorithm 7.4; L-BFGS, algorithm 7.5; strong
-Wolfe line search, algorithms 3.5 and 3.6. All numbers are float64; the points asked for are float32 numbers, since that
-is what workers hold, so steps and curvature are of the points that were really looked at.
+Wolfe line search, algorithms 3.5 and 3.6. All numbers are float64; requested points are float32 numbers, since that is
+what workers hold, so steps and curvature are of the points that were measured.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MARGIN = 0.1
 
 
 class Evaluation(NamedTuple):
-    """Loss and gradient, (n,), at the point that was asked for."""
+    """Loss and gradient, (n,), at the requested point."""
 
     loss: float
     gradient: Vector64
 
 
 class Request(NamedTuple):
-    """What is asked for.
+    """The next point to measure.
 
     Attributes:
         point: Where loss and gradient are wanted, (n,).
@@ -62,7 +62,7 @@ Search = Generator[float, tuple[float, float], bool]
 
 
 def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, None]:
-    """Minimise from ``start``, (n,), without end: at a minimum it goes on asking for that point.
+    """Minimise from ``start``, (n,), without end: at a minimum it requests that point again and again.
 
     A trial whose loss or gradient is not finite was too long a step: the search steps back.
 
@@ -107,7 +107,7 @@ def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, Non
                 is_taken = bool(end.value)
                 break
         if not is_taken:
-            # Along the steepest descent no step is better: x is a minimum as far as float32 can tell.
+            # Along the steepest descent no step is better: x is a minimum within float32.
             if not pairs:
                 loss, gradient = yield Request(x, x, iteration)
             pairs.clear()

@@ -13,14 +13,14 @@ from deepspark_ops.param_vector import Vector
 
 
 class RoundNote(NamedTuple):
-    """What a worker says with its push: of its minibatches where it pushes gradients, of tau where all agree on it.
+    """What a worker reports with its push: of its minibatches where it pushes gradients, of tau where all agree on it.
 
     Attributes:
         loss: Mean loss of the minibatches behind the push.
         learning_rate: Rate for the update by them, rate scale included.
         update: Number of the update among the worker's own, from 1.
         is_first: Is it this process's first push?
-        comm_period: tau as this worker would choose it; 0: it leaves that to others.
+        comm_period: tau as this worker would choose it; 0: the others decide.
     """
 
     loss: float = 0.0
@@ -52,7 +52,7 @@ class RoundContents(NamedTuple):
         center: The center, (n_params,).
         extras: The strategy's server vectors, each (n_params,); the first is the sum of pushes.
         counts: Pushes of each chunk in that sum, (n_chunks,), uint64.
-        spans: Where each chunk lies.
+        spans: Range of each chunk in the vector.
         notes: Worker -> its note; empty where the strategy's workers send none.
     """
 
@@ -80,11 +80,11 @@ class RoundCloser(Protocol):
     """Ends rounds of one run, one after another, in one thread at a time."""
 
     def close(self, contents: RoundContents) -> list[str]:
-        """Move the center; returns what the user should read of it, one line each."""
+        """Move the center; returns notes for the user, one line each."""
 
 
 class ChunkwiseCloser:
-    """Ends rounds whose chunks need nothing from each other. A chunk that nobody pushed stays as it is.
+    """Ends rounds whose chunks are independent. A chunk without a push stays as it is.
 
     After a kill in the middle, the chunks that are still counted are applied by the next call, and at most one chunk
     is uncertain.

@@ -1,4 +1,4 @@
-"""When a round of a strategy that waits for everybody is over. Pure logic."""
+"""When a round of a strategy whose workers wait for each other is over. Pure logic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from deepspark_ops.exchange.rounds.round_closing import RoundNote
 class Rounds:
     """Who has pushed in the present round. Not thread-safe: the coordinator holds its lock around every call.
 
-    Expected are the live workers that have steps to do. A worker that was told to wait, or only to test, is not, so
-    the last steps of a run do not wait for workers that have none; a worker that is lost is not any more.
+    Expected are the live workers with steps to do, so the last steps of a run do not wait for workers that have none
+    or that only test; a worker that is lost is not expected any more.
 
     Attributes:
         comm_period: The longest tau that a worker of the last round would choose: if each took its own, those with
-            the shortest would always wait. 0: nobody said.
+            the shortest would always wait. 0: none was given.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Rounds:
         self._released.pop(worker, None)
 
     def is_complete(self, live: Collection[int]) -> bool:
-        """Whether everybody who is expected has pushed, somebody has, and nobody is closing the round already."""
+        """Whether every expected worker has pushed, at least one has, and the round is not being closed already."""
         missing = set(live) - self._idle - self._waiting.keys()
         return bool(self._waiting) and not missing and not self._is_closing
 
@@ -65,7 +65,7 @@ class Rounds:
         return notes
 
     def open(self) -> None:
-        """The round is applied: everybody who waited is released, and the next one begins."""
+        """The round is applied: every worker that waited is released, and the next round begins."""
         self._released.update(self._waiting)
         self._waiting.clear()
         self._is_closing = False

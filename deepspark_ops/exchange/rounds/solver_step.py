@@ -38,7 +38,7 @@ _OPERATIONS = Operations(sqrt=np.sqrt, square=np.square, sign=np.sign, add=_add,
 
 @dataclass(frozen=True)
 class SolvedBlob:
-    """A blob that the solver updates: where it lies in the vector, and its factors on rate and weight decay."""
+    """A blob that the solver updates: its range in the vector, and its factors on rate and weight decay."""
 
     start: int
     stop: int
@@ -50,7 +50,7 @@ class SolvedBlob:
 class CenterSolver:
     """A solver's type and constants, named as in its prototxt, and the blobs it updates. Pure functions.
 
-    Statistics are none of its blobs: they meet in their own way.
+    Statistics are not among its blobs: they are averaged apart (``StatisticBlobs``).
     """
 
     type: str
@@ -132,11 +132,11 @@ class CenterSolver:
 
 
 class SolverCloser:
-    """Ends rounds by one update of the center by the mean gradient. The history lies in the server's vectors 1 and up.
+    """Ends rounds by one update of the center by the mean gradient. The history is in the server's vectors 1 and up.
 
-    So it belongs to no worker: who joins late, comes back or leaves changes nothing but the mean. The rate is the mean
-    of those that the workers' clocks give, the number of the update the highest that one of them counts. A server that
-    is killed here makes at most a part of one update twice.
+    So it belongs to no worker: one that joins late, comes back or leaves changes only the mean. The rate is the mean of
+    those that the workers' clocks give, the number of the update the highest that one of them counts. A server that is
+    killed here makes at most a part of one update twice.
     """
 
     def __init__(self, solver: CenterSolver) -> None:

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
 ROUND_WAIT_S = 2.0
-"""How long a worker waits for the others, at most, before it shows that it lives by asking again."""
+"""How long a worker waits for the others, at most, before it repeats its call, which shows that it lives."""
 
 _Answer = TypeVar("_Answer")
 
@@ -48,7 +48,7 @@ _Answer = TypeVar("_Answer")
 def forget_run(work: Path) -> None:
     """Remove what an earlier driver's exchange left in a run's scratch folder: its journal and its pending snapshots.
 
-    A driver that starts goes on from a finished snapshot, with settings that say so; only a server that is started
+    A driver that starts goes on from a finished snapshot, as its settings have it; only a server that is started
     again goes on from the journal.
     """
     (work / JOURNAL_FILE).unlink(missing_ok=True)
@@ -249,11 +249,11 @@ class Coordinator:
         Args:
             worker: Who.
             sequence: Of its exchange.
-            note: What it says of what it pushed.
+            note: What it reports of its push.
 
         Returns:
             The tau that all take from now on, 0 for each its own, once the round is over and the center moved; None
-            after a while: ask again.
+            after ``ROUND_WAIT_S``: call again.
         """
         self.expire()
         with self._shared.lock:

@@ -1,4 +1,4 @@
-"""The driver's side: start the exchange server, keep it alive over the same center, leave nothing behind."""
+"""The driver's side: start the exchange server, keep it alive over the same center, remove everything at the end."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class _ServerProcess:
     """
 
     def __init__(self, plain: Mapping[str, Any], listener: socket.socket) -> None:
-        """Take over the listening socket; ``plain`` is what the process is told, without its descriptor."""
+        """Take over the listening socket; ``plain``: the process's settings, all but the socket's descriptor."""
         self.restarts = 0
         self.given_up: str | None = None
         self._plain = plain
@@ -294,7 +294,7 @@ class _ServerProcess:
                 fresh = self._spawn()
             except ExchangeUnavailable as error:
                 self.given_up = str(error)
-                logger.error("%s", error)  # noqa: TRY400  # the message says it all; poll raises it
+                logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
                 return
             self.restarts += 1
             if self._stopping.is_set():
@@ -326,7 +326,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.stdin.close()
     except BrokenPipeError:
-        logger.debug("the exchange server was gone before it was told to stop")
+        logger.debug("the exchange server had ended before it was stopped")
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

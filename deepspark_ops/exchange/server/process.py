@@ -6,7 +6,7 @@ until standard input ends, which is when the driver stops it or dies; one that c
 imports numpy and the standard library only.
 
 A run may have several, each with a key range of the one center that all of them map. The first one holds the run
-state; the others know pulls and pushes only. Any of them may be killed: each goes on from its own worker counters in
+state; the others serve pulls and pushes only. Any of them may be killed: each goes on from its own worker counters in
 the center.
 """
 
@@ -43,7 +43,7 @@ from deepspark_ops.param_vector import Vector
 logger = logging.getLogger(__name__)
 
 MAX_HANDSHAKES = 64
-"""Connections that have not proved who they are; more wait in the listening queue."""
+"""Connections that are not authenticated yet; more wait in the listening queue."""
 PUSH_BUFFERS = 16
 """Chunks that may be received at the same time; memory stays the same however many workers there are."""
 TIMER_S = 0.2
@@ -125,24 +125,24 @@ class ExchangeServer:
         else:
             self.center.check_session(worker, session_number(session))
 
-    def enter(self, peer: VectorSession) -> None:
-        """Make ``peer`` the one connection of its worker; an older one is closed and waited for."""
+    def enter(self, member: VectorSession) -> None:
+        """Make ``member`` the one connection of its worker; an older one is closed and waited for."""
         with self._lock:
-            before = self._members.get(peer.worker)
-            self._members[peer.worker] = peer
-        if before is not None and before is not peer:
+            before = self._members.get(member.worker)
+            self._members[member.worker] = member
+        if before is not None and before is not member:
             before.connection.close()
             before.ended.wait(self.settings.exchange_timeout_s)
 
-    def exit(self, peer: VectorSession) -> None:
-        """A connection ended; its worker has a while to come back."""
+    def exit(self, member: VectorSession) -> None:
+        """A connection ended; its worker has some seconds to connect again."""
         with self._lock:
-            if self._members.get(peer.worker) is peer:
-                del self._members[peer.worker]
-                if peer.session and self.coordinator is not None:
+            if self._members.get(member.worker) is member:
+                del self._members[member.worker]
+                if member.session and self.coordinator is not None:
                     patience = min(self.settings.exchange_timeout_s, self.settings.grant_timeout_s)
-                    self._gone.append((time.monotonic() + patience, peer.worker, peer.session))
-        peer.ended.set()
+                    self._gone.append((time.monotonic() + patience, member.worker, member.session))
+        member.ended.set()
 
     def _accept(self) -> None:
         while not self._stopping.is_set():
@@ -152,11 +152,13 @@ class ExchangeServer:
             except OSError as error:
                 self._handshakes.release()
                 if not self._stopping.is_set():
-                    # Out of descriptors, most likely: those who are in go on, newcomers wait in the queue.
+                    # Most likely out of descriptors: present connections go on, new ones wait in the queue.
                     logger.warning("cannot accept a connection: %s", error)
                     time.sleep(TIMER_S)
                 continue
-            threading.Thread(target=self._serve, args=(sock, address), name=f"peer {address}", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(sock, address), name=f"connection {address}", daemon=True
+            ).start()
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """One connection's thread, from the first byte to the last."""
@@ -183,8 +185,8 @@ class ExchangeServer:
             if not self._stopping.is_set():
                 logger.warning("%s", error)
         except Exception as error:
-            # The outermost loop of this thread: a fault of ours. Others go on; the driver hears of it, or the worker,
-            # whose connection breaks.
+            # The outermost loop of this thread: a fault of this program. Other connections go on; the first server
+            # reports it to the driver, at any other the worker's connection breaks.
             logger.exception("connection of %s", peer)
             if self.coordinator is not None:
                 self.coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
@@ -219,7 +221,7 @@ class ExchangeServer:
 
 
 class _BufferStore:
-    """A fixed number of chunk buffers for all connections; a thread that finds none waits for one."""
+    """A fixed number of chunk buffers for all connections; a thread waits where none is free."""
 
     def __init__(self, n_floats: int) -> None:
         self._n_floats = max(n_floats, wire.STATE_PIECE_BYTES // 4)
@@ -283,7 +285,7 @@ def main() -> None:
         sys.stdin.buffer.read()
     finally:
         try:
-            # The driver's end shows twice, and the second sign must not keep us from what is left to do.
+            # EOF on standard input and SIGHUP both signal that the driver ended; the second must not interrupt the end.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         finally:
             center.unlink()

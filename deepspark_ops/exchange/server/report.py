@@ -14,14 +14,14 @@ REPORT_EVERY_S = 5.0
 
 
 class ServerReport:
-    """Counts on from report to report. Thread-safe."""
+    """Counts what happened since the last report. Thread-safe."""
 
     def __init__(self, center: Center, watch: PushWatch, clock: Callable[[], float]) -> None:
         """Count from now on.
 
         Args:
-            center: Whose exchanges.
-            watch: Looks for lost updates in it; nobody else may use it.
+            center: Center whose exchanges are counted.
+            watch: Measures lost updates in it; used by this object only.
             clock: Seconds, never going back.
         """
         self._center = center
@@ -33,11 +33,11 @@ class ServerReport:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is long enough ago."""
+        """Whether it is time for the next report."""
         return self._clock() - self._counted_at >= REPORT_EVERY_S
 
     def watch(self) -> None:
-        """Go on watching pushes, unless another thread is at it."""
+        """Measure lost updates a step further, unless another thread is doing so."""
         if self._lock.acquire(blocking=False):
             try:
                 self._watch.step()
@@ -45,7 +45,7 @@ class ServerReport:
                 self._lock.release()
 
     def next(self) -> dict[str, Any] | None:
-        """Return the data of a ``server`` event on the time since the last call; None if nobody exchanged."""
+        """Return the data of a ``server`` event on the time since the last call; None if no worker exchanged."""
         with self._lock:
             now, totals = self._clock(), self._totals()
             seconds, before = now - self._counted_at, self._counted

@@ -20,10 +20,10 @@ class SharedState:
     """A run's state whose every change is in the journal first.
 
     Attributes:
-        lock: Held around every look at ``state`` and every ``apply``, never while vectors move or files of vectors are
+        lock: Held around every read of ``state`` and every ``apply``, never while vectors move or files of vectors are
             written.
         state: The run's.
-        failure: What makes it pointless to go on; None while nothing does.
+        failure: Why the run has failed; None while it has not.
         is_resumed: Whether the journal of an earlier server process was found.
     """
 
@@ -60,7 +60,7 @@ class SharedState:
             self.apply(message)
 
     def fail(self, message: str) -> None:
-        """Note what makes it pointless to go on; the driver sees it at its next look. The first message is kept."""
+        """Fail the run: the driver reads the message with its next ``status`` call. The first message is kept."""
         if message != self.failure:
             logger.error("%s", message)
         self.failure = self.failure or message

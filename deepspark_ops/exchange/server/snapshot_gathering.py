@@ -26,7 +26,7 @@ class SnapshotGathering:
         """Write below ``work``, the run's scratch folder.
 
         Args:
-            shared: Says what is due.
+            shared: The run state, which has what is due.
             work: Scratch folder.
             write_center: Writes the server's own part of a snapshot; may raise ``OSError``, or ``ExchangeUnavailable``
                 where a chunk's lock was not to be had: the next call tries again.
@@ -58,7 +58,7 @@ class SnapshotGathering:
                     shared.record(SnapshotComplete(iteration))
 
     def state_path(self, worker: int, iteration: int) -> Path | None:
-        """Return where a worker's arrays for a snapshot belong; None if nobody waits for them (any more)."""
+        """Return where a worker's arrays for a snapshot belong; None if they are not awaited (any more)."""
         with self._shared.lock:
             is_awaited = self._shared.state.grants.awaits(worker, iteration)
         return PendingSnapshot(self._work, iteration).arrays(worker) if is_awaited else None

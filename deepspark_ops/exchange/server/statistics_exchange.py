@@ -24,7 +24,7 @@ class StatisticsExchange:
         self._answers: dict[int, tuple[str, int, Vector]] = {}
 
     def exchange(self, worker: int, session: str, sequence: int, local: Vector) -> Vector:
-        """Return the worker's new statistics; see ``StatisticBlobs.meet``.
+        """Return the worker's new statistics; see ``StatisticBlobs.average``.
 
         Args:
             worker: Who.
@@ -37,7 +37,7 @@ class StatisticsExchange:
             known_session, known_sequence, answer = self._answers.get(worker, ("", 0, local))
             if (known_session, known_sequence) == (session, sequence):
                 return answer
-            new_center, answer = self._blobs.meet(self._center.vector[positions], local, self._n_workers)
+            new_center, answer = self._blobs.average(self._center.vector[positions], local, self._n_workers)
             self._center.vector[positions] = new_center
             self._answers[worker] = (session, sequence, answer)
         return answer

@@ -11,7 +11,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Schedule, Wait
 
 WAIT_S = 0.05
-"""How long a worker that has nothing to do sleeps before it asks again, seconds."""
+"""How long a worker without steps sleeps before its next request, seconds."""
 PATIENCE = 5.0
 """A worker may be silent for this many times the slowest grant seen, where that exceeds the timeout: on large nets one
 grant takes longer than any fixed number of seconds."""
@@ -19,7 +19,7 @@ grant takes longer than any fixed number of seconds."""
 
 @dataclass
 class _Open:
-    """A grant that a worker holds, or that expired and was not given to anybody else yet."""
+    """A grant that a worker holds, or that expired and that no other worker was given yet."""
 
     grant: Grant
     worker: int
@@ -139,7 +139,7 @@ class GrantClock:
             self._workers[worker].lost = True
 
     def seen(self, worker: int, now: float) -> None:
-        """A worker gave a sign of life; a lost one is back."""
+        """A worker has shown that it lives; a lost one is back."""
         self._workers[worker] = _Presence(seen=now)
 
     def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
@@ -172,10 +172,10 @@ class GrantClock:
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
         """Note a grant's steps as done.
 
-        An expired grant that nobody else was given counts too: with one slow worker nothing is trained twice.
+        An expired grant that no other worker was given counts too: with one slow worker nothing is trained twice.
 
         Returns:
-            Whether it counts; False if it was acknowledged before or was given to somebody else.
+            Whether it counts; False if it was acknowledged before or was given to another worker.
         """
         self.seen(worker, now)
         entry = self._open.get(grant_id)
@@ -191,7 +191,7 @@ class GrantClock:
         return True
 
     def silent(self, now: float) -> tuple[int, ...]:
-        """Return the live workers that gave no sign of life for too long; the caller decides to ``lose`` them."""
+        """Return the live workers that have called nothing for too long; the caller decides to ``lose`` them."""
         return tuple(w for w in self.live_workers if now - self._workers[w].seen > self._patience_s(w))
 
     @property
@@ -287,7 +287,7 @@ class GrantClock:
         return min((n for n, missing in self._states.items() if worker in missing), default=0)
 
     def _take_steps(self, want: int) -> tuple[int, int] | None:
-        """Return the lowest steps that nobody has, at most ``want`` of them, without a boundary inside."""
+        """Return the lowest steps that no worker holds, at most ``want`` of them, without a boundary inside."""
         state = self._state
         if state.returned:
             start, stop = state.returned.pop(0)

@@ -47,7 +47,7 @@ class Schedule:
         return step > 0 or self.test_initialization or self.max_iter == 0
 
     def cut(self, start: int, stop: int) -> int:
-        """Return the end of a grant that begins at ``start`` and wants to reach ``stop``: no boundary lies inside."""
+        """Return the end of a grant from ``start`` that may reach to ``stop`` at most: no boundary is inside."""
         for period in (self.test_interval, self.snapshot):
             if period:
                 stop = min(stop, (start // period + 1) * period)
@@ -92,14 +92,14 @@ class Grant:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now: ask again after ``seconds``."""
+    """Nothing to do now: request again after ``seconds``."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Every step is acknowledged and everything that was asked for has come: leave."""
+    """Every step is acknowledged, and every state and test that was asked for has arrived: leave."""
 
 
 GrantAnswer = Grant | Wait | Finished

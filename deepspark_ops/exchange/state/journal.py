@@ -24,10 +24,9 @@ _HEAD = {"format": "exchange journal", "version": JOURNAL_VERSION}
 class Journal:
     """Messages in a file, one JSON line each; the first line names the format and its version.
 
-    A killed server loses at most the line that it was writing, and with it a message whose answer nobody has seen. The
-    file is in the page cache: it protects against the death of the process, not of the host, after which the run goes
-    on from its last snapshot. A line that cannot be written whole is cut off again, and from then on nothing is
-    written. Not thread-safe.
+    A killed server loses at most the line that it was writing, and with it a message whose answer was not sent yet. The
+    file is not synced: it outlives the process, not the host, after whose end the run goes on from its last snapshot.
+    A line that cannot be written whole is cut off again, and from then on nothing is written. Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:

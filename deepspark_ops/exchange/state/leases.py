@@ -22,7 +22,7 @@ class DatasetOrder:
     Attributes:
         shard_samples: Samples per shard, in the manifest's order.
         order: ``file``: pieces in order, samples in order, again from the start (as Caffe). ``shuffled``: pieces and
-            the samples inside a piece in an order that depends on (seed, epoch) alone.
+            the samples inside a piece in an order that depends only on (seed, epoch).
         seed: Decides shuffled orders.
         piece_samples: Most samples of one lease.
     """
@@ -66,7 +66,7 @@ class Lease:
         dataset: Name of the dataset.
         skip: The first ``skip`` samples, in reading order, were used before the run was interrupted: leave them out
             (it may be all of them).
-        shuffle_seed: None: samples in file order; else ``sample_order`` tells the order.
+        shuffle_seed: None: samples in file order; else see ``sample_order``.
         id: Names the lease.
     """
 
@@ -81,7 +81,7 @@ class Lease:
 
 
 def sample_order(lease: Lease) -> npt.NDArray[np.int64]:
-    """Return the positions in the shard that a lease stands for, in reading order, ``skip`` left out."""
+    """Return the positions of a lease's samples in the shard, in reading order, ``skip`` left out."""
     positions = np.arange(lease.start, lease.start + lease.count, dtype=np.int64)
     if lease.shuffle_seed is not None:
         key = (lease.shuffle_seed, lease.epoch, lease.shard, lease.start)
@@ -166,7 +166,7 @@ class DataLeases:
         Args:
             worker: Who read it.
             lease_id: As given by ``lease``.
-            consumed: Samples of the piece used, ``skip`` included; None: all. The rest is given to somebody else.
+            consumed: Samples of the piece used, ``skip`` included; None: all. The rest is leased again.
 
         Returns:
             The epoch's report if this was its last piece. A lease that was lost meanwhile changes nothing.
@@ -200,7 +200,7 @@ class DataLeases:
 
         Args:
             consumed: For a snapshot: lease id -> samples used so far, ``skip`` included. Given, open leases are
-                written as pieces to be given again from there, for a run in which nobody holds a lease. Not given,
+                written as pieces to be given again from there, for a run in which no worker holds a lease. Not given,
                 the state is for the same run: who holds what stays.
         """
         state: dict[str, Any] = {

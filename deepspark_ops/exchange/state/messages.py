@@ -1,8 +1,8 @@
-"""Every message that changes the run state: what a worker requests, and what the server notes by itself.
+"""Every message that changes the run state: what workers and driver request, and what the server notes by itself.
 
-A message is one frozen object that knows its JSON form, for wire and journal alike, and the one method of
-``ExchangeState`` that carries it out. Adding a request means adding a class here; sockets, the exchange in one process
-and the journal take it as it is.
+A message is one frozen object with its JSON form, the same on the wire and in the journal, and with ``apply``, which
+calls the one method of ``ExchangeState`` that carries it out. Adding a request means adding a class here; sockets, the
+exchange in one process and the journal take it as it is.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Message(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Message, Generic[Answer]):
-    """What a worker asks for. Answered once per session and number: a repeated one gets the same answer again.
+    """A worker's request. Answered once per session and number: a repeated one gets the same answer again.
 
     A worker whose connection broke repeats its open request; the server may have been killed between writing the
     request to the journal and answering.
 
     Attributes:
-        worker: Who asks.
+        worker: Whose request it is.
         number: Of the request, rising within a session.
     """
 
@@ -105,7 +105,7 @@ class Request(Message, Generic[Answer]):
 
 @dataclass(frozen=True)
 class RequestGrant(Request[GrantAnswer]):
-    """Asks for up to ``want`` steps; see ``GrantClock.request``.
+    """Requests up to ``want`` steps; see ``GrantClock.request``.
 
     Attributes:
         want: Steps, at least 1.
@@ -132,7 +132,7 @@ class RequestGrant(Request[GrantAnswer]):
 
 @dataclass(frozen=True)
 class Acknowledge(Request[bool]):
-    """Says that a grant's steps are done and exchanged; see ``GrantClock.acknowledge``."""
+    """Reports a grant's steps as done and exchanged; see ``GrantClock.acknowledge``."""
 
     call = "acknowledge"
 
@@ -153,7 +153,7 @@ class Acknowledge(Request[bool]):
 
 @dataclass(frozen=True)
 class LeaseData(Request[Lease | None]):
-    """Asks for the next piece of a dataset; see ``ExchangeState.lease``."""
+    """Requests the next piece of a dataset; see ``ExchangeState.lease``."""
 
     call = "lease"
 

@@ -72,7 +72,7 @@ class PendingSnapshot:
 
     @property
     def folder(self) -> Path:
-        """Where all parts lie."""
+        """Folder of all parts."""
         return self.work / _FOLDER / f"iter_{self.iteration}"
 
     @property
@@ -82,7 +82,7 @@ class PendingSnapshot:
 
     @property
     def history(self) -> Path:
-        """The solver's history beside the center, its slots one after another, raw little-endian float32."""
+        """The solver's history beside the center, its vectors one after another, raw little-endian float32."""
         return self.folder / "history.f32"
 
     @property
@@ -96,7 +96,7 @@ class PendingSnapshot:
 
     @property
     def complete(self) -> Path:
-        """Is there once every part is."""
+        """Written last: exists once every part does."""
         return self.folder / "complete.json"
 
     def arrays(self, worker: int) -> Path:
@@ -144,16 +144,16 @@ class PendingSnapshot:
         return ServerState(found["strategy"], np.array(found["counts"], np.uint64), vectors)
 
     def write_meta(self, worker: int, meta: Mapping[str, Any]) -> None:
-        """Put down what belongs to a worker's arrays."""
+        """Write the JSON values that belong to a worker's arrays."""
         _write_json(self.folder / _META.format(worker), meta)
 
     def metas(self) -> dict[int, dict[str, Any]]:
-        """Return what ``write_meta`` has put down, by worker."""
+        """Return what ``write_meta`` has written, by worker."""
         found = self.folder.glob(_META.format("*"))
         return {int(path.stem.rpartition("_")[2]): json.loads(path.read_text(encoding="utf-8")) for path in found}
 
     def write_complete(self, metas: Mapping[int, Mapping[str, Any]], leases: Mapping[str, Any]) -> None:
-        """Say that nothing is missing any more."""
+        """Mark the snapshot as complete."""
         applied = json.loads(self.server.read_text(encoding="utf-8"))["applied"]
         found = {"iteration": self.iteration, "applied": applied, "workers": metas, "leases": leases}
         _write_json(self.complete, found)

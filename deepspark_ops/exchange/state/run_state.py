@@ -25,7 +25,7 @@ class ExchangeState:
         sessions: Worker -> its present process.
         answers: Worker -> number and answer, as JSON values, of its last request.
         snapshots: Iterations of complete snapshots, in the order of completion.
-        lease_notes: What a user should know of the data positions that the run started with.
+        lease_notes: Notes for the user on the data positions that the run started with.
     """
 
     def __init__(self, settings: ExchangeSettings) -> None:

@@ -59,7 +59,7 @@ LOCK_MODES: tuple[LockMode, ...] = ("none", "striped", "full")
 
 @dataclass(frozen=True)
 class Requires:
-    """What a strategy asks of the rest.
+    """What a strategy requires of the run.
 
     Attributes:
         comm_period_one: It exchanges after every minibatch; another tau is refused.
@@ -70,13 +70,13 @@ class Requires:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How workers and center meet; frozen, without state, pure functions on chunks.
+    """How workers and center exchange; frozen, without state, pure functions on chunks.
 
     A strategy's own options are fields with defaults; ``configure`` sets them by name.
 
-    One exchange of one chunk: ``worker_chunk`` computes what the worker pushes, ``server_chunk`` applies it. Whoever
-    holds the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of zeros
-    changes nothing (``single_worker`` excepted): so BatchNorm's statistics are kept out of it.
+    One exchange of one chunk: ``worker_chunk`` computes what a worker pushes, ``server_chunk`` applies it. The process
+    that maps the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of
+    zeros changes nothing (``single_worker`` excepted): so BatchNorm's statistics are kept out of it.
 
     Attributes:
         name: As the user writes it; the file's stem.
@@ -93,11 +93,11 @@ class Strategy:
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
-        compensates: Whether a worker takes its gradient first, looks at the center, and steps from there by what
+        compensates: Whether a worker computes its gradient first, reads the center, and steps from there by what
             ``compensate`` makes of the gradient.
-        solves_at_center: Whether the server decides by the workers' gradients where they go, and is told what the
-            solver says of its parameters; else each worker makes its own updates.
-        history_at_center: Whether the solver's history lies behind the strategy's own ``server_vectors``.
+        solves_at_center: Whether the server decides by the workers' gradients where they go, and is given what the
+            solver has of constants; else each worker makes its own updates.
+        history_at_center: Whether the solver's history follows the strategy's own ``server_vectors``.
         repeats_data: Whether a worker measures over the same minibatches again and again.
         searches: Whether the strategy tries points and steps back from those whose loss or gradient is not finite:
             a worker pushes such a loss as it is, instead of ending the run.
@@ -233,7 +233,7 @@ class Strategy:
         return 0.0
 
     def for_workers(self, n_workers: int) -> Strategy:
-        """Return what really runs: with one worker there is nobody to meet, and the center copies the worker."""
+        """Return what really runs: with one worker, the center is a copy of the worker."""
         return find_strategy(SINGLE_WORKER) if n_workers == 1 else self
 
 
@@ -286,7 +286,7 @@ def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: 
 
     Args:
         strategy: What will run.
-        moving_rate: The user's alpha; None asks for the strategy's default.
+        moving_rate: The user's alpha; None takes the strategy's default.
         n_workers: p.
 
     Raises:

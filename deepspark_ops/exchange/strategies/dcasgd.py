@@ -25,7 +25,7 @@ class DelayCompensated(Additive):
         center' = center + delta
         local'  = center', as pulled, with the own delta added
 
-    In the paper the server keeps x for every worker; here the worker has it and looks at c when its gradient is there,
+    In the paper the server keeps x for every worker; here the worker has it and reads c once its gradient is computed,
     so the server keeps nothing and the solver's history stays with the worker.
 
     The correction holds for small steps. With momentum 0.9 on a slope of one curvature, the largest stable rate of p
@@ -71,7 +71,7 @@ class DelayCompensated(Additive):
     ) -> None:
         """Write ``push = local - start``, start being the center that was looked at, and ``new_local = center + push``.
 
-        Between the look and this, others may have pushed again: what they did is in ``new_local`` too.
+        Between that read and this, others may have pushed again: their pushes are in ``new_local`` too.
         """
         np.subtract(local, start, out=push)
         np.add(center, push, out=new_local)

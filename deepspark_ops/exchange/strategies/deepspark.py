@@ -40,7 +40,7 @@ class DeepSpark(Elastic):
         factor_decay_step: Exchanges of all workers between decays; 0: never.
         factor_decay_limit: Most decays.
         loss_budget: ``comm_period`` is the first period only. Later ones end when the loss summed since the last
-            exchange exceeds that of the first: as the loss falls, workers meet less often.
+            exchange exceeds that of the first: as the loss falls, workers exchange less often.
     """
 
     name = "deepspark"

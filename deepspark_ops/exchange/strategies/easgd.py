@@ -13,10 +13,10 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class Easgd(Elastic):
-    """Worker and center are tied by a spring, with the same force on both.
+    """Worker and center move towards each other by the same elastic difference.
 
     Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD" (2015), Algorithm 1, steps a) and b),
-    in the sequential form: one worker meets the center at a time, chunk by chunk::
+    in the sequential form: one worker exchanges with the center at a time, chunk by chunk::
 
         e       = alpha * (local - center)
         local'  = local  - e

@@ -27,7 +27,7 @@ class Lbfgs(GatheredGradients):
     measures over all of it::
 
         round:   every worker pushes its mean gradient, and its mean loss beside
-        server:  x_next = what the line search asks for next                  in float64
+        server:  x_next = the line search's next point                        in float64
         worker:  local' = x_next
 
     The center is the last point that a line search ended at, so tests and snapshots never see a point that was only
@@ -60,7 +60,7 @@ class Lbfgs(GatheredGradients):
 
     @property
     def server_vectors(self) -> int:
-        """The sum of pushes, and the point that is asked for."""
+        """The sum of pushes, and the point to measure next."""
         return 2
 
     def closer(self, solver: CenterSolver | None) -> RoundCloser:
@@ -78,7 +78,7 @@ class Lbfgs(GatheredGradients):
 
 
 class LbfgsCloser:
-    """Ends rounds by asking the search for the next point."""
+    """Ends rounds by sending the search what was measured."""
 
     def __init__(self, solver: CenterSolver, memory: int) -> None:
         """Begin at the first round."""
@@ -101,7 +101,7 @@ class LbfgsCloser:
             next(self._search)
             contents.extras[1][:] = contents.center
             if was_running or n_new < len(members):
-                # Not everybody has measured at the center: this round only tells them to.
+                # Not every worker has measured at the center: this round only has them do so.
                 return [f"lbfgs: measured by workers {sorted(members)} from now on; the search begins again"]
         asked = contents.extras[1].astype(np.float64)
         loss = sum(note.loss for note in contents.notes.values()) / len(members)

@@ -20,7 +20,7 @@ class LocalSgd(GatheredMovements):
 
         mean    = sum(local - start) / p
         center' = center + mean
-        local'  = center', when everybody has pushed
+        local'  = center', when every worker has pushed
 
     Block momentum (Chen and Huo, "Scalable training of deep learning machines by incremental block training with
     intra-block parallel optimization and blockwise model-update filtering", 2016, eq. 4 and 5) filters the mean::

@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>[^\s#,;]+)[,;
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """What a text says.
+    """The options that a text gives.
 
     Attributes:
         options: For ``configure``.

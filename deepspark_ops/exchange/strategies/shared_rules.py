@@ -41,7 +41,7 @@ class Additive(Strategy):
 
 @dataclass(frozen=True)
 class Elastic(Additive):
-    """Worker and center are tied by a spring whose force is ``moving_rate`` times their distance."""
+    """Worker and center move towards each other by ``moving_rate`` times their difference."""
 
     unit = "weights"
     has_moving_rate = True
@@ -109,5 +109,5 @@ class GatheredGradients(Gathered):
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
-        """Push the gradient, which stands in the place of the parameters, as it is."""
+        """Push the gradient, which ``local`` holds instead of the parameters, as it is."""
         np.copyto(push, local)

@@ -1,4 +1,4 @@
-"""n-softsync: the center moves once for several pushes; nobody waits."""
+"""n-softsync: the center moves once for several pushes; workers do not wait."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class Sync(GatheredGradients):
         g  = sum(g_i) / p
         x' = the solver's update of x by g: clipping, decay, history
 
-    The update is made once, by the server, and the history lies beside the center. So all six solver types are exact,
-    also those that divide by gradients or clip them, for which no mean of the workers' own updates would be; a worker
+    The server makes the update once and keeps the history beside the center. So all six solver types are exact, also
+    those that divide by gradients or clip them, for which no mean of the workers' own updates would be; a worker
     that joins late or comes back has nothing to catch up on; a snapshot holds the one history there is. A pass of p
     workers is one step with a batch p times as large, at the mean of the rates that their clocks give.
     """

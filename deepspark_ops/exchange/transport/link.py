@@ -1,4 +1,4 @@
-"""All that a worker loop sees of the exchange: one protocol, whatever lies between worker and center."""
+"""All that a worker loop sees of the exchange: one protocol, whatever the transport between worker and center."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Welcome:
-    """What a worker is told when it joins.
+    """The server's answer to a worker that joins.
 
     Attributes:
         clock: Steps granted so far over all workers.
@@ -68,7 +68,7 @@ class ExchangeReport(NamedTuple):
         bytes_down: Bytes from center to worker.
         staleness: Exchanges that other workers ended since this worker's last pull.
         overlaps: Exchanges of other workers that were open while this one was.
-        distance: L2 norm of local - center, as met; None if it was not asked for or the strategy does not pull.
+        distance: L2 norm of local - center, before the exchange; None if not asked for, or without a pull.
         transport: ``shm``, ``socket`` or ``local``.
         round_end: Of strategies whose workers wait for each other.
     """
@@ -91,12 +91,12 @@ class ExchangeStatus:
     Attributes:
         clock: Steps granted.
         acknowledged: Steps done.
-        finished: Everything done; workers are told to leave.
+        finished: Everything is done; workers leave.
         live_workers: Ids, ascending.
         reissued_grants: Grants that were lost and given again.
-        snapshots: Iterations whose parts all lie in ``work/pending/iter_N``, in the order of completion.
-        failure: What makes going on pointless (a full disk), or None.
-        exchanges: Exchanges ended, by worker id. All zero at the end: nobody ever exchanged.
+        snapshots: Iterations whose parts are all in ``work/pending/iter_N``, in the order of completion.
+        failure: Why the run has failed (a full disk), or None.
+        exchanges: Exchanges ended, by worker id. All zero at the end: no worker ever exchanged.
         applied: Exchanges whose push the center has taken: ended ones, less those that a server vector still gathers
             (softsync). 0: nothing could have moved the center yet. While exchanges are open it may be too low.
         staleness_sums: Sum over a worker's exchanges of their staleness, by worker id.
@@ -175,13 +175,13 @@ class WorkerLink(Protocol):
     def exchange(
         self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
     ) -> tuple[Vector, ExchangeReport]:
-        """Meet the center.
+        """Exchange with the center.
 
         Args:
             local: The worker's parameters, shape (n_params,), float32, contiguous; only read, and only during the
                 call. Where the strategy's unit is the gradient, that, with the parameters' statistics in their places.
-            measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so ask when it is logged.
-            note: What a strategy that waits for all workers wants to know.
+            measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so only where it is logged.
+            note: What a strategy whose workers wait for each other needs to know.
 
         Returns:
             The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the
@@ -190,7 +190,7 @@ class WorkerLink(Protocol):
         """
 
     def use_moving_rate(self, moving_rate: float) -> None:
-        """Exchange with another alpha from now on; this worker alone."""
+        """Exchange with another alpha from now on; this worker only."""
 
     def lease(self, dataset: str = "train") -> Lease | None:
         """Return the next piece of data to read; None once every step of the run is acknowledged."""
@@ -214,10 +214,10 @@ class WorkerLink(Protocol):
         """
 
     def heartbeat(self) -> None:
-        """Give a sign of life; needed only where nothing else is called for long (a long test)."""
+        """Show that this worker lives; needed only where nothing else is called for long (a long test)."""
 
     def leave(self) -> None:
-        """Go in peace: what is still held is given to others at once."""
+        """Leave; outstanding grants are reissued at once."""
 
     def close(self) -> None:
         """Close the connection; without ``leave`` this is a crash as far as the server knows."""

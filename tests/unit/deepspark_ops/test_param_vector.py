@@ -69,7 +69,7 @@ def test_statistics_meet_as_the_slow_reference(
     center = np.float32([c[0] for c in channels] + [c[1] for c in channels] + [center_factor])
     local = np.float32([c[2] for c in channels] + [c[3] for c in channels] + [local_factor])
     before = center.copy(), local.copy()
-    new_center, new_local = blobs.meet(center, local, n_workers)
+    new_center, new_local = blobs.average(center, local, n_workers)
     for i in range(width):
         expected = slow_statistics(
             (center[i].item(), center[width + i].item(), center[-1].item()),
@@ -87,6 +87,6 @@ def test_statistics_meet_as_the_slow_reference(
 def test_equal_statistics_stay_although_factors_differ() -> None:
     blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2]])
     center, local = np.float32([6.0, 8.0, 2.0]), np.float32([30.0, 40.0, 10.0])
-    new_center, new_local = blobs.meet(center, local, 4)
+    new_center, new_local = blobs.average(center, local, 4)
     np.testing.assert_allclose(new_local, local, rtol=1e-6)
     np.testing.assert_allclose(new_center[:2] / new_center[2], [3.0, 4.0], rtol=1e-6)
