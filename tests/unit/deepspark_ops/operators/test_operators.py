@@ -59,8 +59,25 @@ def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, e
         "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
         "triggering_asset_events": events or {},
-        "outlet_events": {ALIAS: Recorder()},
+        "outlet_events": OutletEvents(),
     }
+
+
+def events_of(asset: Asset, *sources: str) -> Any:
+    """What triggered a run, as Airflow gives it: by an asset, which Airflow 3.1 cannot hash."""
+    events = [SimpleNamespace(extra={"source": source}) for source in sources]
+    return SimpleNamespace(get=lambda key, default: events if key == asset else default)
+
+
+class OutletEvents:
+    """Airflow's: by an alias, which Airflow 3.1 cannot hash."""
+
+    def __init__(self) -> None:
+        self._recorder = Recorder()
+
+    def __getitem__(self, alias: AssetAlias) -> Recorder:
+        assert alias == ALIAS
+        return self._recorder
 
 
 class Recorder:
@@ -142,10 +159,10 @@ def test_an_updated_dataset_of_another_source_skips_the_run(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
     operator = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
-    other = {DATASET: [SimpleNamespace(extra={"source": "other.txt"})]}
+    other = events_of(DATASET, "other.txt")
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
         execute(operator, context(dag, events=other))
-    own = {DATASET: [SimpleNamespace(extra={"source": "other.txt"}), SimpleNamespace(extra={"source": "list.txt"})]}
+    own = events_of(DATASET, "other.txt", "list.txt")
     assert execute(operator, context(dag, events=own))["dataset"]
 
 
