@@ -37,6 +37,8 @@ class StageSubmitHook(SparkSubmitHook):
 
     cwd: Path | None = None
     """Folder that relative paths inside Caffe's files are relative to."""
+    _is_ended = False
+    """Whether Airflow asked for the end: somebody marked or cleared the task, or its time was up."""
 
     @classmethod
     def get_connection(cls, conn_id: str) -> Connection:
@@ -83,8 +85,14 @@ class StageSubmitHook(SparkSubmitHook):
             process: subprocess.Popen[str] | None = self._submit_sp
             if process is None or not process.returncode:
                 raise
-            raise self._job_log.failure(self._name, process.returncode) from error
+            ended_by = "Airflow: the task was marked, cleared or out of time" if self._is_ended else None
+            raise self._job_log.failure(self._name, process.returncode, ended_by=ended_by) from error
         return None
+
+    def on_kill(self) -> None:
+        """End spark-submit because Airflow says so."""
+        self._is_ended = True
+        super().on_kill()
 
     def _process_spark_submit_log(self, itr: Iterator[str]) -> None:
         if not self.runs_driver_here:

@@ -17,7 +17,8 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
-from deepspark_ops.processes.job_log import LineHandler, StageFailed
+from deepspark_ops.processes.job_log import USER_MISTAKE, LineHandler, StageFailed
+from deepspark_ops.processes.stage_process import file_trouble
 
 
 @dataclass(frozen=True)
@@ -83,3 +84,9 @@ def told_to_airflow() -> Iterator[None]:
         raise kind(str(error)) from None
     except DeepSparkError as error:
         raise AirflowException(str(error)) from None
+    except OSError as error:
+        if (told := file_trouble(error)) is None:
+            raise
+        exit_code, message = told
+        kind = AirflowFailException if exit_code == USER_MISTAKE else AirflowException
+        raise kind(message) from None

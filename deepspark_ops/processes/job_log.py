@@ -111,8 +111,16 @@ class JobLog:
         is_continuation = line.startswith((" ", "\t")) or self._level >= logging.ERROR
         return self._level if is_continuation else logging.INFO
 
-    def failure(self, stage: str, exit_code: int) -> StageFailed:
-        """Return the error of a job that ended with ``exit_code``: the stage's last message, else how it ended."""
+    def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None) -> StageFailed:
+        """Return the error of a job that ended with ``exit_code``: the stage's last message, else how it ended.
+
+        Args:
+            stage: The stage's word.
+            exit_code: The process' exit code; negative for a signal.
+            ended_by: Who ended it on purpose, so that neither its last message nor the signal is the reason.
+        """
+        if ended_by is not None:
+            return StageFailed(f"stage {stage} was ended by {ended_by}", exit_code)
         if self._error:
             return StageFailed("\n".join(self._error), exit_code)
         how = f"exit code {exit_code}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +19,18 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
+from deepspark_ops.operators import spark_stage
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import CheckOperator
-from deepspark_ops.operators.evaluate import EvaluateProductionOperator
+from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.spark_stage import SparkStageOperator
+from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
 from deepspark_ops.operators.train import TrainOperator
-from deepspark_ops.processes.job_log import StageFailed
+from deepspark_ops.processes.job_log import LineHandler, StageFailed
 
 pytestmark = pytest.mark.airflow
 
@@ -337,3 +339,40 @@ def test_only_the_users_mistakes_are_not_tried_again(error: Exception, fails_at_
     with pytest.raises(AirflowException, match=r"^why$") as caught, told_to_airflow():
         raise error
     assert isinstance(caught.value, AirflowFailException) is fails_at_once
+
+
+def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None:
+    places.home.write_text("a file where runs, datasets and models should be")
+    with pytest.raises(
+        AirflowFailException, match=r"home.*: Not a directory; give a path that can be read and written"
+    ):
+        execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
+    xcom = StageRun(places.home / "r", places.home / "datasets" / "x", None).to_xcom()
+    for operator in (IngestOperator, TrainOperator, EvaluateOperator):
+        with pytest.raises(AirflowFailException, match=r"home.*: Not a directory; give a path"):
+            execute(operator(task_id=operator.__name__, places=places, dag=dag), context(dag, xcom=xcom))
+
+
+def test_a_full_disk_may_be_tried_again() -> None:
+    with pytest.raises(AirflowException, match="run: No space left on device; make room") as caught, told_to_airflow():
+        raise OSError(errno.ENOSPC, "No space left on device", "run")
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_what_airflow_ended_is_not_called_out_of_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    driver = tmp_path / "spark-submit"
+    driver.write_text("#!/bin/sh\necho started\nexec sleep 600\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setattr(StageSubmitHook, "_get_spark_binary_path", lambda self: [str(driver)])
+    hook = StageSubmitHook(name="train")
+    lines: list[str] = []
+
+    def end(log: object) -> LineHandler:
+        return lambda level, text: (lines.append(text), hook.on_kill())[0]
+
+    monkeypatch.setattr(spark_stage, "line_logger", end)
+    with pytest.raises(StageFailed, match=r"^stage train was ended by Airflow: the task was marked, cleared or out of"):
+        hook.submit("application.py")
+    assert lines == ["started"]
+    hook._submit_sp.stdout.close()  # the provider leaves it open

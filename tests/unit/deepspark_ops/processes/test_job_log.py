@@ -75,3 +75,10 @@ def test_failure_without_a_message_says_how_it_ended() -> None:
     )
     assert "signal 9 (killed; was the machine out of memory?)" in str(log.failure("train", -9))
     assert "signal 15" in str(log.failure("train", 143))
+
+
+def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:
+    _, log = read("ERROR: Python worker exited unexpectedly\n")
+    error = log.failure("train", -9, ended_by="Airflow")
+    assert str(error) == "stage train was ended by Airflow"
+    assert not error.is_user_mistake
