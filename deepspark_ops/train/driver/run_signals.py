@@ -23,6 +23,8 @@ PATIENCE_S = {signal.SIGINT: 30.0, signal.SIGTERM: 3.0}
 """How long workers may take to finish the minibatches that they hold. Airflow kills a task 5 s after SIGTERM."""
 _STATES_S = 2.0
 """How much longer those who answered may take to send their states."""
+_LEAVE_S = 2.0
+"""How long workers may take to leave a run that has ended."""
 
 
 class RunSignals:
@@ -98,7 +100,10 @@ def _stop(
     exchange.control(StopEarly())
     status = _wait_for_end(step, is_busy, PATIENCE_S[number])
     if status.finished:
-        return status
+        deadline = time.monotonic() + _LEAVE_S
+        while is_busy() and time.monotonic() < deadline:  # a job that is cancelled fills the log with Java's stacks
+            pass
+        return step()
     _LOG.warning("the snapshot is taken without the workers that have not answered within %g s", PATIENCE_S[number])
     exchange.control(StopNow())
     status = _wait_for_end(step, is_busy, _STATES_S)

@@ -67,7 +67,7 @@ def test_sighup_takes_a_snapshot_and_the_run_goes_on(signals: RunSignals) -> Non
 def test_the_first_signal_stops_with_a_snapshot(signals: RunSignals, number: signal.Signals) -> None:
     run = FakeRun({3: number})
     assert run.watch(signals).finished
-    assert (run.controls, run.looks, signals.stopped_by) == (["StopEarly"], 3, number)
+    assert (run.controls, run.looks, signals.stopped_by) == (["StopEarly"], 10, number)
 
 
 @pytest.mark.parametrize(
