@@ -81,10 +81,10 @@ def reported_errors() -> Iterator[None]:
         is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
         raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
     except (OSError, ModuleNotFoundError) as error:
-        if (told := user_trouble(error)) is None:
+        if (trouble := user_trouble(error)) is None:
             raise
-        _stderr().print(f"[red]error:[/red] {escape(told[1])}", highlight=False, soft_wrap=True)
-        raise typer.Exit(told[0]) from None
+        _stderr().print(f"[red]error:[/red] {escape(trouble[1])}", highlight=False, soft_wrap=True)
+        raise typer.Exit(trouble[0]) from None
     except KeyboardInterrupt:
         _stderr().print("interrupted", highlight=False)
         raise typer.Exit(INTERRUPTED) from None

@@ -91,7 +91,7 @@ class StageDisplay:
 
 
 class TrainDisplay(StageDisplay):
-    """Shows a run: on a terminal drawn live from its events, below the lines that the table does not tell."""
+    """Shows a run: on a terminal drawn live from its events, below the lines that the table does not show."""
 
     def __init__(self, run_dir: Path, *, max_iter: int) -> None:
         """Look at the events of ``run_dir`` from now on."""
@@ -111,7 +111,7 @@ class TrainDisplay(StageDisplay):
             super().line(level, text)
 
     def _draw(self) -> LiveView:
-        """Return the view after what has happened since; called by whoever draws, one at a time."""
+        """Return the view after what has happened since; called by one thread at a time."""
         for event in self._tail.read():
             self._view.take(event)
         return self._view

@@ -22,7 +22,7 @@ class PlanConfig(StageConfig):
         pattern=r"^\d+(,\d+)*$",
         description="Numbers of workers to predict for, with commas",
     )
-    strategy: str = Field("easgd", description="How workers and center meet")
+    strategy: str = Field("easgd", description="How workers and center exchange parameters")
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         "auto", description="tau, minibatches between exchanges; auto: as training chooses it"
     )

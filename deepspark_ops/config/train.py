@@ -52,7 +52,7 @@ class TrainConfig(StageConfig):
         description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
-    strategy: str = Field("easgd", description="How workers and center meet", json_schema_extra=FORM)
+    strategy: str = Field("easgd", description="How workers and center exchange parameters", json_schema_extra=FORM)
     strategy_options: str = Field(
         "",
         description="The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file"

@@ -90,7 +90,7 @@ def _opener(path: Path) -> Callable[..., Any] | None:
 
 @dataclass(frozen=True)
 class Archive:
-    """An uncompressed tar and where its regular files lie.
+    """An uncompressed tar and where its regular files are.
 
     Attributes:
         path: As the user named it, for messages.
@@ -123,7 +123,7 @@ class Archive:
 def open_archive(path: Path, work: Path) -> Archive:
     """List a tar, decompressing it into ``work`` first where needed.
 
-    Train list, test list and class names mostly lie in one archive, and listing 60,000 members takes a second: the
+    Train list, test list and class names are mostly in one archive, and listing 60,000 members takes a second: the
     answer for the same ``path`` and ``work`` (a folder of one ingestion) is kept.
 
     Raises:

@@ -1,7 +1,7 @@
 """CIFAR's binary version: label bytes and 32 x 32 planar pixels a record, several files.
 
 CIFAR-10 has one label byte, CIFAR-100 two (coarse, fine; the fine one is used). The files hold RGB planes. Caffe's
-convert_cifar_data stores them as they are; here they become BGR, so that a net trained on them meets the same channel
+convert_cifar_data stores them as they are; here they become BGR, so that a net trained on them gets the same channel
 order as in every image OpenCV decodes.
 """
 

@@ -48,7 +48,7 @@ class IngestPlan:
         tasks: Every shard of every split.
         rejected: Records left out before any was read, by split.
         n_records: Entries of the sources, bad ones included.
-        n_classes: Labels lie in [0, n_classes).
+        n_classes: Labels are in [0, n_classes).
         class_names: In label order, may be empty.
     """
 
@@ -81,7 +81,7 @@ def make_recipe(config: IngestConfig) -> Recipe:
         sources["test"] = _source_record(config, config.test_source)
     elif config.test_fraction > 0:
         sources["test"] = sources["train"]
-    # Where the dataset lies and who computes it has no part in its bytes; how bad data may be neither.
+    # The place of the dataset, the machines and the allowed share of bad records do not change its bytes.
     options = config.model_dump(mode="json", exclude={"output", "max_rejected_fraction", *WHERE_IT_RUNS})
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}

@@ -1,4 +1,4 @@
-"""What every source format tells the driver, and what a task reads from it."""
+"""What the driver knows of a source of any format, and what a task reads from it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
 
 
 def usual_test_source(source: Path, source_format: str) -> Path | None:
-    """Return the test set that comes with a well-known training set under its usual name, if it lies there."""
+    """Return the test set that comes with a well-known training set under its usual name, if it is there."""
     usual: dict[str, tuple[tuple[str, str], ...]] = {
         "cifar_binary": (("data_batch_1.bin", "test_batch.bin"), ("train.bin", "test.bin")),
         "idx": (("train-images", "t10k-images"),),

@@ -77,7 +77,7 @@ def main(config_path: Path) -> None:
 def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     """Make the dataset of ``config``; return the manifest of each split.
 
-    Nothing is written, and Spark is not started, if the dataset stands there already and is whole.
+    Nothing is written, and Spark is not started, if the dataset is there already and whole.
 
     Raises:
         ConfigError: An option or a source is wrong.

@@ -72,7 +72,7 @@ class Services:
 
         Args:
             launch: Starts a service by its name.
-            health: Returns the status of each part, by the health page's names; empty while nobody answers.
+            health: Returns the status of each part, by the health page's names; empty while there is no answer.
             logs: Folder of the services' logs.
             report: Takes progress.
         """

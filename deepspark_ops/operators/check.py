@@ -1,4 +1,4 @@
-"""Stage check: refuse what cannot work before any cluster time is spent, and decide where the run's files lie."""
+"""Stage check: refuse what cannot work before any cluster time is spent, and decide where the run's files are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested
-from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -45,7 +45,7 @@ class CheckOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Return the run's folder, its dataset and the weights in production."""
         params = context["params"]
-        with told_to_airflow():
+        with airflow_errors():
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
             self._skip_other_sources(context, params)
             run = self._decide_paths(context, params)

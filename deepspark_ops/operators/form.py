@@ -32,7 +32,7 @@ def form_params(
 ) -> dict[str, Param]:
     """Return the Params of a DAG, in the order of the sections and of the models' fields.
 
-    A field that two sections share (the solver of check and train) stands in the first one only and must mean the
+    A field that two sections share (the solver of check and train) is in the first one only and must mean the
     same in both.
 
     Args:

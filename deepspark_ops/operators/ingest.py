@@ -17,7 +17,7 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import is_ingested
 from deepspark_ops.operators.spark_stage import SparkStageOperator
-from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.reader import verify
 
@@ -54,7 +54,7 @@ class IngestOperator(SparkStageOperator):
         if run.dataset is None:
             self.log.info("no source given: training reads the sources that the net names")
             return {}
-        with told_to_airflow(), _one_at_a_time(run.dataset):
+        with airflow_errors(), _one_at_a_time(run.dataset):
             if self._is_whole(run.dataset):
                 self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
                 made = self.result(context, run)
@@ -66,7 +66,7 @@ class IngestOperator(SparkStageOperator):
         return made
 
     def _is_whole(self, dataset: Path) -> bool:
-        """Whether the dataset stands there and its files are what the manifests say; a damaged one is made again."""
+        """Whether the dataset is there and its files are what the manifests list; a damaged one is made again."""
         if not is_ingested(dataset):
             return False
         try:

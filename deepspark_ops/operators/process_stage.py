@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
 from deepspark_ops.processes.spark_submit import run_job
 
 
@@ -37,7 +37,7 @@ class ProcessStageOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Run the stage to its end and return paths and digests."""
         run = StageRun.of(context)
-        with told_to_airflow():
+        with airflow_errors():
             config = self.stage_config(context, run)
             run_job(self.module, config, on_line=line_logger(self.log), config_path=run.config_path(str(self.task_id)))
             return self.result(run, config)

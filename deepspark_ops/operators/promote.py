@@ -1,4 +1,4 @@
-"""Stage promote: is the new model better than the one in production, and if so put it there."""
+"""Stage promote: is the new model better than the one in production, and if so put it into production."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors
 from deepspark_ops.registry.production import Decision, decide, promote, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
 def promote_config(context: Any, places: Places) -> PromoteConfig:
-    """Return the promote config of a run; a relative models folder lies below the installation's home.
+    """Return the promote config of a run; a relative models folder is below the installation's home.
 
     Raises:
         ConfigError: A value is wrong.
@@ -48,7 +48,7 @@ class DecideOperator(BaseOperator):
             AirflowSkipException: The model in production stays.
         """
         run = StageRun.of(context)
-        with told_to_airflow():
+        with airflow_errors():
             production = None if run.production is None else _metrics(run.run_dir / "evaluation_production")
             candidate = _metrics(RunPaths(run.run_dir).evaluation)
             decision = decide(candidate, production, promote_config(context, self.places))
@@ -80,7 +80,7 @@ class PromoteOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Promote; a retry with the same bundle changes nothing."""
         run = StageRun.of(context)
-        with told_to_airflow():
+        with airflow_errors():
             config = promote_config(context, self.places)
             decision = Decision.model_validate_json(decision_file(run).read_bytes())
             production = promote(RunPaths(run.run_dir).bundle, run.run_dir.name, decision, config)

@@ -1,4 +1,4 @@
-"""Where a run's files lie and which config each stage gets: the part of the operators that needs no Airflow."""
+"""Where a run's files are and which config each stage gets: the part of the operators that needs no Airflow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def safe_run_id(run_id: str) -> str:
 def ingest_digest(config: IngestConfig) -> str:
     """Return a digest of what decides a dataset's content: the config and size and time of the files it names.
 
-    The images that a list names are not looked at: whoever replaces one under the same name touches the list.
+    The images that a list names are not looked at: after replacing one under the same name, touch the list.
     """
     fields = config.model_dump(mode="json", exclude={"output", *WHERE_IT_RUNS})
     files = [config.source, config.test_source, config.labels, config.class_names]

@@ -1,7 +1,7 @@
 """Stages that are Spark applications: the provider's SparkSubmitOperator over a config, with an end that is sure.
 
 The provider's own hook starts spark-submit so that it outlives a task process which is killed (the child keeps the
-task's stdin, the socket to its supervisor, and nobody tells it). In local and client mode ours is told by the kernel;
+task's stdin, the socket to its supervisor, and gets no signal). In local and client mode ours gets one from the kernel;
 in cluster modes the provider's way is kept, its re-attaching after a retry included.
 """
 
@@ -22,7 +22,7 @@ from airflow.sdk import Connection
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, line_logger, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
 from deepspark_ops.processes.job_log import JobLog
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -128,7 +128,7 @@ class SparkStageOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
         run = StageRun.of(context)
-        with told_to_airflow():
+        with airflow_errors():
             self._submit(context, run)
             return self.result(context, run)
 

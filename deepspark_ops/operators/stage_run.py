@@ -1,4 +1,4 @@
-"""What every stage operator shares: the run's folder and paths from XCom, log lines, and how a failure is told.
+"""What every stage operator shares: the run's folder and paths from XCom, log lines, and errors as Airflow takes them.
 
 XCom carries paths and digests only. The check stage decides them once per run; a task that is cleared later finds the
 same ones.
@@ -59,7 +59,7 @@ class StageRun:
 
 
 def line_logger(log: logging.Logger) -> LineHandler:
-    """Return a handler that puts each line of a job into the task log at the line's own level."""
+    """Return a handler that writes each line of a job to the task log at the line's own level."""
 
     def on_line(level: int, text: str) -> None:
         log.log(level, "%s", text)
@@ -68,10 +68,10 @@ def line_logger(log: logging.Logger) -> LineHandler:
 
 
 @contextmanager
-def told_to_airflow() -> Iterator[None]:
+def airflow_errors() -> Iterator[None]:
     """Turn a stage's error into Airflow's, keeping its message whole.
 
-    What only the user can put right fails the task at once; anything else may be tried again.
+    What only the user can correct fails the task at once; anything else may be tried again.
     """
     try:
         yield

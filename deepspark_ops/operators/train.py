@@ -20,7 +20,7 @@ class TrainOperator(SparkStageOperator):
     module = "deepspark_ops.train.driver.spark_job"
 
     def execute(self, context: Any) -> dict[str, str]:
-        """Train; that it comes to this says that the run's ingestion has succeeded."""
+        """Train. Airflow runs this task only after the run's ingestion has succeeded."""
         run = StageRun.of(context)
         if run.dataset is not None:
             note_announced(run.dataset)

@@ -27,7 +27,7 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
 
     Args:
         report: The report.
-        cases: As ``certified`` was told.
+        cases: As ``certified`` got them.
         path: The run's ``parity.json``.
     """
     failed = (problem.finding for problem in report.problems if problem.finding.startswith(_FAILED))
@@ -65,7 +65,7 @@ def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
 
 
 def _tensorflow_version() -> str:
-    # Not version("tensorflow"): whoever has tensorflow-cpu has the same package by another distribution.
+    # Not version("tensorflow"): tensorflow-cpu has the same package by another distribution.
     return " ".join(version(name) for name in sorted(set(packages_distributions().get("tensorflow", ()))))
 
 

@@ -30,7 +30,7 @@ class Problem(_Frozen):
 
 
 class FormatReport(_Frozen):
-    """The form in which a net stands in its file, or a solver of an old form.
+    """The form in which a net is written in its file, or a solver of an old form.
 
     Attributes:
         file: The net's file; the solver's, for a net inside a solver.

@@ -25,7 +25,7 @@ _NAMES_SHOWN = 4
 
 
 def report_view(report: PreflightReport) -> RenderableType:
-    """Return everything of a report but its errors, which the caller says last."""
+    """Return everything of a report but its errors, which the caller prints last."""
     parts: list[RenderableType] = [_format_line(found) for found in report.formats]
     for net in report.nets:
         parts += [_title(net), _net_table(net), _layer_notes(net)]

@@ -26,10 +26,11 @@ _DESCRIPTION = """
 Trains the net of a Caffe solver on Spark workers that exchange parameters with a center, scores the result and
 exports it.
 
-* **solver** and **overrides** (section Train) say what is trained; paths are relative to the installation's folder.
+* **solver** and **overrides** (section Train) say what is trained; relative paths start from `DEEPSPARK_ROOT`, by
+  default the folder above the DAGs folder.
 * **source** (section Ingest) is the raw data. An unchanged source is not ingested twice. Left empty, training reads
   the sources that the net itself names.
-* Everything of a run lies in `runs/deepspark_train/<run>/`: the report in `evaluation/`, the model in `bundle/`.
+* Everything of a run is in `runs/deepspark_train/<run>/`: the report in `evaluation/`, the model in `bundle/`.
 """
 
 
@@ -42,7 +43,7 @@ def make_dag() -> DAG:
         doc_md=_DESCRIPTION,
         schedule=None,
         catchup=False,
-        is_paused_upon_creation=False,  # it runs only when somebody asks for it
+        is_paused_upon_creation=False,  # it runs only when it is triggered
         params=form_params(
             [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
             digits_example(places.root),

@@ -1,4 +1,4 @@
-"""The page that the plugin announces: serves a run's report.html to whoever may read the run's DAG."""
+"""The page that the plugin announces: serves a run's report.html to users who may read the run's DAG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 
-# The report holds class names and file names of somebody's data. It needs no script, so none runs, and the sandbox
+# The report holds class names and file names of the user's data. It needs no script, so none runs, and the sandbox
 # gives it an origin of its own: nothing in it could act with the reader's login.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",

@@ -28,7 +28,7 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
-from deepspark_ops.operators.stage_run import StageRun, told_to_airflow
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 
@@ -147,6 +147,7 @@ def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked:
         ({"strategy": "eagsd"}, 'strategy "eagsd" is unknown.*did you mean "easgd"'),
         ({"resize_height": 3}, "give both or neither"),
         ({"weights": "a.caffemodel", "resume": "b.solverstate"}, "give one"),
+        ({"comm_period": "1.5"}, "comm_period='1.5': "),
     ],
 )
 def test_check_refuses_a_mistake_at_once(
@@ -336,7 +337,7 @@ def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) 
     ],
 )
 def test_only_the_users_mistakes_are_not_tried_again(error: Exception, fails_at_once: bool) -> None:
-    with pytest.raises(AirflowException, match=r"^why$") as caught, told_to_airflow():
+    with pytest.raises(AirflowException, match=r"^why$") as caught, airflow_errors():
         raise error
     assert isinstance(caught.value, AirflowFailException) is fails_at_once
 
@@ -354,7 +355,7 @@ def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None
 
 
 def test_a_full_disk_may_be_tried_again() -> None:
-    with pytest.raises(AirflowException, match="run: No space left on device; make room") as caught, told_to_airflow():
+    with pytest.raises(AirflowException, match="run: No space left on device; make room") as caught, airflow_errors():
         raise OSError(errno.ENOSPC, "No space left on device", "run")
     assert not isinstance(caught.value, AirflowFailException)
 
