@@ -31,6 +31,7 @@ from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.preflight.emitters import require_emitter
+from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
@@ -49,9 +50,6 @@ from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, Da
 from deepspark_ops.train.data.sources import SourceResolver
 
 REPORT_VERSION: Final = 2
-RUNTIME_BYTES = 640 * 2**20
-"""A worker process with TensorFlow loaded and next to no net."""
-BATCH_RING_BYTES = 64 * 2**20
 MAX_RATE_POINTS = 12
 
 
@@ -119,13 +117,13 @@ class _Inspection:
             self._note("warning", f"solver: {note}")
         train = self._inspect_net(of_training)
         if train is not None:
-            report = self.nets[-1]
             self._check_training(train)
-            self.work = _work(solver.spec, report, train, self._config.n_workers)
-            self._check_memory(self.work)
         for index, of_test in enumerate(of_tests):
             if self._inspect_net(of_test) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
+        if train is not None:
+            self.work = _work(solver.spec, self.nets, train, self._config.n_workers)
+            self._check_memory(self.work)
 
     def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
         path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
@@ -265,13 +263,12 @@ class _Inspection:
             )
 
     def _check_memory(self, work: WorkReport) -> None:
-        needed = work.worker_bytes * work.n_workers + work.center_bytes
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        needed, there = work.machine_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > there:
             self._note(
                 "warning",
-                f"{work.n_workers} workers need about {needed / 2**30:.1f} GiB, this machine has {there / 2**30:.1f}; "
-                "take fewer workers, a smaller batch_size, or more machines",
+                f"{work.n_workers} workers and the driver need about {needed / 2**30:.1f} GiB, this machine has "
+                f"{there / 2**30:.1f}; take fewer workers, a smaller batch_size, or more machines",
             )
 
 
@@ -335,10 +332,21 @@ def _layer_report(
     )
 
 
-def _work(spec: SolverSpec, train: NetReport, net: NetSpec, n_workers: int) -> WorkReport:
+def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: int) -> WorkReport:
+    """Return the work of a solver; ``nets`` are its nets' reports, the training net's first."""
+    train = nets[0]
     batch_size = train.batch_size or 1
     n_samples = spec.max_iter * batch_size * spec.iter_size
     there = train.data[0].n_samples if train.data else None
+    n_params, n_slots = net.params.n_params, RULES[spec.type].n_slots
+    worker = worker_bytes(
+        n_params,
+        train.activation_bytes,
+        n_slots,
+        step_bytes=4 * spec.iter_size * sum(prod(shape) for shape in net.inputs.values()),
+        sample_bytes=[_sample_bytes(data) for report in nets for data in report.data],
+    )
+    driver = driver_bytes(n_params, n_slots, n_workers)
     return WorkReport(
         solver_type=spec.type,
         max_iter=spec.max_iter,
@@ -351,21 +359,16 @@ def _work(spec: SolverSpec, train: NetReport, net: NetSpec, n_workers: int) -> W
         learning_rates=tuple(
             RatePoint(clock=clock, learning_rate=learning_rate(spec, clock)) for clock in _rate_clocks(spec)
         ),
-        worker_bytes=worker_bytes(net.params.n_params, train.activation_bytes, RULES[spec.type].n_slots),
-        center_bytes=4 * net.params.n_params,
+        worker_bytes=worker,
+        driver_bytes=driver,
+        machine_bytes=machine_bytes(worker, driver, n_params, n_workers),
+        center_bytes=4 * n_params,
     )
 
 
-def worker_bytes(n_params: int, activation_bytes: int, history_vectors: int) -> int:
-    """Estimate the peak memory of one worker.
-
-    While a step runs, parameters and history exist before and after it; gradients, their copies in TensorFlow's
-    layout and a fresh vector of the exchange make about five more. Activations count four times: kept for the
-    backward pass, in both axis orders, and their gradients. Peaks measured with one thread (TensorFlow 2.21, SGD):
-    LeNet 698 MiB, cifar10_quick 731 MiB, CaffeNet with batches of 32 3,326 MiB; this gives 738, 800 and 3,310.
-    """
-    vectors = 2 * (1 + history_vectors) + 5
-    return RUNTIME_BYTES + BATCH_RING_BYTES + vectors * 4 * n_params + 4 * activation_bytes
+def _sample_bytes(data: DataReport) -> int:
+    """Return what the samples of a source take as they are stored: pixels one byte, other values four."""
+    return (data.n_samples or 0) * sum(prod(shape) * (1 if len(shape) == 3 else 4) for shape in data.sample_shapes)
 
 
 def _rate_clocks(spec: SolverSpec) -> list[int]:

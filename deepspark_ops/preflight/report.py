@@ -165,7 +165,9 @@ class WorkReport(_Frozen):
         n_samples: Samples that the whole run computes.
         epochs: Times that it sees the training set; None if its size is not known.
         learning_rates: At the start, at every change of a stepwise policy, and at the end.
-        worker_bytes: Estimated memory of one worker process.
+        worker_bytes: Forecast of one worker process' peak memory.
+        driver_bytes: The same of the driver.
+        machine_bytes: The same of one machine that runs all workers and the driver.
         center_bytes: Bytes of the center.
     """
 
@@ -179,6 +181,8 @@ class WorkReport(_Frozen):
     epochs: float | None
     learning_rates: tuple[RatePoint, ...]
     worker_bytes: int
+    driver_bytes: int
+    machine_bytes: int
     center_bytes: int
 
 

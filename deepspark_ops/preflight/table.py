@@ -123,7 +123,10 @@ def _work_table(work: WorkReport) -> Table:
     table.add_row("minibatch", f"batch_size {work.batch_size}{passes}; {work.n_samples:,} samples in all{epochs}")
     table.add_row("effective batch", f"{work.effective_batch:,} samples in work at once by {work.n_workers} workers")
     table.add_row("learning rate", f"{rates} (before rate_scale)")
-    memory = f"about {work.worker_bytes / 2**30:.1f} GiB each worker, center {_mebi(work.center_bytes)} MiB"
+    memory = (
+        f"about {_gibi(work.worker_bytes)} GiB each worker, {_gibi(work.driver_bytes)} GiB the driver (center"
+        f" {_mebi(work.center_bytes)} MiB); all on one machine {_gibi(work.machine_bytes)} GiB"
+    )
     table.add_row("memory", memory)
     return table
 
@@ -142,6 +145,10 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _mega(flops: int) -> str:
     return f"{flops / 1e6:,.1f}"
+
+
+def _gibi(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f}"
 
 
 def _mebi(n_bytes: int) -> str:
