@@ -6,7 +6,6 @@ The same object serves the server's sockets and the exchange in one process.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,15 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deepspark_ops.errors import DeepSparkError, ProtocolError, TrainingFailed, WorkerReplaced
+from deepspark_ops.errors import ProtocolError, TrainingFailed, WorkerReplaced
 from deepspark_ops.events import MAX_EVENT_BYTES, Event, append_event, make_event, parse_event
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.lost_updates import PushWatch
-from deepspark_ops.exchange.center.pushes import apply_rest, settle_all_unfinished
-from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
-from deepspark_ops.exchange.rounds.rounds import Rounds
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.server.center_updates import CenterUpdates
 from deepspark_ops.exchange.server.report import ServerReport
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering
@@ -33,14 +31,12 @@ from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.leases import EpochReport
 from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, forget_pending
+from deepspark_ops.exchange.state.pending_snapshot import forget_pending
 from deepspark_ops.exchange.transport.link import Welcome
 
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
-ROUND_WAIT_S = 2.0
-"""How long a worker waits for the others, at most, before it repeats its call, which shows that it lives."""
 
 _Answer = TypeVar("_Answer")
 
@@ -61,6 +57,7 @@ class Coordinator:
     Attributes:
         settings: The run.
         statistics: Averages BatchNorm's statistics.
+        updates: What the server itself does with the center.
         snapshots: Gathers the parts of snapshots.
     """
 
@@ -80,17 +77,12 @@ class Coordinator:
         self._center = center
         self._clock = clock
         self._shared = SharedState(settings, clock)
-        self._round_over = threading.Condition(self._shared.lock)
-        self._rounds = Rounds()
-        self._chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
-        strategy = self._chunks.strategy
-        self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
-        # Held while the server itself moves the center, or copies it with what belongs to it.
-        self._center_lock = threading.Lock()
+        chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
+        self.updates = CenterUpdates(settings, center, chunks, self._shared)
         self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
-        self.snapshots = SnapshotGathering(self._shared, settings.work, self._write_center)
+        self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot)
         self._next_expiry = 0.0
-        watch = PushWatch(center, self._chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
+        watch = PushWatch(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
         for note in self._shared.state.lease_notes:
             self._emit(make_event("note", text=note))
@@ -105,7 +97,7 @@ class Coordinator:
             state = self._shared.state
             is_replaced = worker in state.grants.live_workers and state.sessions.get(worker) != session
             self._shared.apply(Join(worker, session))
-            self._rounds.joined(worker)
+            self.updates.joined(worker)
             clock = state.grants.clock
         self._center.abandon(worker)
         self._center.admit(worker, session)
@@ -150,12 +142,9 @@ class Coordinator:
             state.grants.seen(worker, self._clock())
             clock = state.grants.clock
             if isinstance(request, RequestGrant):
-                self._rounds.granted(worker, has_steps=isinstance(answer, Grant) and answer.count > 0)
-            reached_end = state.grants.reached_max_iter
+                self.updates.granted(worker, has_steps=isinstance(answer, Grant) and answer.count > 0)
         self._close_round()
-        if reached_end:
-            with self._center_lock:
-                self._apply_rest()
+        self.updates.apply_rest()
         if is_new and isinstance(answer, EpochReport):
             self._emit(make_event("epoch", clock=clock, **asdict(answer)))
         self.snapshots.advance()
@@ -257,46 +246,14 @@ class Coordinator:
         """
         self.expire()
         with self._shared.lock:
-            self._rounds.pushed(worker, sequence, note)
+            self.updates.pushed(worker, sequence, note)
             self._shared.state.grants.seen(worker, self._clock())
         self._close_round()
-        wait_s = min(ROUND_WAIT_S, self.settings.exchange_timeout_s / 4)
-        with self._round_over:
-            is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
-            return self._rounds.comm_period if is_over else None
+        return self.updates.await_round(worker, sequence)
 
     def _close_round(self) -> None:
-        """Apply the present round if every worker that is expected has pushed."""
-        if self._closer is None:
-            return
-        with self._shared.lock:
-            grants = self._shared.state.grants
-            if not self._rounds.is_complete(grants.live_workers):
-                return
-            notes = self._rounds.close()
-            clock = grants.clock
-        try:
-            with self._center_lock:
-                texts = self._closer.close(self.round_contents(notes))
-        except DeepSparkError as error:
-            self.fail(str(error))
-            texts = []
-        for text in texts:
-            self._emit(make_event("note", clock=clock, text=text))
-        with self._round_over:
-            self._rounds.open()
-            self._round_over.notify_all()
-
-    def _apply_rest(self) -> None:
-        """Apply what the server has gathered and no push will complete any more: every step is done."""
-        if self._chunks.strategy.round == "pushes" and self._center.counts.any():
-            apply_rest(self._center, self._chunks)
-
-    def round_contents(self, notes: dict[int, RoundNote]) -> RoundContents:
-        """Return what a closer works on."""
-        settle_all_unfinished(self._center, self._chunks)
-        center = self._center
-        return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
+        for event in self.updates.close_round():
+            self._emit(event)
 
     def control(self, call: str) -> None:
         """Carry out what the driver asks for, one of ``CONTROLS``; may be repeated.
@@ -332,19 +289,12 @@ class Coordinator:
                 "snapshots": list(state.snapshots),
                 "failure": self._shared.failure,
                 "exchanges": slots[:, columns.ENDED].tolist(),
-                "applied": self._applied(),
+                "applied": self.updates.applied(),
                 "staleness_sums": slots[:, columns.STALENESS].tolist(),
                 "overlap_sums": slots[:, columns.OVERLAPS].tolist(),
                 "duplicate_chunks": int(self._center.all_slots[..., columns.DUPLICATES].sum()),
                 "uncertain_chunks": int(self._center.all_slots[..., columns.UNCERTAIN].sum()),
             }
-
-    def _applied(self) -> int:
-        """Return how many exchanges the center has taken; see ``ExchangeStatus``."""
-        center = self._center
-        gathers = self._chunks.strategy.round == "pushes"
-        held = int(center.counts.max(initial=0)) if gathers else 0
-        return max(0, int(center.slots[:, columns.ENDED].sum()) - held)
 
     def close(self) -> None:
         """Close the journal."""
@@ -355,15 +305,6 @@ class Coordinator:
             append_event(self.settings.events, event)
         except OSError as error:
             self.fail(f"{self.settings.events}: cannot append ({error.strerror})")
-
-    def _write_center(self, pending: PendingSnapshot) -> None:
-        with self._shared.lock:
-            reached_end = self._shared.state.grants.reached_max_iter
-        with self._center_lock:
-            if reached_end:
-                self._apply_rest()
-            applied = self._applied()
-            pending.write_center(self._center, self._chunks, applied)
 
     def _resume(self) -> None:
         """After a restart: no worker was silent while there was no server; finish what was begun."""

@@ -72,7 +72,7 @@ def test_rates_of_a_round_are_averaged_and_the_highest_update_counts(tmp_path: P
     exchange = LocalExchange(settings, np.zeros(2, np.float32))
     closer = settings.running_strategy().closer(solver)
     gradient = np.float32([3.0, -2.0])
-    contents_of = exchange.coordinator.round_contents
+    contents_of = exchange.coordinator.updates.round_contents
     exchange.center.extras[0][:] = 2 * gradient
     exchange.center.counts[:] = 2
     notes = {0: RoundNote(1.0, 0.1, 7, is_first=False), 1: RoundNote(1.0, 0.3, 2, is_first=True)}
