@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 
@@ -82,7 +82,7 @@ class Request(Message, Generic[Answer]):
 
     def numbered(self, worker: int, number: int) -> Self:
         """Return the same request of this worker under this number."""
-        return replace(self, worker=worker, number=number)
+        return type(self)(**{**vars(self), "worker": worker, "number": number})
 
     def apply(self, state: ExchangeState, now: float) -> Answer:
         """Answer, and keep the answer for a repetition."""
