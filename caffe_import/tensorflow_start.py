@@ -18,6 +18,7 @@ START_LINES: Final = (
     r"|.*oneDNN custom operations are on"
     r"|.*This TensorFlow binary is optimized to use available CPU instructions"
     r"|To enable the following instructions:"
+    r"|.*oneDNN supports DT_\w+ only on platforms with"
     r"|.*failed call to cuInit|.*Could not find cuda drivers|.*cuda_executor\.cc"
 )
 """Regular expression for the beginning of such a line. A machine without a GPU is no mistake."""
@@ -30,7 +31,7 @@ def start_lines_dropped() -> Iterator[None]:
     """Have the block, which imports TensorFlow and asks for its devices, write nothing but what is no start-up line.
 
     Standard error (file descriptor 2) is a temporary file meanwhile; at the end the other lines are written. Lines that
-    TensorFlow's C++ part writes later do not come either: what ends a computation is an exception. Whoever sets
+    TensorFlow's C++ part writes later do not come either: what ends a computation is an exception. A user who sets
     TF_CPP_MIN_LOG_LEVEL sees all that it lets pass. Not thread-safe: for the beginning of a process.
     """
     if _LEVEL in os.environ:

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Evaluate and log the result."""
-    # Imported here, where a missing TensorFlow is told as one message.
+    # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.evaluate.stage import run_evaluate
 
     config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))

@@ -65,18 +65,18 @@ def read_curves(events: Iterable[Event]) -> Curves:
         elif event.kind == "server":
             for name, value in _exchange_numbers(event).items():
                 exchange[name][event.clock] = value
-    told = sorted(
+    reported = sorted(
         ((clock, data) for points in reports.values() for clock, data in points.items()), key=lambda at: at[0]
     )
-    all_losses = sorted(_named(told, "loss"))
+    all_losses = sorted(_named(reported, "loss"))
     smoothing = max(1, len(reports), len(all_losses) // 15)
     return Curves(
         loss=_by_worker(reports, "loss"),
         mean_loss=_running_mean(all_losses, smoothing),
         smoothing=smoothing,
-        learning_rate=sorted(dict(_named(told, "learning_rate")).items()),
+        learning_rate=sorted(dict(_named(reported, "learning_rate")).items()),
         workers={name: found for name in WORKER_NUMBERS if (found := _by_worker(reports, name))},
-        time_shares=_time_shares(told, smoothing),
+        time_shares=_time_shares(reported, smoothing),
         evaluations={name: sorted((float(c), v) for c, v in points.items()) for name, points in evaluations.items()},
         exchange={name: sorted((float(c), v) for c, v in points.items()) for name, points in exchange.items()},
         n_workers=len(reports),
@@ -99,9 +99,11 @@ def _by_worker(reports: Mapping[int, Mapping[int, Mapping[str, float]]], name: s
 
 
 def _time_shares(reports: Sequence[tuple[int, Mapping[str, float]]], smoothing: int) -> dict[str, list[Point]]:
-    """Return what part of the workers' time each of ``SECONDS`` took; empty without reports that tell."""
-    told = [(clock, data) for clock, data in reports if sum(data.get(name, 0.0) for name in SECONDS) > 0.0]
-    means = {name: _running_mean([(clock, data.get(name, 0.0)) for clock, data in told], smoothing) for name in SECONDS}
+    """Return what part of the workers' time each of ``SECONDS`` took; empty if no report has them."""
+    timed = [(clock, data) for clock, data in reports if sum(data.get(name, 0.0) for name in SECONDS) > 0.0]
+    means = {
+        name: _running_mean([(clock, data.get(name, 0.0)) for clock, data in timed], smoothing) for name in SECONDS
+    }
     whole = [sum(seconds for _, seconds in points) for points in zip(*means.values(), strict=True)]
     shares = {
         name: [(clock, seconds / total) for (clock, seconds), total in zip(points, whole, strict=True)]

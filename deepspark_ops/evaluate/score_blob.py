@@ -22,7 +22,7 @@ class ScoreBlob:
         is_probability: Does a Softmax layer make the blob? Else its softmax is the probability.
         label: Blob of a data layer that holds the true labels; None if the net has none.
         ignore_label: Samples of this label do not count, as in the net's own loss.
-        found_by: The layer that told, ``layer "loss" (SoftmaxWithLoss)``.
+        found_by: The layer that it was found by, ``layer "loss" (SoftmaxWithLoss)``.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ScoreBlob:
 def find_score_blob(net: NetSpec) -> ScoreBlob:
     """Find the class scores: bottom 0 of SoftmaxWithLoss, else of Accuracy, else a Softmax that nothing consumes.
 
-    Of several losses (GoogLeNet has three) the one of the largest weight tells, of equals the last.
+    Of several losses (GoogLeNet has three) the one with the largest weight decides; of equal ones the last.
 
     Raises:
         NetError: The net has no class scores (a regression, an autoencoder), or more than one vector per sample.

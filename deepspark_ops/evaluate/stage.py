@@ -102,12 +102,12 @@ def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, st
     samples = trained.samples
     total = ScoreSum(blob.n_classes, worst=worst, ignore_label=blob.ignore_label)
     digest = SampleDigest()
-    began = told = time.monotonic()
+    began = logged = time.monotonic()
     for batch in samples.batches():
         digest.add(batch)
         total.add(predict(batch.feeds)[: batch.count], batch.stored[blob.label].reshape(batch.count))
-        if time.monotonic() - told > PROGRESS_INTERVAL_S:
-            told = time.monotonic()
+        if time.monotonic() - logged > PROGRESS_INTERVAL_S:
+            logged = time.monotonic()
             _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
     seconds = time.monotonic() - began
     scores = total.result()

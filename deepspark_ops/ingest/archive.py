@@ -147,7 +147,7 @@ def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     for member in handle:
         if member.isreg() and not member.issparse():
             yield member
-        # tarfile remembers every member it met; a million of them is a gigabyte.
+        # tarfile remembers every member that it has read; a million of them is a gigabyte.
         handle.members.clear()  # type: ignore[attr-defined]
 
 

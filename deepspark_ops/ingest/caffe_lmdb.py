@@ -1,4 +1,4 @@
-"""An LMDB that Caffe's tools made: its records are dealt into shards again, shuffled, split, resized as asked."""
+"""An LMDB that Caffe's tools made: its records are distributed over shards again, shuffled, split, resized as asked."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _index(images: list[ListedImage], rejected: list[Rejection], reader: RecordR
         labels=np.array([image.label for image in images], np.int64),
         names=[image.path for image in images],
         reader=reader,
-        # convert_imageset reads every image as colour unless told otherwise, so a gray one gets three channels.
+        # convert_imageset reads every image as colour by default, so a gray one gets three channels.
         decode_color=True,
         rejected=tuple(rejected),
     )

@@ -14,9 +14,9 @@ from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import open_archive, split_member
-from deepspark_ops.ingest.assign import sample_order, shard_bounds, split_off_test
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.source_formats import digest_source, index_source, resolve_format
 from deepspark_ops.run_paths import DatasetPaths

@@ -122,7 +122,7 @@ def digest_source(config: IngestConfig, source: Path, source_format: SourceForma
 
 
 def index_source(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
-    """Return who is in a source; ``work`` takes decompressed copies.
+    """Return the index of a source's records; ``work`` takes decompressed copies.
 
     Raises:
         ConfigError: A part of the source is missing.

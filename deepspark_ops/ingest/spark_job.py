@@ -210,7 +210,7 @@ class _Progress:
 
 
 def _first_cause(error: Exception) -> str:
-    """Return the telling line of a Java stack with perhaps a Python one inside: the last that is no frame."""
+    """Return the last line of a Java stack, perhaps with a Python one inside, that is no frame: it says the cause."""
     text = [line.rstrip() for line in str(error).splitlines()]
     stop = next((i for i, line in enumerate(text) if line.lstrip().startswith(("at ", "SQLSTATE"))), len(text))
     lines = [line.strip() for line in text[:stop] if line and not line.startswith(" ")]

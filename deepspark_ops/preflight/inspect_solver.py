@@ -31,6 +31,7 @@ from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.preflight.emitters import require_emitter
+from deepspark_ops.preflight.layer_notes import layer_notes
 from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
@@ -42,7 +43,6 @@ from deepspark_ops.preflight.report import (
     RatePoint,
     WorkReport,
 )
-from deepspark_ops.preflight.traps import layer_notes
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
@@ -169,7 +169,7 @@ class _Inspection:
         return self._config.ingest is not None and self._preview is None
 
     def _with_whole_source(self, report: NetReport, preview: Preview) -> NetReport:
-        """Return the report with the source that the first samples stand for."""
+        """Return the report with the whole source, of which only the first samples were read."""
         source = self._config.ingest
         if source is None:
             return report

@@ -1,4 +1,4 @@
-"""Where the boxes of a net's picture lie: layers of a drawing from top to bottom, few crossings, straight lines.
+"""Positions of the boxes in a net's picture: ranks from top to bottom, few crossings, straight lines.
 
 The method of K. Sugiyama, S. Tagawa and M. Toda, "Methods for visual understanding of hierarchical system structures"
 (1981): ranks by longest path, points in every rank that an edge passes, order by the neighbours' mean, then places.

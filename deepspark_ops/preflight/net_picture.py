@@ -21,7 +21,7 @@ _RANK_GAP: Final = 26.0
 _CHARACTER: Final = 6.3
 """Width of a character at 11 pixels; a little more than most fonts take."""
 _FAR: Final = 6
-"""An edge from a data layer over more layers of boxes than this is told in words: labels would cross everything."""
+"""An edge from a data layer over more ranks than this is named in the box instead: its line would cross everything."""
 
 _COLOURS: Final = {"data": "#dbeafe", "weights": "#fef3c7", "pool": "#dcfce7", "loss": "#fee2e2", "other": "#f3f4f6"}
 _KINDS: Final = {
@@ -42,15 +42,15 @@ class _Box:
 
     layer: LayerReport
     in_place: list[LayerReport] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    named_inputs: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         shapes = ", ".join(dict.fromkeys(_shape(shape) for shape in self.layer.top_shapes))
         lines = [self.layer.name, f"{self.layer.type} {shapes}".rstrip()]
         if self.in_place:
             lines.append("+ " + ", ".join(layer.type for layer in self.in_place))
-        if self.told:
-            lines.append("reads " + ", ".join(self.told))
+        if self.named_inputs:
+            lines.append("reads " + ", ".join(self.named_inputs))
         return lines
 
     def width(self) -> float:
@@ -78,7 +78,7 @@ def write_picture(report: PreflightReport, path: Path | None) -> None:
 def net_svg(net: NetReport) -> str:
     """Return the picture of a net as an SVG document: a box per layer with name, type and top shapes.
 
-    In-place layers stand in the box of the layer whose top they change. Data run from top to bottom.
+    In-place layers are shown in the box of the layer whose top they change. Data run from top to bottom.
 
     Example:
         >>> empty = NetReport(title="train", phase="TRAIN", name="a<b", batch_size=None, layers=(), data=(),
@@ -122,7 +122,7 @@ def _boxes_and_edges(layers: Sequence[LayerReport]) -> tuple[list[_Box], list[tu
         depth = 1 + max((depths[maker] for maker in read.values()), default=-1)
         for blob, maker in read.items():
             if not boxes[maker].layer.bottoms and depth - depths[maker] > _FAR:
-                box.told.append(blob)
+                box.named_inputs.append(blob)
             else:
                 edges[maker, len(boxes)] = None
         makers.update(dict.fromkeys(layer.tops, len(boxes)))

@@ -26,7 +26,7 @@ def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_sh
         sample_shape: (C, H, W).
 
     Returns:
-        N. For none, nothing stands at ``path`` afterwards.
+        N. For none, there is nothing at ``path`` afterwards.
     """
     n_rows = 0
     with write_whole(path) as temporary:

@@ -20,7 +20,7 @@ _COMMIT_BYTES = 64 * 2**20
 
 
 def sample_key(position: int, name: str) -> bytes:
-    """Return ``convert_imageset``'s key, ``00000017_dir/cat.jpg``; LMDB allows 511 bytes: a long name loses its head.
+    """Return ``convert_imageset``'s key, ``00000017_dir/cat.jpg``; a long name loses its beginning (LMDB: 511 bytes).
 
     Example:
         >>> sample_key(17, "dir/cat.jpg")
@@ -31,14 +31,14 @@ def sample_key(position: int, name: str) -> bytes:
 
 
 def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
-    """Write an LMDB folder whole or not at all, replacing what stands there.
+    """Write an LMDB folder whole or not at all, replacing an older one.
 
     Args:
         path: The shard's folder.
         records: ``(key, serialized Datum)`` with ascending keys.
 
     Returns:
-        How many records were written. For none, nothing stands at ``path`` afterwards.
+        How many records were written. For none, there is nothing at ``path`` afterwards.
 
     Raises:
         DataError: The shard would reach 2 GiB.
@@ -63,7 +63,7 @@ def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _fill(folder: Path, path: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
-    # No lock file: nobody else knows the folder. No sync at commits: one at the end is enough for a file that
+    # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
     # becomes visible only by its rename.
     environment = lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False)
     n_records = pending = 0

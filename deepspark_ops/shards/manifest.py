@@ -58,7 +58,7 @@ class DatasetManifest(_Frozen):
         recipe_sha256: Digest of source and options; equal digests mean equal shards.
         sample_shape: (C, H, W) of every sample.
         n_samples: Of all shards.
-        n_classes: Labels lie in [0, n_classes).
+        n_classes: Labels are in [0, n_classes).
         class_names: In label order; empty if unknown.
         label_histogram: Samples per label, n_classes numbers.
         mean_values: Mean per channel of the *training* split, 0..255, in the channels' order (BGR).
@@ -89,7 +89,7 @@ class DatasetManifest(_Frozen):
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
-        """Compare what stands twice: an edited number shows in its sum."""
+        """Compare the numbers that depend on each other: an edited one differs."""
         expected = {
             "n_samples": (self.n_samples, sum(shard.n_samples for shard in self.shards), "the shards hold"),
             "n_bytes": (self.n_bytes, sum(shard.n_bytes for shard in self.shards), "the shards hold"),
@@ -129,7 +129,7 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
 
 
 def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
-    """Commit a split: every file the manifest names must already stand in its place."""
+    """Commit a split: every file the manifest names must be in its place already."""
     write_text_whole(split_folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Reading a dataset by (shard, start, count): ingested shards, or a net's own sources behind the same face."""
+"""Reading a dataset by (shard, start, count): ingested shards, or a net's own sources, with one interface."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         sample_shapes=(manifest.sample_shape, ()),
         shards=[ShardInfo(str(split_folder / shard.file), shard.n_samples) for shard in manifest.shards],
         open_shard=open_shard,
-        # HDF5 shards stand in for the same images as LMDB shards do, so the net's transforms apply to both.
+        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both.
         is_transformed=True,
         manifest=manifest,
     )
@@ -193,7 +193,7 @@ def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
 _REPAIR = 'rerun task "ingest"'
 
 DIGESTS_UP_TO_BYTES = 2**30
-"""A split of at most this size is read whole to verify it, in about a second, where nobody says how."""
+"""A split of at most this size is read whole to verify it, in about a second, unless an option says otherwise."""
 
 
 def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifest:
@@ -238,7 +238,7 @@ def _verify_first_samples(split_folder: Path, manifest: DatasetManifest) -> None
 
 
 def verify_layer_sources(nets: Sequence[caffe_pb2.NetParameter]) -> None:
-    """Walk the LMDBs that Data layers name, so that a damaged page kills nobody who reads it; others stay unread.
+    """Walk the LMDBs that Data layers name, so that a damaged page does not kill a process that reads it later.
 
     Args:
         nets: Their sources are absolute, or relative to the working directory. One that is not there is passed over.

@@ -171,10 +171,10 @@ FAULTS = (
     ),
     Fault(
         "a-sample-is-dropped-at-each-shards-end",
-        "deepspark_ops/ingest/assign.py",
+        "deepspark_ops/ingest/shard_assignment.py",
         "bounds = [n_samples * i // n_shards for i in range(n_shards + 1)]",
         "bounds = [n_samples * i // n_shards for i in range(n_shards)] + [n_samples - 1]",
-        (f"{_PIPELINE}/ingest/test_assign.py",),
+        (f"{_PIPELINE}/ingest/test_shard_assignment.py",),
     ),
     Fault(
         "hdf5-shard-overwrites-its-first-rows",

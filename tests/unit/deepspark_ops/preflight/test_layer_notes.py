@@ -2,7 +2,7 @@ import pytest
 
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
-from deepspark_ops.preflight.traps import layer_notes
+from deepspark_ops.preflight.layer_notes import layer_notes
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 6 dim: 6 } } }'
 

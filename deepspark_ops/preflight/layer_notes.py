@@ -1,4 +1,4 @@
-"""What Caffe does in silence and a user may not have meant, layer by layer: notes for the report."""
+"""Notes on one layer for the report: what Caffe does without a message and a user may not have meant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOUR_CHANNELS: Final = 3
 
 
 def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
-    """Return the notes of one layer: its type's own, then the traps."""
+    """Return the notes of one layer: its type's own, then what is easily overlooked."""
     notes = list(layer.definition.notes)
     if layer.definition.is_data:
         notes += _data_notes(layer)
@@ -32,7 +32,7 @@ def _data_notes(layer: LayerSpec) -> list[str]:
     shape = layer.definition.top_shapes[0]
     notes = []
     if len(shape) == 4 and shape[1] == _COLOUR_CHANNELS and layer.type in ("Data", "ImageData", "WindowData"):
-        notes.append("channels are in BGR order, as the image library reads them; whoever predicts must feed BGR")
+        notes.append("channels are in BGR order, as the image library reads them; feed BGR when predicting")
     if transform.mean_file:
         notes.append(
             "mean_file: a mean image of the size before the crop is subtracted pixel by pixel, "

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.ingest.assign import sample_order, shard_bounds, split_off_test
+from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
 
 LABELS = np.repeat([0, 1, 2, 5], [178, 20, 5, 1])
 NAMES = [f"img/{i}.jpg" for i in range(len(LABELS))]
