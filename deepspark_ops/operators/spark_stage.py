@@ -23,10 +23,13 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
+from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
+_STOP_S = 4.0
+"""Airflow kills a task 5 s after it has asked for its end."""
 DEFAULT_MASTER = "local[*]"
 """Where the connection does not exist: this machine, so that a fresh installation works."""
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -38,6 +41,7 @@ class StageSubmitHook(SparkSubmitHook):
     cwd: Path | None = None
     """Folder that relative paths inside Caffe's files are relative to."""
     _is_ended = False
+    _driver_file = ""
     """Whether Airflow asked for the end: somebody marked or cleared the task, or its time was up."""
 
     @classmethod
@@ -78,6 +82,7 @@ class StageSubmitHook(SparkSubmitHook):
         if not self.runs_driver_here:
             driver: str | None = super().submit(application, **popen)
             return driver
+        self._driver_file = application
         self._job_log = JobLog(line_logger(self.log))
         try:
             super().submit(application, cwd=self.cwd, **popen_arguments(), **popen)
@@ -90,8 +95,10 @@ class StageSubmitHook(SparkSubmitHook):
         return None
 
     def on_kill(self) -> None:
-        """End spark-submit because Airflow says so."""
+        """End spark-submit because Airflow says so; a training takes a snapshot if that is quick."""
         self._is_ended = True
+        if self.runs_driver_here and self._submit_sp is not None and self._driver_file:
+            stop_driver(self._submit_sp, self._driver_file, patience_s=_STOP_S)
         super().on_kill()
 
     def _process_spark_submit_log(self, itr: Iterator[str]) -> None:

@@ -1,11 +1,13 @@
-"""Signals that a command leaves to its stage: Ctrl-C on ``deepspark train`` is answered by the process that trains."""
+"""Signals that a stage answers: Ctrl-C on ``deepspark train`` and Airflow's kill reach the process that trains."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -56,3 +58,37 @@ def raise_interruption(exit_code: int) -> None:
         raise KeyboardInterrupt
     if number == signal.SIGTERM:
         raise SystemExit(128 + number)
+
+
+def stop_driver(submit: subprocess.Popen[str], application: str, *, patience_s: float) -> None:
+    """Ask the Python driver below a spark-submit to end (SIGTERM) and wait until spark-submit has ended with it.
+
+    A training takes a snapshot meanwhile. Linux only; elsewhere nothing happens.
+
+    Args:
+        submit: The running spark-submit.
+        application: Path of the driver's file, as spark-submit was given it.
+        patience_s: Seconds to wait at most.
+    """
+    drivers = [pid for pid in _children(submit.pid) if application in _command_line(pid)]
+    for pid in drivers:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    if drivers:
+        with suppress(subprocess.TimeoutExpired):
+            submit.wait(patience_s)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _command_line(pid: int) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    return []

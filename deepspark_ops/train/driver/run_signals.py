@@ -7,6 +7,7 @@ end processes (Airflow, a parent's death): a stop with less patience.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -41,6 +42,7 @@ class RunSignals:
         self.stopped_by: signal.Signals | None = None
         self._is_training = False
         self._wants_snapshot = False
+        self._parent = os.getppid()
         for number, handler in ((signal.SIGINT, self._stop), (signal.SIGTERM, self._stop), (signal.SIGHUP, self._save)):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, handler)
@@ -62,6 +64,9 @@ class RunSignals:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._is_training and self.stopped_by is None:
             self.stopped_by = signal.Signals(number)
+            return
+        if self._is_training and os.getppid() != self._parent:
+            self._parent = os.getppid()  # the kernel's signal of the parent's death is not the user's second one
             return
         for ending in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ending, signal.SIG_IGN)

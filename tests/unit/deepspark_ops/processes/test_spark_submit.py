@@ -12,6 +12,7 @@ import pytest
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
+from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.spark_submit import java_version, require_java, run_command, run_job
 
 Lines = list[tuple[int, str]]
@@ -155,3 +156,33 @@ def test_the_third_interrupt_ends_a_stage_that_does_not_answer() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_command([sys.executable, "-c", deaf], stage="train", on_line=on_line, answers_signals=True)
     assert is_gone(pids[0])
+
+
+DRIVER = """
+import pathlib, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("ready", flush=True)
+signal.sigwait([signal.SIGTERM])
+pathlib.Path(sys.argv[1]).write_text("snapshot")
+sys.exit(143)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the driver is found in /proc")
+def test_a_driver_below_spark_submit_is_asked_to_end_before_spark_submit_is_killed(tmp_path: Path) -> None:
+    application, saved = tmp_path / "spark_job.py", tmp_path / "saved"
+    application.write_text(DRIVER)
+    submit_code = (
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, {str(application)!r}, {str(saved)!r}]))"
+    )
+    submit = subprocess.Popen([sys.executable, "-c", submit_code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert submit.stdout is not None
+        assert submit.stdout.readline() == "ready\n"
+        stop_driver(submit, "/another/spark_job.py", patience_s=0.0)
+        assert submit.poll() is None
+        stop_driver(submit, str(application), patience_s=20.0)
+        assert (submit.poll(), saved.read_text()) == (143, "snapshot")
+    finally:
+        submit.kill()
+        submit.communicate()

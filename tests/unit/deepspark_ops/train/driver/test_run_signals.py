@@ -108,3 +108,11 @@ def test_ignored_signals_stay_ignored(signals: RunSignals) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     RunSignals()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_the_death_of_the_parent_is_not_the_second_signal(signals: RunSignals, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun({3: signal.SIGTERM, 4: signal.SIGTERM}, ends_after=99)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    run.watch(signals)
+    assert run.controls[0] == "StopEarly"
+    assert run.looks > 4
