@@ -1,4 +1,4 @@
-"""Vectors that are handed out as the caller's own and whose memory is used again once nobody holds them."""
+"""Vectors that become the caller's own; their memory is used again once nothing refers to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VectorPool:
         self._spans: list[slice] = []
 
     def take(self) -> Vector:
-        """Return a vector with arbitrary content, at a 64-byte boundary, that nobody else refers to."""
+        """Return a vector with arbitrary content, at a 64-byte boundary, that nothing else refers to."""
         owners = self._owners
         for i in range(len(owners)):
             # Two references: the list's and getrefcount's argument. Every view refers to its owner.

@@ -37,21 +37,21 @@ _add_up = np.add.reduce
 
 
 class Center:
-    """The center variable, its strategy's further vectors, one slot of counters per worker, one count per chunk.
+    """The center variable, its strategy's further vectors, counters per worker, one count per chunk.
 
     Shared by every thread and process that maps it, written without locks unless ``locks`` says otherwise.
 
     Promised: a reader sees some value that was once written to each element.
     Not promised: that the elements belong to one moment, or that every push survives; two pushes that overlap may lose
-    part of one (Hogwild-style). Slots have one writer each: the worker itself in shared memory, else the server's
+    part of one (Hogwild-style). Counters have one writer each: the worker itself in shared memory, else the server's
     thread for that worker; 64-bit stores are whole on every machine that numpy runs on. ``snapshot`` copies; the copy
     is yours.
 
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
         extras: The strategy's server vectors, each (n_params,).
-        slots: Counters of this process's server, shape (n_workers, 16), uint64; see ``slots.py`` for the columns.
-        all_slots: Counters of every server, shape (n_servers, n_workers, 16).
+        counters: Counters of this process's server, shape (n_workers, 16), uint64; see ``worker_counters``.
+        all_counters: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
         unfinished: Of each chunk, what ``pushes`` notes while a push changes ``extras``; 0 for none, (n_chunks,).
         locks: None until ``use_locks``.
@@ -60,18 +60,18 @@ class Center:
     """
 
     def __init__(self, memory: CenterMemory, *, server: int = 0) -> None:
-        """Use these arrays; ``server`` says whose slots count this process's exchanges."""
+        """Use these arrays; ``server`` says whose counters count this process's exchanges."""
         self.path = memory.path
         self.token = memory.token
         self.locks: CenterLocks | None = None
         self._hold(memory, server)
         self._ended_at_pull: dict[int, int] = {}
-        # The same counters for single reads and writes, which numpy's scalars make ten times slower.
-        self._cells = self.slots.data.cast("B").cast("Q")
-        self._float_cells = self.slots.data.cast("B").cast("d")
+        # The same counters for single reads and writes: numpy's scalars are ten times slower.
+        self._cells = self.counters.data.cast("B").cast("Q")
+        self._float_cells = self.counters.data.cast("B").cast("d")
         self._watched = memory.watched.data
         self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
-        self._n_workers = len(self.slots)
+        self._n_workers = len(self.counters)
         self._total: Callable[[memoryview], int] = sum if self._n_workers <= FEW_WORKERS else _total_of_many
 
     @classmethod
@@ -93,10 +93,10 @@ class Center:
         self._memory = memory
         self.vector, self.extras = memory.vector, memory.extras
         self.counts, self.unfinished = memory.counts, memory.unfinished
-        self.all_slots, self.slots = memory.all_slots, memory.all_slots[server]
+        self.all_counters, self.counters = memory.all_counters, memory.all_counters[server]
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
-        """Lock chunks or exchanges from now on; every process that maps the center must be told the same."""
+        """Lock chunks or exchanges from now on; every process that maps the center must do the same."""
         if mode != "none":
             self.locks = CenterLocks(mode, len(self.counts), self._memory.handle, timeout_s)
 
@@ -166,15 +166,15 @@ class Center:
 
         A process that was only stopped finds out when it goes on with that exchange, and leaves.
         """
-        slots = self.all_slots[:, worker]
-        if (slots[:, BEGUN] > slots[:, ENDED]).any():
-            slots[:, SESSION] = NOBODY
-        slots[:, (BEGUN, ENDED)] = slots[:, ENDED].max()
-        slots[:, WATCH_BEGUN] = slots[:, WATCH_ENDED]
+        counters = self.all_counters[:, worker]
+        if (counters[:, BEGUN] > counters[:, ENDED]).any():
+            counters[:, SESSION] = NOBODY
+        counters[:, (BEGUN, ENDED)] = counters[:, ENDED].max()
+        counters[:, WATCH_BEGUN] = counters[:, WATCH_ENDED]
 
     def admit(self, worker: int, session: str) -> None:
         """Let every server know the process that is ``worker`` now."""
-        self.all_slots[:, worker, SESSION] = session_number(session)
+        self.all_counters[:, worker, SESSION] = session_number(session)
 
     def check_session(self, worker: int, session: int) -> None:
         """See that the process of this number is still the worker: no lock keeps another one from taking its place.

@@ -14,6 +14,9 @@ class Chunks:
     """One strategy's chunks over one vector: ranges in a worker's order and the statistics inside each.
 
     Attributes:
+        statistics: Positions of BatchNorm's statistics in each chunk, relative to its start. They are averaged in a way
+            of their own: in a push they are zero, which changes nothing. None where there are none, and with a single
+            worker, whose statistics are copied like its weights.
         watch_floats: Length of the watched part of a chunk, from its start: adding it up must cost next to nothing.
     """
 
@@ -22,10 +25,8 @@ class Chunks:
         self.ranges = chunk_ranges(n_params, chunk)
         self.spans = tuple(slice(*span) for span in self.ranges)
         self.strategy = strategy
-        # Statistics are averaged in their own way; in a push they are zero, which changes nothing. With a single
-        # worker they are copied.
-        held = statistics if strategy.name != SINGLE_WORKER else StatisticBlobs()
-        self.held = tuple(held.within(*span) for span in self.ranges) if held.layers else None
+        averaged = statistics if strategy.name != SINGLE_WORKER else StatisticBlobs()
+        self.statistics = tuple(averaged.within(*span) for span in self.ranges) if averaged.layers else None
         self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 200)
         self._views: tuple[Vector, tuple[Vector, ...]] | None = None
 
@@ -44,7 +45,7 @@ class Chunks:
             self._views = (vector, tuple([vector[span] for span in self.spans]))
         return self._views[1]
 
-    def hold_statistics(self, position: int, push: Vector) -> None:
+    def clear_statistics(self, position: int, push: Vector) -> None:
         """Take the statistics of one chunk out of a push."""
-        if self.held is not None and len(self.held[position]):
-            push[self.held[position]] = 0.0
+        if self.statistics is not None and len(self.statistics[position]):
+            push[self.statistics[position]] = 0.0

@@ -18,7 +18,7 @@ from deepspark_ops.exchange.strategies.base import LockMode
 
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FIRST_BYTE = 1 << 40
-"""Locked bytes lie far behind the end of any center file: they stand for chunks, not for their bytes."""
+"""The locked bytes are far behind the end of any center file; each represents a chunk, whose own bytes stay free."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 

@@ -36,7 +36,7 @@ READ_PAUSE_S = 0.5e-3
 
 
 @dataclass(frozen=True)
-class WatchFinding:
+class ChunkFinding:
     """What was found on one chunk.
 
     Attributes:
@@ -72,8 +72,8 @@ class _Reading:
     rounding_variance: float
 
 
-class PushWatch:
-    """Watches a center's chunks in turn. One thread at a time; it never stops a worker.
+class LostUpdates:
+    """Measures lost updates on a center's chunks in turn. One thread at a time; it never stops a worker.
 
     A chunk is watched from the moment at which every exchange that began before it was chosen is over.
     """
@@ -108,16 +108,16 @@ class PushWatch:
             if self._rest_left == 0:
                 self._choose_next()
             return
-        slots = self._slots()
+        counters = self._counters()
         if self._open_at_choice is None:
             # Not at the choice itself: an exchange that began at that very moment must show by now.
-            self._open_at_choice = slots[:, BEGUN].tolist()
+            self._open_at_choice = counters[:, BEGUN].tolist()
             return
-        ended, begun = slots[:, ENDED].tolist(), slots[:, BEGUN].tolist()
+        ended, begun = counters[:, ENDED].tolist(), counters[:, BEGUN].tolist()
         if all(e >= o or e == b for e, o, b in zip(ended, self._open_at_choice, begun, strict=True)):
             self._before = self._read()
 
-    def finding(self) -> WatchFinding | None:
+    def finding(self) -> ChunkFinding | None:
         """Return what there is to say of the present chunk, and go on to the next; None: nothing yet."""
         before = self._before
         now = self._read() if before is not None else None
@@ -126,7 +126,7 @@ class PushWatch:
         pushes = now.pushes - before.pushes
         deviation = now.center - before.center - (now.pushed - before.pushed)
         rounding = ROUNDING_SIGMAS * math.sqrt(pushes * max(before.rounding_variance, now.rounding_variance))
-        finding = WatchFinding(self._position, pushes, deviation, rounding, now.size - before.size)
+        finding = ChunkFinding(self._position, pushes, deviation, rounding, now.size - before.size)
         self._before = None
         self._rest_left = self._rest_steps
         if self._rest_left:
@@ -135,9 +135,9 @@ class PushWatch:
             self._choose_next()
         return finding
 
-    def _slots(self) -> npt.NDArray[np.uint64]:
+    def _counters(self) -> npt.NDArray[np.uint64]:
         """Counters of every worker at every server, shape (n_servers * n_workers, columns)."""
-        return self._center.all_slots.reshape(-1, COLUMNS)
+        return self._center.all_counters.reshape(-1, COLUMNS)
 
     def _choose_next(self) -> None:
         self._position = (self._position + 1) % len(self._chunks.ranges)
@@ -145,24 +145,24 @@ class PushWatch:
         self._center.watch(self._position)
 
     def _read(self) -> _Reading | None:
-        """Read chunk and sums at a moment when nobody is applying a push to it; None if there was no such moment."""
-        slots = self._slots()
+        """Read chunk and sums at a moment when no push to it is being applied; None if there was no such moment."""
+        counters = self._counters()
         for _ in range(READ_TRIES):
-            begun = slots[:, WATCH_BEGUN].copy()
-            if np.array_equal(begun, slots[:, WATCH_ENDED]):
-                sums = slots.view(np.float64)[:, (WATCH_SUM, WATCH_SIZE)].sum(axis=0)
+            begun = counters[:, WATCH_BEGUN].copy()
+            if np.array_equal(begun, counters[:, WATCH_ENDED]):
+                sums = counters.view(np.float64)[:, (WATCH_SUM, WATCH_SIZE)].sum(axis=0)
                 center, variance = self._sum_of_center()
-                if np.array_equal(begun, slots[:, WATCH_BEGUN]):
+                if np.array_equal(begun, counters[:, WATCH_BEGUN]):
                     return _Reading(int(begun.sum()), center, float(sums[0]), float(sums[1]), variance)
             time.sleep(READ_PAUSE_S)
         return None
 
     def _sum_of_center(self) -> tuple[float, float]:
-        """Return the watched part's sum and the variance of rounding in one push; statistics go other ways."""
+        """Return the watched part's sum and the variance of rounding in one push, without the statistics."""
         start, stop = self._chunks.ranges[self._position]
         part = self._center.vector[start : min(stop, start + self._chunks.watch_floats)].astype(np.float64)
-        if self._chunks.held is not None:
-            held = self._chunks.held[self._position]
-            part[held[held < len(part)]] = 0.0
+        if self._chunks.statistics is not None:
+            positions = self._chunks.statistics[self._position]
+            part[positions[positions < len(part)]] = 0.0
         spacing = np.spacing(np.abs(part).astype(np.float32)).astype(np.float64)
         return float(part.sum()), float(np.dot(spacing, spacing)) / 12.0

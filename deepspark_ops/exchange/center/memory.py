@@ -1,4 +1,4 @@
-"""Where a center's numbers lie: in private memory, or in a file that all processes of a host may map."""
+"""The memory of a center: private, or a file that all processes of a host may map."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class CenterShape:
 
     Attributes:
         n_params: Floats of each vector.
-        n_workers: Slots.
+        n_workers: Workers, each with a row of counters.
         n_chunks: Chunks that the strategy counts pushes of.
         server_vectors: Vectors besides the center itself.
-        n_servers: Processes that serve a key range each; every one has slots of its own.
+        n_servers: Processes that serve a key range each; every one has counters of its own.
     """
 
     n_params: int
@@ -52,7 +52,7 @@ class CenterShape:
 
     @property
     def counts_offset(self) -> int:
-        """First byte of the counts of held pushes, what is unfinished of them after; slots come before."""
+        """First byte of the counts of held pushes, what is unfinished of them after; counters come before."""
         return _PAGE + _pages(8 * COLUMNS * self.n_workers * self.n_servers)
 
     def vector_offset(self, index: int) -> int:
@@ -72,7 +72,7 @@ class CenterMemory:
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
         extras: The strategy's server vectors, each (n_params,).
-        all_slots: Counters of every server's workers, shape (n_servers, n_workers, 16), uint64.
+        all_counters: Counters of every server's workers, shape (n_servers, n_workers, 16), uint64.
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
         unfinished: Of each chunk, who is changing ``extras`` and what count it found, shape (n_chunks,), uint64.
         watched: One past the position of the chunk whose pushes are added up, shape (1,), uint64.
@@ -83,7 +83,7 @@ class CenterMemory:
 
     vector: Vector
     extras: tuple[Vector, ...]
-    all_slots: npt.NDArray[np.uint64]
+    all_counters: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint64]
     unfinished: npt.NDArray[np.uint64]
     watched: npt.NDArray[np.uint64]
@@ -97,15 +97,15 @@ class CenterMemory:
         vector = aligned_vector(shape.n_params)
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
-        slots = np.zeros((shape.n_servers, shape.n_workers, COLUMNS), np.uint64)
+        counters = np.zeros((shape.n_servers, shape.n_workers, COLUMNS), np.uint64)
         counts, unfinished = np.zeros((2, shape.n_chunks), np.uint64)
-        return cls(vector, extras, slots, counts, unfinished, np.zeros(1, np.uint64))
+        return cls(vector, extras, counters, counts, unfinished, np.zeros(1, np.uint64))
 
     @classmethod
     def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> CenterMemory:
         """Make the file, readable by this user only, and map it.
 
-        It lies in shared memory if there is room, else in ``work``. The space is reserved at once: a full disk is an
+        It is in shared memory if there is room, else in ``work``. The space is reserved at once: a full disk is an
         error here and not a signal in the middle of training.
 
         Raises:
@@ -120,7 +120,7 @@ class CenterMemory:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
-            if os.fstat(handle).st_nlink == 0:  # another driver swept it away before the lock was ours
+            if os.fstat(handle).st_nlink == 0:  # another driver removed it before the lock was ours
                 os.close(handle)
                 return cls.create(initial, shape, run_id=run_id, work=work)
             os.posix_fallocate(handle, 0, size)
@@ -169,16 +169,16 @@ class CenterMemory:
             msg = f"{path}: belongs to another exchange (its token differs)"
             raise ProtocolError(msg)
         mapping = mmap.mmap(handle, shape.n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        n_slots = shape.n_servers * shape.n_workers
-        slots = np.frombuffer(mapping, np.uint64, n_slots * COLUMNS, _PAGE)
-        slots = slots.reshape(shape.n_servers, shape.n_workers, COLUMNS)
+        n_rows = shape.n_servers * shape.n_workers
+        counters = np.frombuffer(mapping, np.uint64, n_rows * COLUMNS, _PAGE)
+        counters = counters.reshape(shape.n_servers, shape.n_workers, COLUMNS)
         counts, unfinished = np.frombuffer(mapping, np.uint64, 2 * shape.n_chunks, shape.counts_offset).reshape(2, -1)
         vector, *extras = (
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
             for i in range(1 + shape.server_vectors)
         )
         watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
-        return cls(vector, tuple(extras), slots, counts, unfinished, watched, path, token, handle)
+        return cls(vector, tuple(extras), counters, counts, unfinished, watched, path, token, handle)
 
 
 def remove_stale_centers(work: Path) -> list[Path]:

@@ -48,7 +48,7 @@ def _gather(center: Center, chunks: Chunks, worker: int, position: int, push: Ve
     span = chunks.spans[position]
     extras = tuple([extra[span] for extra in center.extras])
     n_held = int(center.counts[position])
-    center.unfinished[position] = 1 + worker + n_held * len(center.slots)
+    center.unfinished[position] = 1 + worker + n_held * len(center.counters)
     center.counts[position] = chunks.strategy.server_chunk(center.vector[span], extras, push, context, n_held)
     center.unfinished[position] = 0
 
@@ -59,23 +59,19 @@ def settle_unfinished(center: Center, chunks: Chunks, position: int) -> None:
     Whether the push is in the sum cannot be known: the strategy decides, and the chunk is counted as uncertain.
     """
     noted = int(center.unfinished[position])
-    n_before, worker = divmod(noted - 1, len(center.slots))
+    n_before, worker = divmod(noted - 1, len(center.counters))
     if noted and int(center.counts[position]) == n_before:
         span = chunks.spans[position]
         extras = tuple([extra[span] for extra in center.extras])
         center.counts[position] = chunks.strategy.count_unfinished(extras, n_before)
-        center.slots[worker, UNCERTAIN] += np.uint64(1)
+        center.counters[worker, UNCERTAIN] += np.uint64(1)
     center.unfinished[position] = 0
 
 
 def settle_all_unfinished(center: Center, chunks: Chunks) -> None:
     """Do so for every chunk, before a round's sum is used; locks one chunk after another."""
-    for position in np.flatnonzero(center.unfinished).tolist():
-        if center.locks is None:
-            settle_unfinished(center, chunks, position)
-        else:
-            with center.locks.chunk(position):
-                settle_unfinished(center, chunks, position)
+    for position in locked_positions(center, np.flatnonzero(center.unfinished).tolist()):
+        settle_unfinished(center, chunks, position)
 
 
 def apply_rest(center: Center, chunks: Chunks) -> None:
@@ -87,7 +83,7 @@ def apply_rest(center: Center, chunks: Chunks) -> None:
         if n_held:
             span = chunks.spans[position]
             extras = tuple([extra[span] for extra in center.extras])
-            chunks.strategy.apply_rest(center.vector[span], extras, n_held, len(center.slots))
+            chunks.strategy.apply_rest(center.vector[span], extras, n_held, len(center.counters))
             center.counts[position] = 0
 
 
@@ -129,7 +125,7 @@ def exchange_in_memory(
     worker_chunk, apply = strategy.worker_chunk, push_applier(center, chunks, worker, context)
     measure = measure_distance and strategy.pulls == "before"
     pulls_after, keeps_start = strategy.pulls == "after", strategy.keeps_start
-    held = chunks.held is not None
+    has_statistics = chunks.statistics is not None
     parts, spans = chunks.views(center.vector), chunks.spans
     squares = []
     for position in locked_positions(center, order):
@@ -140,8 +136,8 @@ def exchange_in_memory(
             np.subtract(own, part, out=pushed)
             squares.append(float(np.dot(pushed, pushed)))
         worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, context)
-        if held:
-            chunks.hold_statistics(position, pushed)
+        if has_statistics:
+            chunks.clear_statistics(position, pushed)
         apply(position, pushed)
         if pulls_after:
             np.copyto(new, part)

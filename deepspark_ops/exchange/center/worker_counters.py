@@ -1,4 +1,4 @@
-"""Columns of a worker's slot in a center: 64-bit numbers with one writer at a time, two cache lines a worker.
+"""The counters of a worker in a center: 64-bit numbers with one writer at a time, two cache lines a worker.
 
 The sums of watched pushes are float64, everything else counts. SESSION says whose exchanges count: the number of the
 process that is the worker, which the server that knows the sessions writes; ``NOBODY`` after a worker was given up in
@@ -10,8 +10,16 @@ from __future__ import annotations
 import hashlib
 
 COLUMNS = 16
-BEGUN, ENDED, PLACE, MARK, STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(9)
-WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE, SESSION = range(9, 14)
+BEGUN, ENDED = 0, 1
+"""Number of the last exchange that was begun, and of the last that was ended."""
+APPLIED, APPLYING = 2, 3
+"""Of the open exchange by socket: chunks applied so far, and the number of the chunk that is being applied, from 1."""
+STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(4, 9)
+"""Sums over all exchanges; see ``ExchangeStatus``."""
+WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE = range(9, 13)
+"""Pushes to the watched chunk: begun, ended, the sum of their sums and of the sums' absolute values."""
+SESSION = 13
+"""Number of the process that is the worker."""
 NOBODY = 0
 
 

@@ -104,7 +104,7 @@ class CenterUpdates:
         """Return how many exchanges the center has taken; see ``ExchangeStatus``."""
         gathers = self._chunks.strategy.round == "pushes"
         held = int(self._center.counts.max(initial=0)) if gathers else 0
-        return max(0, int(self._center.slots[:, ENDED].sum()) - held)
+        return max(0, int(self._center.counters[:, ENDED].sum()) - held)
 
     def write_snapshot(self, pending: PendingSnapshot) -> None:
         """Write the center and what the strategy keeps beside it.

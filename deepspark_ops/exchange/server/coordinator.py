@@ -19,7 +19,7 @@ from deepspark_ops.events import MAX_EVENT_BYTES, Event, append_event, make_even
 from deepspark_ops.exchange.center import worker_counters as columns
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
-from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.lost_updates import LostUpdates
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.center_updates import CenterUpdates
 from deepspark_ops.exchange.server.report import ServerReport
@@ -82,7 +82,7 @@ class Coordinator:
         self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
         self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot)
         self._next_expiry = 0.0
-        watch = PushWatch(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
+        watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
         for note in self._shared.state.lease_notes:
             self._emit(make_event("note", text=note))
@@ -276,7 +276,7 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """Return the run's state as plain JSON values; see ``ExchangeStatus``."""
         self.expire()
-        slots = self._center.slots.astype(np.int64)
+        counters = self._center.counters.astype(np.int64)
         with self._shared.lock:
             state = self._shared.state
             grants = state.grants
@@ -288,12 +288,12 @@ class Coordinator:
                 "reissued_grants": grants.n_reissued,
                 "snapshots": list(state.snapshots),
                 "failure": self._shared.failure,
-                "exchanges": slots[:, columns.ENDED].tolist(),
+                "exchanges": counters[:, columns.ENDED].tolist(),
                 "applied": self.updates.applied(),
-                "staleness_sums": slots[:, columns.STALENESS].tolist(),
-                "overlap_sums": slots[:, columns.OVERLAPS].tolist(),
-                "duplicate_chunks": int(self._center.all_slots[..., columns.DUPLICATES].sum()),
-                "uncertain_chunks": int(self._center.all_slots[..., columns.UNCERTAIN].sum()),
+                "staleness_sums": counters[:, columns.STALENESS].tolist(),
+                "overlap_sums": counters[:, columns.OVERLAPS].tolist(),
+                "duplicate_chunks": int(self._center.all_counters[..., columns.DUPLICATES].sum()),
+                "uncertain_chunks": int(self._center.all_counters[..., columns.UNCERTAIN].sum()),
             }
 
     def close(self) -> None:

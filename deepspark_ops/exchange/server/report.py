@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deepspark_ops.exchange.center.center import Center
-from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.lost_updates import LostUpdates
 from deepspark_ops.exchange.center.worker_counters import ENDED, MOVED_BYTES, OVERLAPS, STALENESS
 
 REPORT_EVERY_S = 5.0
@@ -16,7 +16,7 @@ REPORT_EVERY_S = 5.0
 class ServerReport:
     """Counts what happened since the last report. Thread-safe."""
 
-    def __init__(self, center: Center, watch: PushWatch, clock: Callable[[], float]) -> None:
+    def __init__(self, center: Center, watch: LostUpdates, clock: Callable[[], float]) -> None:
         """Count from now on.
 
         Args:
@@ -74,6 +74,6 @@ class ServerReport:
         return data
 
     def _totals(self) -> tuple[int, ...]:
-        slots = self._center.slots
-        ended, overlaps, staleness = (int(slots[:, column].sum()) for column in (ENDED, OVERLAPS, STALENESS))
-        return ended, int(self._center.all_slots[..., MOVED_BYTES].sum()), overlaps, staleness
+        counters = self._center.counters
+        ended, overlaps, staleness = (int(counters[:, column].sum()) for column in (ENDED, OVERLAPS, STALENESS))
+        return ended, int(self._center.all_counters[..., MOVED_BYTES].sum()), overlaps, staleness

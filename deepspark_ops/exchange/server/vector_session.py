@@ -13,12 +13,12 @@ from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.center.pushes import push_applier, settle_unfinished
 from deepspark_ops.exchange.center.worker_counters import (
+    APPLIED,
+    APPLYING,
     BEGUN,
     DUPLICATES,
     ENDED,
-    MARK,
     NOBODY,
-    PLACE,
     UNCERTAIN,
     session_number,
 )
@@ -141,20 +141,20 @@ class VectorSession:
 
     def _begin(self, frame: Frame) -> None:
         """Open an exchange, or go on with one whose connection broke."""
-        worker, slot = self._own_slot()
-        if frame.sequence == int(slot[ENDED]) + 1:
-            if int(slot[BEGUN]) == frame.sequence:
-                self._reopen(slot)
+        worker, counters = self._own_counters()
+        if frame.sequence == int(counters[ENDED]) + 1:
+            if int(counters[BEGUN]) == frame.sequence:
+                self._reopen(counters)
             else:
-                slot[PLACE] = slot[MARK] = 0
+                counters[APPLIED] = counters[APPLYING] = 0
                 self._context = self._center.begin(worker, self._server.moving_rate, self._session_number)
-        elif frame.sequence != int(slot[ENDED]):
-            msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(slot[ENDED])}"
+        elif frame.sequence != int(counters[ENDED]):
+            msg = f"{self.connection.peer}: exchange {frame.sequence} begun after exchange {int(counters[ENDED])}"
             raise ProtocolError(msg)
-        ended = frame.sequence == int(slot[ENDED])
+        ended = frame.sequence == int(counters[ENDED])
         if not ended:
             self._lock_center()
-        place = len(self._order) if ended else int(slot[PLACE])
+        place = len(self._order) if ended else int(counters[APPLIED])
         context = self._context or self._reopened()
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
         answer = {"place": place, "staleness": context.staleness, "total": context.total}
@@ -175,13 +175,13 @@ class VectorSession:
             self._holds_center = False
             self.connection.use_timeout(self._server.settings.exchange_timeout_s)
 
-    def _reopen(self, slot: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
-        if slot[MARK]:
+    def _reopen(self, counters: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
+        if counters[APPLYING]:
             # The server was killed while it added this chunk. A part may be in: it is not added a second time.
-            settle_unfinished(self._center, self._server.chunks, self._order[int(slot[MARK]) - 1])
-            slot[UNCERTAIN] += np.uint64(1)
-            slot[PLACE] = slot[MARK]
-            slot[MARK] = 0
+            settle_unfinished(self._center, self._server.chunks, self._order[int(counters[APPLYING]) - 1])
+            counters[UNCERTAIN] += np.uint64(1)
+            counters[APPLIED] = counters[APPLYING]
+            counters[APPLYING] = 0
         if self._context is None:
             self._context = self._reopened()
 
@@ -189,8 +189,8 @@ class VectorSession:
         return self._center.reopened(self.worker, self._server.moving_rate, self._session_number)
 
     def _push(self, frame: Frame) -> None:
-        """Apply one chunk, once: chunks of an exchange come in the worker's order, and the slot knows how far it is."""
-        _, slot = self._own_slot()
+        """Apply one chunk, once: chunks come in the worker's order, and its counters say how far it is."""
+        _, counters = self._own_counters()
         place = frame.steps
         span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
         if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
@@ -199,25 +199,27 @@ class VectorSession:
                 f" expected {span} with dtype {self._server.wire_dtype}"
             )
             raise ProtocolError(msg)
-        open_here = frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence
-        if frame.sequence > int(slot[BEGUN]) or (open_here and (self._context is None or place > int(slot[PLACE]))):
+        open_here = frame.sequence == int(counters[BEGUN]) and int(counters[ENDED]) < frame.sequence
+        if frame.sequence > int(counters[BEGUN]) or (
+            open_here and (self._context is None or place > int(counters[APPLIED]))
+        ):
             msg = (
-                f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but exchange {int(slot[BEGUN])}"
-                f" stands at push {int(slot[PLACE])}"
+                f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but"
+                f" exchange {int(counters[BEGUN])} expects push {int(counters[APPLIED])}"
             )
             raise ProtocolError(msg)
         with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
             apply = self._apply
-            if apply is None or not open_here or place < int(slot[PLACE]):
-                slot[DUPLICATES] += np.uint64(1)
+            if apply is None or not open_here or place < int(counters[APPLIED]):
+                counters[DUPLICATES] += np.uint64(1)
                 return
             position, locks = self._order[place], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
-                slot[MARK] = place + 1
+                counters[APPLYING] = place + 1
                 apply(position, push)
-                slot[PLACE] = place + 1
-                slot[MARK] = 0
+                counters[APPLIED] = place + 1
+                counters[APPLYING] = 0
 
     @contextmanager
     def _received_push(self, n_floats: int) -> Iterator[Vector]:
@@ -234,14 +236,14 @@ class VectorSession:
             yield push
 
     def _end(self, frame: Frame) -> None:
-        worker, slot = self._own_slot()
+        worker, counters = self._own_counters()
         overlaps = 0
-        if frame.sequence == int(slot[BEGUN]) and int(slot[ENDED]) < frame.sequence:
-            if int(slot[PLACE]) != len(self._order) or self._context is None:
-                msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(slot[PLACE])} chunks"
+        if frame.sequence == int(counters[BEGUN]) and int(counters[ENDED]) < frame.sequence:
+            if int(counters[APPLIED]) != len(self._order) or self._context is None:
+                msg = f"{self.connection.peer}: exchange {frame.sequence} ended after {int(counters[APPLIED])} chunks"
                 raise ProtocolError(msg)
             overlaps = self._center.end(worker, self._context, self._moved_bytes)
-        elif frame.sequence != int(slot[ENDED]):
+        elif frame.sequence != int(counters[ENDED]):
             msg = f"{self.connection.peer}: end of exchange {frame.sequence}, which is not open"
             raise ProtocolError(msg)
         self._context, self._moved_bytes = None, 0
@@ -249,11 +251,11 @@ class VectorSession:
         self._lives(worker)
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
 
-    def _own_slot(self) -> tuple[int, np.ndarray[Any, np.dtype[np.uint64]]]:
+    def _own_counters(self) -> tuple[int, np.ndarray[Any, np.dtype[np.uint64]]]:
         """Return the worker and its counters, which only the worker's present process may change."""
         worker = self._member()
         self._center.check_session(worker, self._session_number)
-        return worker, self._center.slots[worker]
+        return worker, self._center.counters[worker]
 
     def _member(self) -> int:
         if self.worker == DRIVER:

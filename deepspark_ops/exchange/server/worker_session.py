@@ -56,7 +56,7 @@ class WorkerSession(VectorSession):
         self._become(worker)
         welcome = self._coordinator.join(worker, session, field_of(request, "transport", str))
         self._take_session(session)
-        return {"clock": welcome.clock, "sequence": int(self._center.slots[worker, ENDED])}
+        return {"clock": welcome.clock, "sequence": int(self._center.counters[worker, ENDED])}
 
     def _answer(self, kind: type[Request[Any]], plain: Mapping[str, Any]) -> Any:
         request = kind.from_json(plain)

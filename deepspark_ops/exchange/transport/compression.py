@@ -45,7 +45,7 @@ class PushCoder:
         np.copyto(bits.view(self._dtype), numbers, casting="unsafe")
 
     def decode(self, bits: Bits, numbers: Vector) -> None:
-        """Write what ``bits`` stand for into ``numbers``."""
+        """Write the numbers of ``bits`` into ``numbers``."""
         np.copyto(numbers, bits.view(self._dtype), casting="unsafe")
 
 
@@ -69,7 +69,7 @@ class Pushes(Protocol):
         """Return where to compute a push, shape (n_floats,)."""
 
     def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
-        """Return the bytes of a push, to be left alone until they are sent; may correct ``new_local``, both (n,)."""
+        """Return the bytes of a push, not to be changed until they are sent; may correct ``new_local``, both (n,)."""
 
     def exchanged(self) -> None:
         """The whole exchange is over: nothing of it is computed again."""

@@ -102,7 +102,7 @@ def exchange(
         comm_period = transfer.await_round(note)
         round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
         transfer.pull_result(new_local)
-    if plan.chunks.held is not None:
+    if plan.chunks.statistics is not None:
         positions = plan.statistics.positions
         new_local[positions] = transfer.average_statistics(local[positions])
     ended = transfer.end()

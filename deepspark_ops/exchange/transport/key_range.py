@@ -192,5 +192,5 @@ class RangeExchange:
             np.subtract(local, center, out=push)
             self.squares[place] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
-        plan.chunks.hold_statistics(position, push)
+        plan.chunks.clear_statistics(position, push)
         return pushes.pack(buffer, span, push, new_local)

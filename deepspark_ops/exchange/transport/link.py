@@ -144,7 +144,7 @@ class WorkerLink(Protocol):
     Thread-safe: a thread that fetches data may take leases while another exchanges.
 
     Every call may raise ``ExchangeUnavailable`` (no answer within ``exchange_timeout_s``; the caller may start over)
-    or ``ProtocolError`` (wrong secret, a newer process took this worker's place, a peer that breaks the protocol).
+    or ``ProtocolError`` (wrong secret, a newer process took this worker's place, a server that breaks the protocol).
     """
 
     def join(self, worker: int) -> Welcome:

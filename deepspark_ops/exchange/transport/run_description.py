@@ -69,7 +69,7 @@ class RunDescription:
         )
 
     def welcome(self, clock: int, transport: str) -> Welcome:
-        """Return what a worker that joins at a clock is told."""
+        """Return the answer to a worker that joins at this clock."""
         name = self.strategy_name
         return Welcome(clock, self.n_params, self.n_workers, name, self.moving_rate, self.chunk, transport)
 

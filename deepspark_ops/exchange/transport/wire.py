@@ -2,7 +2,7 @@
 
     header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, steps, sequence,
              offset, count; the payload has exactly ``count`` elements of ``dtype``
-    numbers  chunks of vectors, as they lie in memory
+    numbers  chunks of vectors, as they are in memory
     JSON     control calls, their answers, errors
 
 Before the first frame both sides prove that they know the run's secret (``greet_client``, ``greet_server``):
@@ -255,7 +255,7 @@ class Connection:
             raise ProtocolError(msg) from error
 
     def refuse(self, error: Exception) -> None:
-        """Tell the other side why this connection ends, as an ``ERROR`` frame.
+        """Say to the other side why this connection ends, as an ``ERROR`` frame.
 
         What the other side has sent meanwhile is read for a moment: closing with unread data would reset the
         connection, and the reason would be lost.

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
-from deepspark_ops.exchange.center.worker_counters import MARK, PLACE
+from deepspark_ops.exchange.center.worker_counters import APPLIED, APPLYING
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.state.messages import REQUESTS, RequestGrant
@@ -188,7 +188,7 @@ def test_after_all_that_the_server_still_works(running: RunningExchange) -> None
     [
         (Frame(wire.PULL, wire.FLOAT32, 1, 0, 0, 900, 200), r"pull of \[900, 1100\); the center has n_params=1000"),
         (Frame(wire.PULL, wire.FLOAT32, 1, 0, 0, 0, 301), "a chunk at most 300"),
-        (Frame(wire.PUSH, wire.FLOAT32, 1, 0, 1, 0, 300), "push 0 of exchange 1, but exchange 0 stands at push 0"),
+        (Frame(wire.PUSH, wire.FLOAT32, 1, 0, 1, 0, 300), "push 0 of exchange 1, but exchange 0 expects push 0"),
         (Frame(wire.PUSH, wire.FLOAT32, 1, 0, 1, 1, 300), r"push 0 of \[1, \+300\)"),
         (Frame(wire.END, wire.BYTES, 1, 0, 1), "end of exchange 1, which is not open"),
         (Frame(wire.BEGIN, wire.BYTES, 1, 0, 5), "exchange 5 begun after exchange 0"),
@@ -242,7 +242,7 @@ def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None
         push(connection, 0, sequence, 0, values[0])
         push(connection, 0, sequence, 1, values[1])
         # What is still on its way when a connection closes may or may not be applied; here it is to be.
-        wait_until(lambda: int(fresh.center.slots[0, PLACE]) == 2, "two applied chunks")
+        wait_until(lambda: int(fresh.center.counters[0, APPLIED]) == 2, "two applied chunks")
         connection.close()
         # The connection broke; the same process comes back and does not know how far it got.
         connection = open_connection(fresh)
@@ -269,10 +269,10 @@ def test_chunk_that_a_kill_left_half_applied_is_counted_and_not_applied_again(tm
         connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
         expect_json(connection, wire.ANSWER)
         push(connection, 0, sequence, 0, np.ones(CHUNK, np.float32))
-        wait_until(lambda: int(fresh.center.slots[0, PLACE]) == 1, "an applied chunk")
+        wait_until(lambda: int(fresh.center.counters[0, APPLIED]) == 1, "an applied chunk")
         connection.close()
         # What a server leaves that is killed while it adds the second chunk.
-        fresh.center.slots[0, MARK] = 2
+        fresh.center.counters[0, APPLYING] = 2
         fresh.center.vector[CHUNK : CHUNK + 10] += 1.0
         connection = open_connection(fresh)
         call_once(connection, {"call": "attach", "worker": 0, "session": "s"}, 0, 0)
@@ -290,7 +290,7 @@ def test_push_out_of_turn_is_refused(tmp_path: Path) -> None:
         connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
         expect_json(connection, wire.ANSWER)
         push(connection, 0, sequence, 1, np.ones(CHUNK, np.float32))
-        with pytest.raises(ProtocolError, match="push 1 of exchange 1, but exchange 1 stands at push 0"):
+        with pytest.raises(ProtocolError, match="push 1 of exchange 1, but exchange 1 expects push 0"):
             expect_json(connection, wire.ANSWER)
         np.testing.assert_array_equal(fresh.center.vector, initial_vector())
         connection.close()

@@ -57,7 +57,7 @@ def test_an_exchange_that_was_given_up_cannot_be_ended_by_a_process_that_was_onl
     center.end(1, center.begin(1), 0)
     with pytest.raises(WorkerFenced, match=r"^worker 0: silent for so long that it was given up in the middle"):
         center.end(0, context, 0)
-    assert center.slots[0, [BEGUN, ENDED]].tolist() == [0, 0], "what it had not ended is not counted"
+    assert center.counters[0, [BEGUN, ENDED]].tolist() == [0, 0], "what it had not ended is not counted"
 
 
 def test_a_process_whose_place_was_taken_can_neither_end_nor_begin() -> None:
@@ -71,7 +71,7 @@ def test_a_process_whose_place_was_taken_can_neither_end_nor_begin() -> None:
         with pytest.raises(WorkerReplaced, match=r"^worker 0: a newer process has taken its place; leaving$"):
             action()
     center.end(0, successor, 0)
-    assert center.slots[0, [BEGUN, ENDED]].tolist() == [1, 1]
+    assert center.counters[0, [BEGUN, ENDED]].tolist() == [1, 1]
 
 
 def test_a_worker_that_was_given_up_between_exchanges_may_go_on() -> None:
@@ -79,4 +79,4 @@ def test_a_worker_that_was_given_up_between_exchanges_may_go_on() -> None:
     center.admit(0, "old")
     center.abandon(0)
     center.end(0, center.begin(0, session=OLD), 0)
-    assert center.slots[0, ENDED] == 1
+    assert center.counters[0, ENDED] == 1

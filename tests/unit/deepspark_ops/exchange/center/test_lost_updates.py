@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
-from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.lost_updates import LostUpdates
 from deepspark_ops.exchange.center.memory import CenterShape
 from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.center.worker_counters import BEGUN, WATCH_BEGUN
@@ -37,7 +37,7 @@ def exchange(center: Center, chunks: Chunks, worker: int, local: np.ndarray) -> 
 
 def test_without_overlaps_the_deviation_is_rounding() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     start = center.snapshot()
     seen = []
     for _ in range(2 * len(chunks.ranges)):
@@ -64,7 +64,7 @@ def test_without_overlaps_the_deviation_is_rounding() -> None:
 
 def test_a_lost_push_is_seen_with_its_share() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     for step in range(10):
         before = center.snapshot()
         exchange(center, chunks, 0, 1.0 + np.abs(rng.standard_normal(N_PARAMS)).astype(np.float32))
@@ -79,7 +79,7 @@ def test_a_lost_push_is_seen_with_its_share() -> None:
 
 def test_nothing_pushed_is_no_finding_and_the_chunk_stays() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     assert watch.finding() is None
     exchange(center, chunks, 0, rng.standard_normal(N_PARAMS).astype(np.float32))
     finding = watch.finding()
@@ -89,7 +89,7 @@ def test_nothing_pushed_is_no_finding_and_the_chunk_stays() -> None:
 
 def test_a_chunk_is_watched_once_the_exchanges_that_do_not_know_of_it_are_over() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     local = rng.standard_normal(N_PARAMS).astype(np.float32)
     exchange(center, chunks, 0, local)
     ticket = center.begin(1)  # began before the next chunk is chosen: it may push there without a count
@@ -108,13 +108,13 @@ def test_a_chunk_is_watched_once_the_exchanges_that_do_not_know_of_it_are_over()
 
 def test_a_worker_that_died_in_a_push_holds_nothing_up_once_it_is_abandoned() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     center.begin(1)
-    center.slots[1, WATCH_BEGUN] += np.uint64(1)
+    center.counters[1, WATCH_BEGUN] += np.uint64(1)
     exchange(center, chunks, 0, rng.standard_normal(N_PARAMS).astype(np.float32))
     assert watch.finding() is None
     center.abandon(1)
-    assert center.slots[1, BEGUN] == 0
+    assert center.counters[1, BEGUN] == 0
     finding = watch.finding()
     assert finding is not None
     assert finding.lost_updates == 0.0
@@ -122,7 +122,7 @@ def test_a_worker_that_died_in_a_push_holds_nothing_up_once_it_is_abandoned() ->
 
 def test_statistics_of_batch_norm_go_other_ways() -> None:
     center, chunks, rng = parts(statistics=StatisticBlobs((StatisticLayer((10, 20), (20, 30), 30),)))
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     exchange(center, chunks, 0, rng.standard_normal(N_PARAMS).astype(np.float32))
     center.vector[10:31] += 5.0
     finding = watch.finding()
@@ -132,7 +132,7 @@ def test_statistics_of_batch_norm_go_other_ways() -> None:
 
 def test_it_rests_before_every_chunk() -> None:
     center, chunks, rng = parts()
-    watch = PushWatch(center, chunks, rest_steps=3)
+    watch = LostUpdates(center, chunks, rest_steps=3)
     local = rng.standard_normal(N_PARAMS).astype(np.float32)
     for position in (0, 1):
         watched = []
@@ -151,7 +151,7 @@ def test_it_rests_before_every_chunk() -> None:
 @pytest.mark.parametrize("strategy", ["single_worker", "local_sgd"])
 def test_other_strategies_promise_nothing(strategy: str) -> None:
     center, chunks, _ = parts(strategy)
-    watch = PushWatch(center, chunks)
+    watch = LostUpdates(center, chunks)
     watch.step()
     assert watch.finding() is None
     assert center.watched == -1

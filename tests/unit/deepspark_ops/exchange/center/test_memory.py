@@ -33,10 +33,10 @@ def test_two_mappings_share_vector_extras_and_slots(in_work_folder: Path) -> Non
     second = Center.open(first.path, first.token)
     first.vector[1] = 7.0
     first.extras[1][2] = 8.0
-    first.slots[1, 3] = 9
+    first.counters[1, 3] = 9
     assert second.vector.tolist() == [1.0, 7.0, 3.0]
     assert second.extras[1].tolist() == [0.0, 0.0, 8.0]
-    assert second.slots[1].tolist() == [0, 0, 0, 9, *[0] * 12]
+    assert second.counters[1].tolist() == [0, 0, 0, 9, *[0] * 12]
     second.close()
     first.unlink()
     first.close()

@@ -113,7 +113,7 @@ def test_a_push_that_a_kill_left_in_the_sum_is_counted_with_the_next() -> None:
     assert (center.extras[0][0], center.counts[0]) == (2.0, 1), "sum and count disagree"
     push(center, find_strategy("local_sgd"), 1)
     assert (center.extras[0][0], center.counts[0]) == (3.0, 3)
-    assert center.slots[:, UNCERTAIN].tolist() == [0, 0, 1]
+    assert center.counters[:, UNCERTAIN].tolist() == [0, 0, 1]
 
 
 def test_a_round_ends_with_count_and_sum_of_one_mind() -> None:
@@ -121,7 +121,7 @@ def test_a_round_ends_with_count_and_sum_of_one_mind() -> None:
     settle_all_unfinished(center, chunks)
     settle_all_unfinished(center, chunks)
     assert (center.extras[0][0], center.counts[0]) == (3.0, 3)
-    assert center.slots[:, UNCERTAIN].tolist() == [0, 0, 1]
+    assert center.counters[:, UNCERTAIN].tolist() == [0, 0, 1]
 
 
 def test_a_group_that_a_kill_left_in_the_center_is_not_applied_again() -> None:
@@ -130,7 +130,7 @@ def test_a_group_that_a_kill_left_in_the_center_is_not_applied_again() -> None:
     push(center, find_strategy("softsync"), 1)
     assert (center.extras[0][0], center.counts[0]) == (1.0, 1), "a new group has begun"
     np.testing.assert_array_equal(center.vector, moved)
-    assert center.slots[:, UNCERTAIN].tolist() == [0, 0, 1]
+    assert center.counters[:, UNCERTAIN].tolist() == [0, 0, 1]
 
 
 def test_a_kill_after_the_count_is_no_doubt() -> None:
@@ -138,5 +138,5 @@ def test_a_kill_after_the_count_is_no_doubt() -> None:
     center.counts[0] = 2  # it came so far
     settle_all_unfinished(center, chunks)
     assert center.counts[0] == 2
-    assert not center.slots[:, UNCERTAIN].any()
+    assert not center.counters[:, UNCERTAIN].any()
     assert not center.unfinished.any()

@@ -4,7 +4,7 @@ import numpy as np
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
-from deepspark_ops.exchange.center.lost_updates import PushWatch
+from deepspark_ops.exchange.center.lost_updates import LostUpdates
 from deepspark_ops.exchange.center.memory import CenterShape
 from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.server.report import REPORT_EVERY_S, ServerReport
@@ -21,7 +21,7 @@ class Bench:
         self.now = 50.0
         self.chunks = Chunks(N_PARAMS, N_PARAMS, find_strategy("easgd"), StatisticBlobs())
         self.center = Center.in_memory(np.zeros(N_PARAMS, np.float32), CenterShape(N_PARAMS, 2, 1))
-        watch = PushWatch(self.center, self.chunks, rest_steps=rest_steps)
+        watch = LostUpdates(self.center, self.chunks, rest_steps=rest_steps)
         self.report = ServerReport(self.center, watch, lambda: self.now)
 
     def exchange(self, worker: int) -> None:
