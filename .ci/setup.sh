@@ -20,7 +20,8 @@ stamp=.venv/.installed-$lock
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && grep -qiE '^ID(_LIKE)?=.*(debian|ubuntu)' /etc/os-release; }
+# Only for what runs Spark: lint and types leave the system alone.
+may_install() { [ $needs_java = yes ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && grep -qiE '^ID(_LIKE)?=.*(debian|ubuntu)' /etc/os-release; }
 
 apt_install() {  # apt_install PACKAGE WHAT
   may_install || fail "$2 is missing; this brings it:  sudo apt-get install --yes $1"

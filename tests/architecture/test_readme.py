@@ -14,7 +14,11 @@ import pytest
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("examples/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted(ROOT.glob("examples/*/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
