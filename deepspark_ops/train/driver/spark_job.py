@@ -112,7 +112,7 @@ def train(config: TrainConfig, signals: RunSignals) -> None:
         spark.refuse_if_it_must()
         began()
         if not stays_on_host(config.master):
-            _LOG.info("workers connect to %s", exchange.address.server)
+            _LOG.info("workers connect to the %s", exchange.address.server)
         watch = _watch_of(run, start)
         try:
             _tell_start(watch, prepared, start, exchange)

@@ -1,0 +1,161 @@
+"""Training on a standalone cluster of this host's outside address: what is refused, and what crosses the network.
+
+Takes minutes; `make test-cluster` runs it. It reads the packets of the loopback device, which carries what
+a host sends to its own addresses, so it needs the right to open a packet socket (root has it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.processes.cluster_network import address_towards
+from tests.integration.train.test_spark_job import Job, training
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+
+START_TIMEOUT_S = 120.0
+IPV4 = b"\x08\x00"
+SECRETS_CLASS = b"ExchangeAddress"
+"""Name of the class that holds the exchange's secret: it stands in the pickled closure beside the secret."""
+
+
+def outside_address() -> str:
+    try:
+        found = address_towards("203.0.113.1", 9)
+    except OSError:
+        pytest.skip("this host has no way out and so no address but loopback")
+    return found
+
+
+@contextmanager
+def spark_class(*arguments: str, log: Path, ready: str, settings: Path) -> Iterator[None]:
+    """Run a daemon of Spark until the block ends, from the line on that says that it is ready."""
+    program = Path(sys.executable).with_name("spark-class")
+    environment = {**os.environ, "SPARK_CONF_DIR": str(settings), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [str(program), *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not re.search(ready, log.read_text()):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@contextmanager
+def cluster(folder: Path, address: str, settings: str) -> Iterator[str]:
+    """Start a master and a worker with these lines in spark-defaults.conf, here too; yield the master's name."""
+    # Without compression a name in a closure is found as it is.
+    (folder / "conf").mkdir(mode=0o700)
+    (folder / "conf" / "spark-defaults.conf").write_text(f"spark.broadcast.compress false\n{settings}")
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        master = f"spark://{address}:{probe.getsockname()[1]}"
+    host = ["--host", address, "--webui-port", "0"]
+    deploy = "org.apache.spark.deploy"
+    daemon = {"settings": folder / "conf"}
+    with ExitStack() as stack:
+        start = [f"{deploy}.master.Master", *host, "--port", master.rpartition(":")[2]]
+        stack.enter_context(spark_class(*start, log=folder / "master.log", ready="New state: ALIVE", **daemon))
+        work = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+        start = [f"{deploy}.worker.Worker", *host, *work, master]
+        stack.enter_context(spark_class(*start, log=folder / "worker.log", ready="Successfully registered", **daemon))
+        yield master
+
+
+class Packets:
+    """What this host sends to one of its own addresses while the block runs."""
+
+    def __init__(self, address: str) -> None:
+        self._address = socket.inet_aton(address)
+        self._is_over = threading.Event()
+        self._reader = threading.Thread(target=self._read)
+        self.content = b""
+
+    def __enter__(self) -> Packets:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        except PermissionError:
+            pytest.skip("reading packets needs CAP_NET_RAW")
+        self._socket.settimeout(0.2)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._reader.join()
+        self._socket.close()
+
+    def _read(self) -> None:
+        found = []
+        while not self._is_over.is_set():
+            try:
+                packet = self._socket.recv(1 << 17)
+            except TimeoutError:
+                continue
+            if packet[12:14] == IPV4 and packet[26:34] == self._address * 2:
+                found.append(packet)
+        self.content = b"".join(found)
+
+
+def trained(folder: Path, master: str, **options: object) -> Job:
+    job = training(folder, "max_iter: 200", n_workers=1, master=master, transport="socket", **options)
+    job.wait()
+    return job
+
+
+def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, secret = outside_address(), secrets.token_hex(32)
+    # The daemons do not encrypt what they send: that driver and executors do is this project's doing.
+    settings = f"spark.authenticate true\nspark.authenticate.secret {secret}\n"
+    with cluster(tmp_path, address, settings) as master:
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        with Packets(address) as packets:
+            job = trained(tmp_path, master)
+    assert job.process.returncode == 0, "\n".join(job.lines)
+    assert any(f"workers connect to the exchange server {address}:" in line for line in job.lines)
+    assert job.events("worker_joined")[0].data["transport"] == "socket"
+    assert len(packets.content) > 1000
+    assert SECRETS_CLASS not in packets.content
+    assert secret.encode() not in packets.content
+    assert not [path for path in job.paths.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert not any(secret in line for line in job.lines)
+
+
+def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_if_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = outside_address()
+    with cluster(tmp_path, address, "") as master:
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        refused = trained(tmp_path, master)
+        assert refused.process.returncode == 2, "\n".join(refused.lines)
+        assert refused.error_lines[0].startswith(f"master={master}: a standalone cluster encrypts only with a secret")
+        assert not refused.paths.root.exists()
+        with Packets(address) as packets:
+            job = trained(tmp_path, master, insecure_network=True)
+    assert job.process.returncode == 0, "\n".join(job.lines)
+    assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
+    assert SECRETS_CLASS in packets.content, "the other test looks for what cannot be found"
