@@ -32,6 +32,7 @@ from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_ta
 from deepspark_ops.ingest.source_formats import usual_test_source
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
@@ -176,7 +177,7 @@ def _run_tasks(context: SparkContext, tasks: Sequence[ShardTask]) -> list[ShardR
                 progress.report(finished.value)
             results: list[ShardResult] = future.result()
         except (PySparkException, Py4JError) as error:
-            msg = f"a Spark task died while writing a shard: {_first_cause(error)}; was its host out of memory?"
+            msg = f"the shards were not written: {spark_failure(error, master=context.master, task='task')}"
             raise DeepSparkError(msg) from error
         finally:
             if not future.done():
@@ -207,14 +208,6 @@ class _Progress:
                 f"{self._samples[split]:,}",
                 f"{rate:,.0f}",
             )
-
-
-def _first_cause(error: Exception) -> str:
-    """Return the last line of a Java stack, perhaps with a Python one inside, that is no frame: it says the cause."""
-    text = [line.rstrip() for line in str(error).splitlines()]
-    stop = next((i for i, line in enumerate(text) if line.lstrip().startswith(("at ", "SQLSTATE"))), len(text))
-    lines = [line.strip() for line in text[:stop] if line and not line.startswith(" ")]
-    return lines[-1] if lines else type(error).__name__
 
 
 if __name__ == "__main__":

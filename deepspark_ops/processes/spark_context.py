@@ -9,10 +9,14 @@ import logging
 import os
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
+from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
+from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import job_variables, require_java
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -37,6 +41,7 @@ def start_context(
 
     Raises:
         ConfigError: There is no Java, or the cluster's settings forbid encryption.
+        DeepSparkError: Spark does not start.
     """
     if _GATEWAY not in os.environ:
         require_java()
@@ -52,6 +57,10 @@ def start_context(
         if network.warning is not None:
             _log.warning("%s", network.warning)
         return SparkContext(conf=conf.setAll([*given.items(), *network.properties.items()]), gateway=gateway)
+    except (Py4JError, PySparkException) as error:
+        gateway.shutdown()
+        msg = f"Spark did not start with master={master}: {spark_failure(error, master=master, task='task')}"
+        raise DeepSparkError(msg) from error
     except BaseException:
         gateway.shutdown()
         raise

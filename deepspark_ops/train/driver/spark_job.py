@@ -31,6 +31,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
 from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
@@ -62,12 +63,6 @@ _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
-
-_JOB_ABORTED = re.compile(
-    r"Task (\d+) in stage \S+ failed (\d+) times, most recent failure: "
-    r"Lost task .*?\): (.*?)(?: Consider setting .*)?$",
-    re.MULTILINE,
-)
 
 
 def main(config_path: Path) -> None:
@@ -312,12 +307,14 @@ class _SparkSide:
         """Start the workers.
 
         Raises:
-            TrainingFailed: Spark did not start.
+            DeepSparkError: Spark did not start.
         """
         self._starter.join(_SPARK_START_S)
-        if self._error is not None or self._context is None:
-            msg = f"Spark did not start with master={self._run.config.master}: {_first_line(self._error)}"
-            raise TrainingFailed(msg) from self._error
+        if self._error is not None:
+            raise self._error
+        if self._context is None:
+            msg = f"Spark with master={self._run.config.master} was not ready after {_SPARK_START_S:g} s"
+            raise TrainingFailed(msg)
         n_workers = self._run.config.n_workers
         tasks = self._context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(_worker_task(settings))
         self._job = self._in_background(lambda: self._plain.extend(tasks.collect()))
@@ -335,7 +332,8 @@ class _SparkSide:
             TrainingFailed: Spark gave the job up.
         """
         if self._error is not None:
-            msg = f"Spark gave the training job up: {_first_line(self._error)}"
+            why = spark_failure(self._error, master=self._run.config.master, task="worker")
+            msg = f"Spark gave the training job up: {why}"
             raise TrainingFailed(msg) from self._error
         return [WorkerOutcome(**plain) for plain in self._plain]
 
@@ -394,16 +392,6 @@ def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], 
         yield run_in_task(settings, worker, context.attemptNumber())
 
     return run
-
-
-def _first_line(error: Exception | None) -> str:
-    text = str(error).strip() if error is not None else "it took too long"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Of a Python error inside a Java one the line that says what happened stands last in the Python traceback.
-    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
-    if not told and (lost := _JOB_ABORTED.search(text)):
-        return f"worker {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}"
-    return (told or lines or [type(error).__name__])[0]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.driver.spark_job import _first_line, _sole_owner, master_for, unchanged_text
+from deepspark_ops.train.driver.spark_job import _sole_owner, master_for, unchanged_text
 from deepspark_ops.train.snapshots.snapshot import UNCHANGED
 
 
@@ -28,29 +28,6 @@ from deepspark_ops.train.snapshots.snapshot import UNCHANGED
 )
 def test_local_masters_get_a_slot_per_worker_and_their_tries(master: str, expected: str) -> None:
     assert master_for(master, n_workers=3, tries=4) == expected
-
-
-def test_first_line_of_a_spark_error_is_the_python_error() -> None:
-    error = RuntimeError(
-        "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted\n"
-        "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'tensorflow'\n"
-    )
-    assert _first_line(error) == "ModuleNotFoundError: No module named 'tensorflow'"
-    assert _first_line(ValueError("")) == "ValueError"
-
-
-def test_first_line_of_a_job_that_spark_aborted_names_the_worker() -> None:
-    error = RuntimeError(
-        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
-        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 5 times, most"
-        " recent failure: Lost task 1.4 in stage 0.0 (TID 8) (localhost executor driver): org.apache.spark.Spark"
-        "Exception: Python worker exited unexpectedly (crashed). Consider setting 'spark.x' to 'true'.\n"
-        "\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:1068)\n"
-    )
-    assert _first_line(error) == (
-        "worker 1 was lost 5 times, most recently by org.apache.spark.SparkException: Python worker exited unexpectedly"
-        " (crashed)."
-    )
 
 
 def test_weights_that_a_search_did_not_change_have_a_remedy_of_its_own(tmp_path: Path) -> None:

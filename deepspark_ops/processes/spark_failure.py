@@ -1,0 +1,42 @@
+"""One line for the error of a Spark job, which is a page of Java frames with perhaps a Python traceback inside."""
+
+from __future__ import annotations
+
+import re
+
+_PYTHON_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
+_ENDED = re.compile(
+    r"SparkContext (?:has been shutdown|was shut ?down)|stopped SparkContext|Master removed our application"
+)
+_TASK_LOST = re.compile(
+    r"Task (\d+) in stage \S+ failed (\d+) times, most recent failure: "
+    r"Lost task .*?\): (.*?)\.?(?: Consider setting .*)?$",
+    re.MULTILINE,
+)
+
+
+def spark_failure(error: Exception, *, master: str, task: str) -> str:
+    """Return what went wrong in one line.
+
+    Args:
+        error: As pyspark or py4j raised it.
+        master: Spark master of the job.
+        task: What a task of the job is called.
+
+    Example:
+        >>> text = "Job aborted: Task 1 in stage 0.0 failed 4 times, most recent failure: Lost task 1.3 (x): gone."
+        >>> spark_failure(RuntimeError(text), master="yarn", task="worker")
+        'worker 1 was lost 4 times, most recently by gone; was its host out of memory?'
+    """
+    text = str(error)
+    if _ENDED.search(text):
+        return (
+            f"the application was ended from outside: master={master} does not answer, has another"
+            " spark.authenticate.secret than this host, or ended it; Spark's own lines are above"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Of a Python error inside a Java one the line that says what happened stands last in the Python traceback.
+    said = [line for line in lines if _PYTHON_ERROR.match(line)]
+    if not said and (lost := _TASK_LOST.search(text)):
+        return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
+    return (said or lines or [type(error).__name__])[0]

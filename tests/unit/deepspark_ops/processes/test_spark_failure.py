@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from deepspark_ops.processes.spark_failure import spark_failure
+
+CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+
+
+def said(text: str) -> str:
+    return spark_failure(RuntimeError(text), master="spark://h:7077", task="worker")
+
+
+def test_a_python_error_inside_a_java_one_is_what_happened() -> None:
+    text = (
+        f"{CALL}: org.apache.spark.SparkException: Job aborted\n"
+        "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'tensorflow'\n"
+    )
+    assert said(text) == "ModuleNotFoundError: No module named 'tensorflow'"
+    assert spark_failure(ValueError(""), master="yarn", task="worker") == "ValueError"
+
+
+def test_a_job_that_spark_aborted_names_the_task() -> None:
+    text = (
+        f"{CALL}: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 5"
+        " times, most recent failure: Lost task 1.4 in stage 0.0 (TID 8) (localhost executor driver): org.apache"
+        ".spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.x' to 'true'.\n"
+        "\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:1068)\n"
+    )
+    assert said(text) == (
+        "worker 1 was lost 5 times, most recently by org.apache.spark.SparkException: Python worker exited unexpectedly"
+        " (crashed); was its host out of memory?"
+    )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "java.lang.IllegalStateException: SparkContext has been shutdown",
+        "org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down",
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Master removed our application: KILLED",
+    ],
+)
+def test_an_application_that_the_master_refused_or_ended_is_not_out_of_memory(reason: str) -> None:
+    assert said(f"{CALL}: {reason}\n\tat x.y(z.scala:1)\n").startswith(
+        "the application was ended from outside: master=spark://h:7077 does not answer, has another"
+        " spark.authenticate.secret than this host, or ended it"
+    )
