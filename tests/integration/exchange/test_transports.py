@@ -248,8 +248,8 @@ def test_free_running_workers_keep_the_books_and_the_sum(tmp_path: Path, transpo
         runs = run_workers(running.address, n_workers)
         status = running.poll()
         center = running.center.snapshot()
-    booked = sorted(s for run in runs for g in run.grants for s in range(g.start, g.stop))
-    assert booked == list(range(120))
+    granted = sorted(s for run in runs for g in run.grants for s in range(g.start, g.stop))
+    assert granted == list(range(120))
     assert status.finished
     assert sum(status.exchanges) == sum(len(run.reports) for run in runs)
     assert status.snapshots == (60, 120)

@@ -176,7 +176,7 @@ def test_process_whose_place_was_taken_is_refused(tmp_path: Path) -> None:
         old.request_grant(4)
 
 
-def test_state_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
+def test_state_that_was_not_asked_for_is_dropped(tmp_path: Path) -> None:
     link = LocalExchange(make_settings(tmp_path), initial_vector()).link()
     link.join(0)
     link.send_state(17, {}, {"x": np.zeros(3)})

@@ -18,7 +18,7 @@ def test_round_is_over_when_every_live_worker_has_pushed() -> None:
     close(rounds)
     assert rounds.is_released(0, 1)
     assert not rounds.is_released(0, 2)
-    assert not rounds.is_complete((0, 1)), "nobody has pushed in the next round"
+    assert not rounds.is_complete((0, 1)), "no worker has pushed in the next round"
 
 
 def test_worker_without_steps_is_not_waited_for_until_it_has_some() -> None:

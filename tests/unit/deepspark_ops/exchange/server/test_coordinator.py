@@ -125,7 +125,7 @@ def test_process_that_is_replaced_was_lost(tmp_path: Path) -> None:
     ]
 
 
-def test_nobody_was_silent_while_there_was_no_server(tmp_path: Path) -> None:
+def test_no_worker_was_silent_while_there_was_no_server(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
     coordinator.join(0, "a", "socket")
     settings = make_settings(tmp_path, grant_timeout_s=5.0)
@@ -215,7 +215,7 @@ def test_server_events_say_what_was_exchanged_since_the_last(tmp_path: Path) -> 
     assert [(d["exchanges"], d["exchanges_per_s"], d["bytes_per_s"]) for d in found] == [(3, 0.5, 4_000)]
 
 
-def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
+def test_the_last_worker_to_leave_has_the_rest_reported(tmp_path: Path) -> None:
     coordinator, clock = make_coordinator(tmp_path)
     center = coordinator._center
     coordinator.join(0, "a", "shm")
@@ -226,7 +226,7 @@ def test_the_last_to_leave_has_the_rest_told(tmp_path: Path) -> None:
     assert (event.data["exchanges"], event.data["exchanges_per_s"], event.data["seconds"]) == (1, 2.0, 0.5)
 
 
-def test_a_round_that_cannot_be_closed_fails_the_run_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_round_that_cannot_be_closed_fails_the_run_and_releases_the_workers(tmp_path: Path) -> None:
     solver = CenterSolver("SGD", 0.0, 0.0, 0.0, 0.0, 0.0, "L2", -1.0, 1, (SolvedBlob(0, N_PARAMS, 1.0, 1.0),))
     coordinator, _ = make_coordinator(tmp_path, n_workers=1, strategy="lbfgs", solver=solver)
     coordinator.join(0, "a", "shm")

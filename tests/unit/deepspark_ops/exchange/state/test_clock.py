@@ -20,7 +20,7 @@ def granted(answer: object) -> Grant:
 
 
 def run_alone(schedule: Schedule, want: int = 4) -> list[Grant]:
-    """One worker that does what it is told; returns its grants."""
+    """One worker that does what its grants say; returns them."""
     clock = GrantClock(schedule, TIMEOUT_S)
     clock.join(0, 0.0)
     grants = []
@@ -110,7 +110,7 @@ def test_silent_workers_grant_is_given_to_another() -> None:
     assert clock.n_reissued == 1
 
 
-def test_late_answer_counts_while_nobody_else_has_the_steps() -> None:
+def test_late_answer_counts_while_no_other_worker_has_the_steps() -> None:
     clock = GrantClock(Schedule(4, snapshot_after_train=False), TIMEOUT_S)
     clock.join(0, 0.0)
     grant = granted(clock.request(0, 4, 0.0))
@@ -201,7 +201,7 @@ class World:
             )
             self.snapshots.append(iteration)
         settle(self.clock)
-        # The books survive a restart of the server at any moment.
+        # The state survives a restart of the server at any moment.
         copy = GrantClock(self.clock.schedule, TIMEOUT_S)
         copy.restore(json.loads(json.dumps(self.clock.to_state())))
         assert copy.to_state() == self.clock.to_state()
@@ -263,7 +263,7 @@ histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.i
 
 @settings(max_examples=150)
 @given(schedules, histories)
-def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
+def test_every_step_is_accepted_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
     world = World(GrantClock(schedule, TIMEOUT_S))
     for action, worker, amount in history:
         world.act(action, worker, amount)
@@ -275,8 +275,8 @@ def test_every_step_is_booked_once_whatever_happens(schedule: Schedule, history:
             world.act("finish", worker, 0)
     assert world.clock.finished
     first, last = min(schedule.first, schedule.max_iter), schedule.max_iter
-    booked = sorted(s for g in world.accepted for s in range(g.start, g.stop))
-    assert booked == list(range(first, last))
+    accepted = sorted(s for g in world.accepted for s in range(g.start, g.stop))
+    assert accepted == list(range(first, last))
     assert world.clock.acknowledged == last
     wanted = []
     after = schedule.first

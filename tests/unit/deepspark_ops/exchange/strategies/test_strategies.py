@@ -40,9 +40,9 @@ def test_strategies_are_frozen_and_say_where_they_come_from(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in strategy_names() if not find_strategy(name).repeats_data])
 def test_one_worker_is_plain_sgd(name: str) -> None:
-    alone = find_strategy(name).for_workers(1)
-    assert alone.name == "single_worker"
-    assert alone.progress_per_step(1) == 1.0
+    single = find_strategy(name).for_workers(1)
+    assert single.name == "single_worker"
+    assert single.progress_per_step(1) == 1.0
 
 
 def movement_of_the_center(strategy: Strategy, n_workers: int, comm_period: int, n_ticks: int) -> float:
