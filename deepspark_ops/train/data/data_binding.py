@@ -8,6 +8,8 @@ from math import ceil, prod
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from caffe_import.data.transform import TransformOptions, transform_options
 from caffe_import.data.window_batches import WindowBatches, open_windows
 from caffe_import.errors import NetError
@@ -15,6 +17,7 @@ from caffe_import.net.label_users import LabelUser, label_users
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
@@ -87,18 +90,21 @@ class DataBinding:
         """Return the data layers of a net that draw at random, in order.
 
         Raises:
+            DataError: A window's label is none of the classes of the layer that reads it.
             DataSourceError: Their files are missing or damaged.
             NetError: Options that do not go together.
         """
-        return tuple(
-            DrawnLayer(
-                layer.name,
-                dict(zip(layer.tops, layer.definition.top_shapes, strict=True)),
-                self._open_windows(layer.message, net.phase),
-            )
-            for layer in net.layers
-            if layer.type in DRAWS_ITSELF
-        )
+        users = label_users(net)
+        drawn = []
+        for layer in net.layers:
+            if layer.type not in DRAWS_ITSELF:
+                continue
+            windows = self._open_windows(layer.message, net.phase)
+            for user in users.get(layer.tops[1], ()):
+                _check_windows(windows, LabelColumn(1, user))
+            tops = dict(zip(layer.tops, layer.definition.top_shapes, strict=True))
+            drawn.append(DrawnLayer(layer.name, tops, windows))
+        return tuple(drawn)
 
     def close(self) -> None:
         """Close every file."""
@@ -177,6 +183,15 @@ def _label_columns(fed: FedLayer, users: Mapping[str, Sequence[LabelUser]]) -> t
         for user in users.get(top, ())
         if column > 0 or not is_changed
     )
+
+
+def _check_windows(windows: WindowBatches, labels: LabelColumn) -> None:
+    foreground = windows.windows.foreground
+    outside = labels.first_outside(np.array([window.label for window in foreground])) if foreground else None
+    if outside is not None:
+        index, label = outside
+        image = windows.windows.images[foreground[index].image]
+        raise DataError(labels.finding(label, f'foreground window {index} (in image "{image}")'))
 
 
 def _refusal(layer: caffe_pb2.LayerParameter | LayerSpec, finding: str) -> NetError:

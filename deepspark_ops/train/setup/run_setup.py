@@ -246,6 +246,8 @@ def _check_data(run: Run) -> dict[str, DatasetOrder]:
         for fed in (layers, *run.test_layers()):
             for layer in fed:
                 _check_classes(layer, run.config.dataset)
+        for net in (run.train_net, *run.test_nets):
+            run.binding.drawn_layers(net)
         config = run.config
         return dataset_orders(
             run.train_net, layers, order=config.order, n_workers=config.n_workers, seed=run.random_seed

@@ -12,7 +12,7 @@ import pytest
 from caffe_import.errors import DataSourceError
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.train.setup.run_setup import prepare_run
 from tests.integration.train.in_process import run_in_process
@@ -48,6 +48,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def config_of(folder: Path, **options: object) -> TrainConfig:
     return TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "run", **options)
+
+
+def test_a_windows_label_that_is_no_class_is_refused_before_training(folder: Path) -> None:
+    (folder / "windows.txt").write_text("# 0 a.png 3 20 20 3 1 0.9 2 2 12 12 4 0.8 0 4 18 19 1 0.1 9 9 15 15")
+    with pytest.raises(DataError) as caught:
+        prepare_run(config_of(folder))
+    finding = (
+        'layer "loss" (SoftmaxWithLoss): label 4 of foreground window 1 (in image "a.png") is none of the 3 classes'
+        ' that bottom "ip" has scores for; allowed: 0 to 2;'
+    )
+    assert str(caught.value).startswith(finding)
+    assert any(finding in error for error in inspect_solver(CheckConfig(solver=folder / "solver.prototxt")).errors)
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
