@@ -145,7 +145,7 @@ def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "max_iter", "batch"), [("easgd", 1, 0), ("easgd", 2, 1), ("easgd", 3, 2), ("lbfgs", 4, 3)]
+    ("strategy", "max_iter", "batch"), [("easgd", 1, 0), ("easgd", 2, 1), ("easgd", 3, 2), ("lbfgs", 12, 3)]
 )
 def test_behind_filter_a_file_has_the_rows_that_are_left(
     filtered: Path, strategy: str, max_iter: int, batch: int
