@@ -77,7 +77,7 @@ def index_image_list(source: Path, root_folder: Path | None, work: Path) -> Sour
 def digest_image_list(source: Path, root_folder: Path | None) -> str:
     """Return a digest that changes with the list and with the images it names.
 
-    An archive is digested whole. For images in a folder size and time of change stand for their content: reading
+    An archive is digested whole. For images in a folder size and time of change are digested, not content: reading
     them all would take as long as ingesting them.
     """
     path, member = split_member(source)

@@ -1,4 +1,4 @@
-"""From a config to the list of tasks: what is in the source, which labels hold, who goes to which shard."""
+"""From a config to the list of tasks: the records of the source, their valid labels, and the shard of each."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def make_recipe(config: IngestConfig) -> Recipe:
 
 
 IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
-"""Returns who is in a source, as ``index_source`` does."""
+"""Returns the index of a source's records, as ``index_source`` does."""
 
 
 def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource = index_source) -> IngestPlan:
-    """Read the sources' lists and labels and deal their records into shards.
+    """Read the sources' lists and labels and assign their records to shards.
 
     Args:
         config: What is asked for.

@@ -1,4 +1,4 @@
-"""A dataset of a source's first samples, made without Spark, for who must know shapes before the data are ingested."""
+"""A dataset of a source's first samples, made without Spark: checks need its shapes before the data are ingested."""
 
 from __future__ import annotations
 

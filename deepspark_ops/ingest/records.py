@@ -32,7 +32,7 @@ class Rejection:
     Attributes:
         position: In its source, counted from 0; for a line that is no record, the line's number less one.
         name: The path in the list, or the record's number.
-        label: As the source says; None where it says none.
+        label: Of the source; None where it has none.
         reason: Finding and, if known, remedy.
     """
 
@@ -56,10 +56,10 @@ class RecordReader(Protocol):
 
 @dataclass(frozen=True)
 class SourceIndex:
-    """A source as the driver sees it: who is there, not what it looks like.
+    """A source as the driver sees it: names and labels of its records, no pixels.
 
     Attributes:
-        labels: (n_records,) int64, as the source says.
+        labels: (n_records,) int64, of the source.
         names: One per record; becomes part of the sample's key.
         reader: Reads the records' content.
         decode_color: How a compressed record is decoded if ``gray`` is not asked for: True as BGR, None as it is.

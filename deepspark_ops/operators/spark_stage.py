@@ -40,9 +40,10 @@ class StageSubmitHook(SparkSubmitHook):
 
     cwd: Path | None = None
     """Folder that relative paths inside Caffe's files are relative to."""
-    _is_ended = False
     _driver_file = ""
-    """Whether Airflow asked for the end: somebody marked or cleared the task, or its time was up."""
+    """The application, once it is submitted."""
+    _is_ended = False
+    """Whether Airflow asked for the end: the task was marked or cleared, or its time was up."""
 
     @classmethod
     def get_connection(cls, conn_id: str) -> Connection:

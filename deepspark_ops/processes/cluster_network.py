@@ -30,7 +30,7 @@ _TRUSTED = "insecure_network=true (--insecure-network) on a network that you tru
 
 @dataclass(frozen=True)
 class ClusterNetwork:
-    """What Spark is told about the network.
+    """Spark's settings for the network of one job.
 
     Attributes:
         properties: Spark properties to set before the context starts.

@@ -1,4 +1,4 @@
-"""What the log of a stage's process says: levels, noise, and the message that it ended with.
+"""The log of a stage's process: levels, lines that no reader needs, and the message that it ended with.
 
 A stage writes log lines to stderr as ``LEVEL: text``, further lines of the same message as ``LEVEL| text``, and ends
 with exit code 0, with ``USER_MISTAKE`` where only the user can help, or with ``FAILED`` where another try may.
@@ -32,7 +32,7 @@ _SPARK_LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 _JAVA_FRAME = re.compile(r"\s+at [^\s(]+\(.*\)|\s*\.\.\. \d+ more")
-# Said by every JVM and every TensorFlow process, whatever it does; a reader of the task log can do nothing with it.
+# Every JVM and every TensorFlow process writes these lines; a reader of the task log can do nothing about them.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules: jdk\.incubator\.vector"
     r"|.*WARN NativeCodeLoader: Unable to load native-hadoop library"

@@ -35,8 +35,8 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
             " spark.authenticate.secret than this host, or ended it; Spark's own lines are above"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Of a Python error inside a Java one the line that says what happened stands last in the Python traceback.
-    said = [line for line in lines if _PYTHON_ERROR.match(line)]
-    if not said and (lost := _TASK_LOST.search(text)):
+    # Of a Python error inside a Java one the cause is the last line of the Python traceback.
+    causes = [line for line in lines if _PYTHON_ERROR.match(line)]
+    if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
-    return (said or lines or [type(error).__name__])[0]
+    return (causes or lines or [type(error).__name__])[0]

@@ -1,7 +1,7 @@
 """Stages as processes, from their parent's side: how one is started, watched and ended.
 
-Used by the command line and by the Airflow operators; knows neither Airflow nor pyspark. ``job_log`` says how a stage
-tells its parent what happened.
+Used by the command line and by the Airflow operators; imports neither Airflow nor pyspark. ``job_log`` describes how
+a stage reports to its parent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> 
     """Return the environment variables that a stage's process and its Spark workers need beside ``inherited``.
 
     Args:
-        inherited: The environment that they will be added to; what it says about TensorFlow and addresses is kept.
+        inherited: The environment that they will be added to; its settings for TensorFlow and addresses are kept.
         master: Spark master of the job.
     """
     paths = [str(_PACKAGE_ROOT), *inherited.get("PYTHONPATH", "").split(os.pathsep)]

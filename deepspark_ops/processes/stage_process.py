@@ -19,7 +19,7 @@ from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 PARENT_WATCH = "DEEPSPARK_PARENT_PID"
 """Environment: the stage's process must end with its parent. Workers and servers inherit it but do not read it."""
 
-_NOT_THERE_FOR_US = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_NOT_USABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -69,7 +69,7 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
             log.error("%s", told[1])  # noqa: TRY400
             return told[0]
         log.info("%s", "where it happened:", exc_info=error)
-        log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback stands above
+        log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback is above
         return FAILED
     return 0
 
@@ -89,7 +89,7 @@ def file_trouble(error: OSError) -> tuple[int, str] | None:
         (2, '/data/run: Permission denied; give a path that can be read and written, or make this one so')
     """
     where = error.filename or "a file"
-    if error.errno in _NOT_THERE_FOR_US:
+    if error.errno in _NOT_USABLE:
         return USER_MISTAKE, f"{where}: {error.strerror}; give a path that can be read and written, or make this one so"
     if error.errno in _NO_ROOM:
         return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
@@ -124,5 +124,5 @@ def set_parent_death_signal(parent: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # the parent died before the kernel knew our wish
+    if os.getppid() != parent:  # the parent died before the request took effect
         os.kill(os.getpid(), signal.SIGTERM)
