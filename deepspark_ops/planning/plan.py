@@ -25,7 +25,7 @@ from deepspark_ops.planning.simulator import (
     socket_cost,
 )
 from deepspark_ops.planning.step_time import step_time
-from deepspark_ops.train.worker.schedule import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
+from deepspark_ops.train.worker.comm_period import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
 
 PLAN_VERSION: Final = 1
 DATA_CORES: Final = 0.02

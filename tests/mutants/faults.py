@@ -143,10 +143,10 @@ FAULTS = (
     ),
     Fault(
         "rate-warms-up-from-the-start-of-time",
-        "deepspark_ops/train/worker/schedule.py",
+        "deepspark_ops/train/worker/rate_scale.py",
         "max(0, clock - self.origin) / self.warmup",
         "max(0, clock) / self.warmup",
-        (f"{_PIPELINE}/train/worker/test_schedule.py",),
+        (f"{_PIPELINE}/train/worker/test_rate_scale.py",),
     ),
     Fault(
         "top-five-counts-six",

@@ -20,10 +20,10 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.center_tests import CenterTests
+from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
 from deepspark_ops.train.worker.progress import ProgressLines
-from deepspark_ops.train.worker.schedule import scheduled
 
 
 @dataclass(frozen=True)

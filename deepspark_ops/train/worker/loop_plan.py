@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepspark_ops.train.worker.schedule import CommPeriod, RateScale
+from deepspark_ops.train.worker.comm_period import CommPeriod
+from deepspark_ops.train.worker.rate_scale import RateScale
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,9 @@ from pathlib import Path
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run_setup import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
+from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.schedule import (
-    AgreedPeriod,
-    CommPeriod,
-    FixedSet,
-    LossBudget,
-    RateScale,
-    ScheduledPeriod,
-    plan_rate_scale,
-)
+from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 
 @dataclass(frozen=True)

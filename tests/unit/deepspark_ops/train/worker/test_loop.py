@@ -20,15 +20,10 @@ from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
-from deepspark_ops.train.worker.schedule import (
-    AgreedPeriod,
-    CommPeriod,
-    LossBudget,
-    RateScale,
-    ScheduledPeriod,
-)
+from deepspark_ops.train.worker.rate_scale import RateScale
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 

@@ -1,4 +1,4 @@
-"""How fast a worker goes: the factor on the learning rate and the number of minibatches between exchanges.
+"""tau, the minibatches between a worker's exchanges: fixed, scheduled, chosen from measured times, or a loss budget.
 
 Pure arithmetic; the worker loop feeds it measurements and logs the reasons it gives.
 """
@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from statistics import median
 from typing import Literal
 
-RATE_SCALE_CAP = 4.0
-"""Above this the scaled rate outruns what momentum 0.9 bears (DESIGN section 3)."""
-WARMUP_FRACTION = 0.1
-WARMUP_LIMIT = 500
-"""Minibatches of the clock; a longer warm-up costs long runs progress and adds no stability."""
 EXCHANGE_SHARE = 0.02
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
@@ -25,79 +19,6 @@ MAX_PERIOD_GROWTH = 16
 _FIRST_DECISION = 4
 _DECIDE_EVERY = 64
 _WINDOW = 32
-
-
-@dataclass(frozen=True)
-class RateScale:
-    """The factor on base_lr as a function of the clock: linear from 1 to ``target`` over ``warmup`` minibatches.
-
-    Attributes:
-        target: The factor after the warm-up; 1 leaves the solver's rate alone.
-        warmup: Minibatches of the clock, 0 for none.
-        origin: Clock at which the run began (not 0 after a Caffe solverstate).
-        reason: One line for the log.
-    """
-
-    target: float
-    warmup: int
-    origin: int
-    reason: str
-
-    def at(self, clock: int) -> float:
-        """Return the factor for the minibatch granted at ``clock``.
-
-        Example:
-            >>> scale = RateScale(target=3.0, warmup=100, origin=0, reason="")
-            >>> [scale.at(clock) for clock in (0, 50, 100, 5000)]
-            [1.0, 2.0, 3.0, 3.0]
-        """
-        if self.warmup <= 0:
-            return self.target
-        done = min(1.0, max(0, clock - self.origin) / self.warmup)
-        return 1.0 + (self.target - 1.0) * done
-
-
-def plan_rate_scale(
-    setting: Literal["auto", "none"] | float,
-    *,
-    progress_per_step: float,
-    rate_limit: float,
-    n_workers: int,
-    origin: int,
-    max_iter: int,
-) -> RateScale:
-    """Return the run's rate scale.
-
-    The clock fixes the work, not the progress: with p workers the mean of center and workers moves by
-    ``progress_per_step`` of a step per tick. ``auto`` makes up for it, capped at ``RATE_SCALE_CAP``, with a warm-up,
-    since the first steps from a random start bear no more than the solver's own rate. Where the strategy's limit is
-    below 1, the run has that rate from its first step.
-
-    Args:
-        setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
-        progress_per_step: Of the strategy with this number of workers, in (0, 1].
-        rate_limit: Of the strategy with this number of workers, above 0.
-        n_workers: With one worker ``auto`` is exactly 1: Caffe's own run.
-        origin: Clock at which the run begins.
-        max_iter: Clock at which it ends.
-    """
-    if setting == "none" or (setting == "auto" and n_workers == 1):
-        why = "one worker runs Caffe's own schedule" if setting == "auto" else "rate_scale=none"
-        return RateScale(1.0, 0, origin, f"rate_scale 1: {why}")
-    if setting != "auto":
-        return RateScale(float(setting), 0, origin, f"rate_scale {setting:g}: as given")
-    wanted = 1.0 / progress_per_step
-    target = min(RATE_SCALE_CAP, rate_limit, wanted)
-    if target < 1.0:
-        why = f"steps of one of {n_workers} workers that are larger overshoot what the others have done meanwhile"
-        return RateScale(target, 0, origin, f"rate_scale {target:.3g}: {why}")
-    warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * max(0, max_iter - origin)))
-    capped = f", capped from {wanted:g}" if wanted > target else ""
-    reason = (
-        f"rate_scale {target:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
-        f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"
-    )
-    return RateScale(target, warmup, origin, reason)
 
 
 def scheduled(entries: Sequence[tuple[int, float]], clock: int) -> float:
