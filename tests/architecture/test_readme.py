@@ -77,3 +77,9 @@ def test_shown_commands_use_options_and_files_that_exist(page: Path) -> None:
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", done.stdout), f"{stage} {option}"
         if positional.startswith("examples/"):
             assert (ROOT / positional).is_file(), positional
+
+
+def test_files_that_the_architecture_page_names_exist() -> None:
+    named = re.findall(r"`((?:caffe_import|deepspark_ops)/[\w/.]+)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
