@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -90,10 +91,16 @@ def parse_event(line: str) -> Event | None:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Append one line in one write, so that several processes may append to the same file."""
+    """Append one line in one write, so that several processes may append to the same file.
+
+    Raises:
+        OSError: The file cannot be written, or the disk took a part of the line only.
+    """
+    line = (event.to_json() + "\n").encode()
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(handle, (event.to_json() + "\n").encode())
+        if os.write(handle, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(handle)
 

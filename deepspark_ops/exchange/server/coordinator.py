@@ -136,9 +136,8 @@ class Coordinator:
         worker = request.worker
         with self._shared.lock:
             state = self._shared.state
-            number, known = state.answers.get(worker, (None, None))
-            is_new = number != request.number
-            answer: _Answer = self._shared.apply(request) if is_new else request.answer_from_json(known)
+            is_new = not request.is_repeated(state)
+            answer: _Answer = self._shared.apply(request) if is_new else request.answer_again(state)
             state.grants.seen(worker, self._clock())
             clock = state.grants.clock
             if isinstance(request, RequestGrant):
@@ -304,7 +303,10 @@ class Coordinator:
         try:
             append_event(self.settings.events, event)
         except OSError as error:
-            self.fail(f"{self.settings.events}: cannot append ({error.strerror})")
+            self.fail(
+                f"{self.settings.events}: cannot append ({error.strerror}); free space on that disk and start the run"
+                " again: it goes on from its last snapshot"
+            )
 
     def _resume(self) -> None:
         """After a restart: no worker was silent while there was no server; finish what was begun."""

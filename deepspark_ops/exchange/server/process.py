@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.errors import DeepSparkError, TrainingFailed
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
@@ -181,6 +181,8 @@ class ExchangeServer:
                 VectorSession(self, connection) if coordinator is None else WorkerSession(self, connection, coordinator)
             )
             served.run()
+        except TrainingFailed as error:
+            logger.debug("connection of %s: %s", peer, error)  # SharedState.fail has logged it
         except (DeepSparkError, OSError) as error:
             if not self._stopping.is_set():
                 logger.warning("%s", error)

@@ -87,8 +87,26 @@ class Request(Message, Generic[Answer]):
     def apply(self, state: ExchangeState, now: float) -> Answer:
         """Answer, and keep the answer for a repetition."""
         answer = self.answer(state, now)
-        state.answers[self.worker] = (self.number, self.answer_to_json(answer))
+        state.answers[self.worker] = (self.number, self.call, self.answer_to_json(answer))
         return answer
+
+    def is_repeated(self, state: ExchangeState) -> bool:
+        """Whether ``state`` has the answer to this request already.
+
+        Raises:
+            ProtocolError: It has one to another call under the same number.
+        """
+        number, call, _ = state.answers.get(self.worker, (None, "", None))
+        if number != self.number:
+            return False
+        if call != self.call:
+            msg = f"worker {self.worker}: request {self.number} was {call} and is now {self.call}"
+            raise ProtocolError(msg)
+        return True
+
+    def answer_again(self, state: ExchangeState) -> Answer:
+        """Return the answer that a repeated request got before."""
+        return self.answer_from_json(state.answers[self.worker][2])
 
     @abstractmethod
     def answer(self, state: ExchangeState, now: float) -> Answer:

@@ -23,7 +23,7 @@ class ExchangeState:
         grants: The clock.
         leases: Data leases by dataset.
         sessions: Worker -> its present process.
-        answers: Worker -> number and answer, as JSON values, of its last request.
+        answers: Worker -> number, call and answer, as JSON values, of its last request.
         snapshots: Iterations of complete snapshots, in the order of completion.
         lease_notes: Notes for the user on the data positions that the run started with.
     """
@@ -33,7 +33,7 @@ class ExchangeState:
         self.grants = GrantClock(settings.schedule, settings.grant_timeout_s)
         self.leases = {name: DataLeases(name, order) for name, order in settings.datasets.items()}
         self.sessions: dict[int, str] = {}
-        self.answers: dict[int, tuple[int, Any]] = {}
+        self.answers: dict[int, tuple[int, str, Any]] = {}
         self.snapshots: list[int] = []
         self.lease_notes: list[str] = []
         for name, state in settings.lease_state.items():
@@ -87,7 +87,7 @@ class ExchangeState:
             "grants": self.grants.to_state(),
             "leases": {name: leases.to_state() for name, leases in self.leases.items()},
             "sessions": [[worker, session] for worker, session in self.sessions.items()],
-            "answers": [[worker, number, answer] for worker, (number, answer) in self.answers.items()],
+            "answers": [[worker, *known] for worker, known in self.answers.items()],
             "snapshots": self.snapshots,
         }
 
@@ -97,7 +97,7 @@ class ExchangeState:
         for name, leases in self.leases.items():
             leases.restore(state["leases"][name])
         self.sessions = dict(state["sessions"])
-        self.answers = {worker: (number, answer) for worker, number, answer in state["answers"]}
+        self.answers = {worker: (number, call, answer) for worker, number, call, answer in state["answers"]}
         self.snapshots = list(state["snapshots"])
 
     def _leases_of(self, dataset: str) -> DataLeases:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,10 @@ def test_a_damaged_line_is_left_out_and_named_and_a_torn_last_line_is_not(tmp_pa
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}:{number}: not an event of version 1; the line is left out" for number in (2, 3)
     ]
+
+
+def test_a_line_that_the_disk_takes_in_part_only_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:10]))
+    with pytest.raises(OSError, match="No space left on device"):
+        append_event(tmp_path / "events.jsonl", make_event("note", text="x"))

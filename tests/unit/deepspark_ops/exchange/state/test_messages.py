@@ -84,7 +84,11 @@ def test_a_request_keeps_its_answer_until_the_worker_is_another_process(tmp_path
     state = ExchangeState(make_settings(tmp_path))
     Join(0, "a").apply(state, 0.0)
     grant = RequestGrant(4).numbered(0, 3).apply(state, 0.0)
-    number, kept = state.answers[0]
-    assert (number, RequestGrant(4).answer_from_json(kept)) == (3, grant)
+    again = RequestGrant(4).numbered(0, 3)
+    assert again.is_repeated(state)
+    assert again.answer_again(state) == grant
+    assert not RequestGrant(4).numbered(0, 4).is_repeated(state)
+    with pytest.raises(ProtocolError, match="worker 0: request 3 was request_grant and is now lease"):
+        LeaseData("train").numbered(0, 3).is_repeated(state)
     Join(0, "b").apply(state, 0.0)
     assert 0 not in state.answers
