@@ -1,4 +1,4 @@
-"""Errors of the importer: a user's mistake in a file, said once, with place, finding and remedy.
+"""Errors of the importer: a user's mistake in a file: one message with place, finding and remedy.
 
 CaffeImportError            base; whatever a Caffe file can have wrong
   PrototxtError             text or binary that does not parse, or a field value that is not allowed

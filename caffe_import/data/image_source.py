@@ -20,7 +20,7 @@ from caffe_import.net.layer_registry import Shape
 
 @dataclass(frozen=True)
 class ListedImage:
-    """One line of an image list: where the image lies, as written, and its label."""
+    """One line of an image list: path of the image, as written, and its label."""
 
     path: str
     label: int

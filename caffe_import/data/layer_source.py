@@ -18,7 +18,7 @@ from caffe_import.proto import caffe_pb2
 def open_source(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     """Return the source of a Data, ImageData or HDF5Data layer, not yet opened; paths are relative to ``root``.
 
-    ``rand_skip`` and ``shuffle`` are questions of order, which is the caller's.
+    ``rand_skip`` and ``shuffle`` concern the order, which the caller chooses.
 
     Raises:
         NetError: The layer reads no files, or names none.
@@ -66,7 +66,7 @@ def _open_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
 
 
 def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
-    """Say it when the database is of the other kind: LEVELDB is the field's default and easily forgotten."""
+    """Refuse a database of the other kind: LEVELDB is the field's default and easily forgotten."""
     is_lmdb, is_leveldb = (folder / "data.mdb").is_file(), (folder / "CURRENT").is_file()
     asked = caffe_pb2.DataParameter.DB.Name(layer.data_param.backend)
     where = f'layer "{layer.name}" ({layer.type}): source "{layer.data_param.source}"'
@@ -76,13 +76,13 @@ def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
     if not (is_leveldb if asked == "LEVELDB" else is_lmdb):
         other = "LMDB" if is_lmdb else "LEVELDB" if is_leveldb else ""
         article = "an" if other == "LMDB" else "a"
-        remedy = f"it is {article} {other}; set backend: {other}" if other else _what_is_there(folder)
+        remedy = f"it is {article} {other}; set backend: {other}" if other else _folder_content(folder)
         msg = f"{where} is no {asked}: {remedy}"
         raise DataSourceError(msg)
 
 
-def _what_is_there(folder: Path) -> str:
-    """Say what a folder without a database holds: often it is the one above, with a database for each split."""
+def _folder_content(folder: Path) -> str:
+    """Return what a folder without a database holds: often it is the parent of one database per split."""
     found = "found neither data.mdb nor CURRENT"
     inner = sorted(
         path.parent.relative_to(folder) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/data.mdb")

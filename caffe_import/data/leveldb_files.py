@@ -1,4 +1,4 @@
-"""LevelDB's files, read only: manifest, tables, write-ahead log. Enough to list a database that nobody writes.
+"""LevelDB's files, read only: manifest, tables, write-ahead log. Enough to read a database that is not being written.
 
 Written from LevelDB's format documents (doc/log_format.md, doc/table_format.md, doc/impl.md). The CRC-32C of every
 block and log record is checked.
@@ -31,7 +31,7 @@ _REMEDY = "; the file is damaged: copy it again, or make the database again"
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One key of a table: its value lies in the block at ``(offset, size)``, there the ``index``-th entry."""
+    """One key of a table: its value is the ``index``-th entry of the block at ``(offset, size)``."""
 
     user_key: bytes
     sequence: int

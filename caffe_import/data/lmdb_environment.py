@@ -30,7 +30,7 @@ _lock = threading.Lock()
 def acquire_environment(folder: Path) -> lmdb.Environment:
     """Return the process' read-only environment of ``folder`` (it holds data.mdb); give it back by ``release``.
 
-    Thread-safe. Nothing is written: no lock file is made, so read-only media do, and so do several readers.
+    Thread-safe. Nothing is written and no lock file is made, so read-only media and several readers are allowed.
 
     Raises:
         DataSourceError: No data.mdb there, not an LMDB, or shorter than its own page count says. The last matters: a

@@ -90,7 +90,7 @@ class LmdbSource:
 
     @contextmanager
     def records(self, start: int, count: int) -> Iterator[Iterator[tuple[bytes, memoryview]]]:
-        """Yield an iterator of ``(key, serialized Datum)``; the views point into the file and die with the block.
+        """Yield an iterator of ``(key, serialized Datum)``; the views are valid inside the block only.
 
         Raises:
             DataSourceError: A page of the database is damaged, or records are missing.
@@ -120,7 +120,7 @@ class LmdbSource:
 
     def close(self) -> None:
         """Give the file back; the next read opens it again."""
-        # A handle inherited over a fork is not this process' to give back.
+        # A handle inherited over a fork belongs to the parent.
         if self._environment is not None and self._process == os.getpid():
             release_environment(self._opened_folder)
         self._environment = None

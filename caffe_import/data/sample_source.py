@@ -1,4 +1,4 @@
-"""What every source of samples promises, and reading that goes round."""
+"""The interface of every source of samples, and reading that wraps around."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Column = npt.NDArray[Any]
 class SampleSource(Protocol):
     """Samples of one data layer in Caffe's order. One thread at a time; files open at the first use, after a fork too.
 
-    ``is_transformed`` tells whether the layer's ``transform_param`` applies to the first top (not for HDF5 and memory).
+    ``is_transformed``: does the layer's ``transform_param`` apply to the first top (not for HDF5 and memory)?
     """
 
     is_transformed: bool
@@ -30,7 +30,7 @@ class SampleSource(Protocol):
         ...
 
     def read(self, start: int, count: int) -> list[Column]:
-        """Return samples ``[start, start + count)``, one fresh array per top; the range must lie inside.
+        """Return samples ``[start, start + count)``, one fresh array per top; the range must be inside.
 
         Images are (count, C, H, W) uint8 or float32, BGR; labels of image sources are (count,) int64.
 
@@ -45,9 +45,9 @@ class SampleSource(Protocol):
 
 
 def read_wrapped(source: SampleSource, position: int, count: int) -> list[Column]:
-    """Return ``count`` samples from ``position`` on, going round at the end as Caffe's batches do.
+    """Return ``count`` samples from ``position`` on, wrapping around at the end as Caffe's batches do.
 
-    ``position`` may lie beyond the end (it is taken modulo the length); ``count`` may exceed the length.
+    ``position`` may be beyond the end (it is taken modulo the length); ``count`` may exceed the length.
     """
     n_samples = len(source)
     position %= n_samples

@@ -55,7 +55,7 @@ class TransformOptions:
 
     @property
     def changes_values(self) -> bool:
-        """Whether values, or which of them there are, change: more than their order."""
+        """Does more than the order of the values change?"""
         return self.scale != 1.0 or self.mean is not None or bool(self.mean_values) or self.crop_size > 0
 
     def is_random(self, phase: Phase) -> bool:
@@ -116,7 +116,7 @@ def transform_batch(
     Args:
         images: (N, C, H, W), uint8 or float32, BGR; not written.
         options: What to do.
-        phase: Decides where the crop lies.
+        phase: Decides the position of the crop.
         rng: Draws flips, then rows, then columns; needed where ``options.is_random(phase)``.
         out: Float32 (N, C, H', W') to write into, e.g. a slot of a ring; saves fresh memory per batch.
 
@@ -193,7 +193,7 @@ def _mean_for(options: TransformOptions, shape: tuple[int, int, int]) -> npt.NDA
 
 
 def _cut(images: Any, row: int, column: int, height: int, width: int) -> Any:
-    """Return the window of images or of a mean; one value per channel has no place to cut."""
+    """Return the window of images or of a mean; one value per channel needs no cut."""
     if images is None or images.shape[-2:] == (1, 1):
         return images
     return images[..., row : row + height, column : column + width]

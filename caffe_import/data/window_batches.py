@@ -27,14 +27,14 @@ _KEPT_BYTES = 256 * 2**20
 
 @dataclass
 class WindowBatches:
-    """What one WindowData layer gives out. One thread at a time. Made by ``open_windows``.
+    """The batches of one WindowData layer. One thread at a time. Made by ``open_windows``.
 
     Attributes:
         windows: The window file.
         folder: What the images' paths are relative to.
         options: crop_size, mirror and mean; ``scale`` of the layer's own ``window_data_param``.
         batch_size: Windows of one batch.
-        n_foreground: The last so many of them are foreground.
+        n_foreground: How many of them, the last ones, are foreground.
         context_pad: Pixels of context around a warped window.
         is_square: Is a window widened to a square first (crop_mode "square"), instead of warped as it is?
         name: The layer's, for messages.
@@ -55,7 +55,7 @@ class WindowBatches:
         return (3, self.options.crop_size, self.options.crop_size), ()
 
     def summary(self) -> str:
-        """Return what there is to draw from, one line."""
+        """Return one line on the windows that are drawn from."""
         found = self.windows
         n_background = self.batch_size - self.n_foreground
         return (
@@ -67,7 +67,7 @@ class WindowBatches:
         """Return one batch: windows float32 (batch, 3, crop, crop), background first, and their labels (batch,).
 
         Raises:
-            DataSourceError: An image is missing or damaged, or a window lies outside it.
+            DataSourceError: An image is missing or damaged, or a window is outside it.
         """
         data = np.zeros((self.batch_size, *self.sample_shapes()[0]), np.float32)
         labels = np.zeros(self.batch_size, np.float32)
@@ -81,13 +81,13 @@ class WindowBatches:
         return data, labels
 
     def place(self, window: Window, *, mirrored: bool, out: npt.NDArray[np.float32]) -> None:
-        """Write one warped window into ``out``, zeros of shape (3, crop, crop); what lies outside the image stays 0."""
+        """Write one warped window into ``out``, zeros of shape (3, crop, crop); pixels outside the image stay 0."""
         image, crop = self._image(window.image), self.options.crop_size
         cut = _Cut.of(window, image.shape[-2:], self)
         region = image[:, cut.rows, cut.columns]
         asked = (cut.rows.stop - cut.rows.start, cut.columns.stop - cut.columns.start)
         if not region.size or region.shape[1:] != asked:
-            msg = f'layer "{self.name}": window {window} lies outside its image {self.windows.images[window.image]}'
+            msg = f'layer "{self.name}": window {window} is outside its image {self.windows.images[window.image]}'
             raise DataSourceError(msg)
         # Rounding may make them a pixel too long.
         left = cut.pad_right if mirrored else cut.pad_left
@@ -162,7 +162,7 @@ class _Cut:
         crop = layer.options.crop_size
         if not layer.context_pad and not layer.is_square:
             return cls(slice(window.y1, window.y2 + 1), slice(window.x1, window.x2 + 1), crop, crop)
-        # In float32, as Caffe: what lies near a half is rounded to the same pixel.
+        # In float32, as Caffe: numbers near a half are rounded to the same pixel.
         scale = np.float32(crop) / np.float32(crop - 2 * layer.context_pad)
         half_height = np.float32(window.y2 - window.y1 + 1) / np.float32(2)
         half_width = np.float32(window.x2 - window.x1 + 1) / np.float32(2)
@@ -184,7 +184,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Span:
-    """One axis of a widened window: what of it lies in the image, warped to ``extent``, and the borders beyond."""
+    """One axis of a widened window: its part inside the image, warped to ``extent``, and the borders beyond."""
 
     start: int
     stop: int

@@ -141,7 +141,7 @@ class _Words:
     def expect_image(self, index: int) -> None:
         mark = self.word('"#" and an image\'s index')
         if mark != "#":
-            finding = f'"{mark}" stands where "# {index}" was expected: the file, or a number of windows'
+            finding = f'"{mark}" found where "# {index}" was expected: the file, or a number of windows'
             raise self.refuse(finding)
         found = self.whole("an image's index")
         if found != index:

@@ -1,4 +1,4 @@
-"""Opens Caffe's binary files (protobuf or HDF5) and says in one way what is wrong with one that cannot be read."""
+"""Opens Caffe's binary files (protobuf or HDF5) and words the errors of one that cannot be read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """What the library raises for damaged files, besides its own OSError."""
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would eat the memory
+_MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would use up the memory
 
 
 def is_hdf5(path: Path, *, what: str) -> bool:
-    """Return whether the file begins as HDF5 does; ``what`` is the kind of file that the error asks for.
+    """Return whether the file begins as HDF5 does; ``what`` is the kind of file for the error.
 
     Raises:
         WeightsError: The file cannot be opened.

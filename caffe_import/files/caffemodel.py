@@ -1,7 +1,7 @@
 """Weights files of every generation to arrays, and a trained vector to files that Caffe loads.
 
-Binary (``.caffemodel``: current, V1, V0, float or double data) and HDF5 (``.caffemodel.h5``). Reading tells the two
-apart by content, writing by the suffix ``.h5``.
+Binary (``.caffemodel``: current, V1, V0, float or double data) and HDF5 (``.caffemodel.h5``). Reading distinguishes
+the two by content, writing by the suffix ``.h5``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_caffemodel(path: Path) -> dict[str, list[FloatArray]]:
     """Return layer name -> its parameter blobs, float32, in the shapes that the file holds.
 
     Legacy files have four axes (a bias is (1, 1, 1, N)). Layers without blobs map to an empty list. In HDF5 a shared
-    blob stands only with its owner: a gap before a later blob is an array of no elements, one at the end is left out.
+    blob is stored only with its owner: before a later blob it is an array of no elements, at the end it is left out.
 
     Raises:
         WeightsError: The file is missing, damaged, or no weights file.

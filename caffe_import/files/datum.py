@@ -45,7 +45,7 @@ def parse_datum(record: bytes | memoryview, *, where: str) -> caffe_pb2.Datum:
     """Return the message of one record.
 
     Raises:
-        DataSourceError: The bytes are no Datum; ``where`` opens the message.
+        DataSourceError: The bytes are no Datum; ``where`` is the beginning of the message.
     """
     try:
         # The parser takes any buffer, so a record is not copied out of a memory map; its type says bytes.
@@ -98,7 +98,7 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
     try:
         image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flag) if compressed else None
     except cv2.error as error:
-        # More than 2^30 pixels: OpenCV's guard against a header that lies.
+        # More than 2^30 pixels: OpenCV's guard against a wrong header.
         msg = f"{where}: OpenCV refuses the image: {error}"
         raise DataSourceError(msg) from error
     if image is None:

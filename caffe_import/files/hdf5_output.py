@@ -1,4 +1,4 @@
-"""What Caffe's HDF5Output layer writes. The graph has no side effects, so whoever runs a net calls this."""
+"""What Caffe's HDF5Output layer writes. The graph has no side effects, so the caller of a net calls this."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def read_net(path: Path) -> caffe_pb2.NetParameter:
 
 
 def read_net_form(path: Path) -> NetForm:
-    """Return the form in which a net stands in its file, before ``read_net`` upgrades it.
+    """Return the form of a net in its file, before ``read_net`` upgrades it.
 
     Raises:
         PrototxtError: As ``read_net``.

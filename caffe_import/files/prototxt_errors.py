@@ -145,7 +145,7 @@ def explain_parse_error(
     """Return what is wrong with a text that protobuf's parser refused.
 
     Args:
-        error: What the parser says; its place is right, its words are not for users.
+        error: What the parser says; its position is right, its text is not for users.
         source: The text.
         root_type: What the text was parsed as.
         root: What errors call the whole: ``net`` or ``solver``.
@@ -172,7 +172,7 @@ def explain_parse_error(
 
 
 def _plain_reason(error: text_format.ParseError) -> str:
-    """Return protobuf's own words without its position and its quote of the text, in our way of writing."""
+    """Return protobuf's message without its position and its quote of the text."""
     reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
     if reason.startswith("Expected identifier"):
         return "expected a field name"

@@ -1,4 +1,4 @@
-"""Where in a prototxt a place lies: which block, which field, which layer. Used to word errors, not to parse.
+"""Finds block, field and layer of a place in a prototxt's text. Used for error messages, not to parse.
 
 The scan never fails: broken text gives the blocks that can be recognised. It is iterative and linear in the text.
 """

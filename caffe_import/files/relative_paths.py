@@ -1,4 +1,4 @@
-"""Where a relative path that stands in a solver or a net is looked for."""
+"""Where a relative path in a solver or a net is looked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 def roots_of(solver: Path) -> Iterator[Path]:
     """Yield the folders that a relative path may start from, nearest rule first.
 
-    Caffe knows the working directory only. A task of a scheduler has no say in that, so the solver's folder and its
+    Caffe knows the working directory only. A scheduler's task cannot choose it, so the solver's folder and its
     parents follow: Caffe's own examples are written for the folder above them.
     """
     yield Path()

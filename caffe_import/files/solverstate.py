@@ -1,6 +1,6 @@
 """Caffe's solver state (``.solverstate``, ``.solverstate.h5``): iteration, rate counter, history; read and write.
 
-Reading tells binary from HDF5 by content, writing by the suffix ``.h5``.
+Reading distinguishes binary and HDF5 by content, writing by the suffix ``.h5``.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def history_blobs(layout: ParamLayout, slots: npt.NDArray[np.float32]) -> list[F
     """Return the history in Caffe's order: for each slot, a view of every owner's part in its own shape.
 
     Args:
-        layout: Where the owners lie.
+        layout: The net's parameter blobs.
         slots: float32 (n_slots, n_params): momentum; for Adam m and v, for AdaDelta gradients and updates.
     """
     return [slot[entry.offset : entry.stop].reshape(entry.shape) for slot in slots for entry in layout.entries]
@@ -135,7 +135,7 @@ def history_slots(
     """Return the history as float32 (n_slots, n_params), freshly allocated; the inverse of ``history_blobs``.
 
     Args:
-        layout: Where the owners lie.
+        layout: The net's parameter blobs.
         blobs: A state's history; legacy shapes with ones in front fit.
         n_slots: What the solver type has; None takes what the file has.
         where: Begins the error: the file's name.

@@ -1,7 +1,7 @@
 """Old forms of net and solver definitions to Caffe's current one, as its ``util/upgrade_proto.cpp`` does it.
 
 The order is Caffe's: V0 layers, transform fields of V1 data layers, V1 layers, net-level inputs, BatchNorm's
-parameter specs. Layer weights (``blobs``) travel along, so the same steps read old caffemodels.
+parameter specs. Layer weights (``blobs``) are kept, so the same steps read old caffemodels.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def upgrade_net(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
 
 @dataclass(frozen=True)
 class NetForm:
-    """The form in which a net stands in its file.
+    """The form of a net in its file.
 
     Attributes:
         version: Generation of its layers.
@@ -154,7 +154,7 @@ def upgrade_solver(solver: caffe_pb2.SolverParameter, *, path: str = "") -> caff
     if solver.HasField("type"):
         where = f"{path}: " if path else ""
         old = caffe_pb2.SolverParameter.SolverType.Name(solver.solver_type)
-        msg = f'{where}solver has type: "{solver.type}" and the old solver_type: {old}; keep type alone'
+        msg = f'{where}solver has type: "{solver.type}" and the old solver_type: {old}; remove solver_type'
         raise PrototxtError(msg, path=path)
     upgraded = caffe_pb2.SolverParameter()
     upgraded.CopyFrom(solver)

@@ -1,1 +1,1 @@
-"""What each layer type means. One file per type, registered with ``layer_registry.layer_type``."""
+"""What each layer type means; one file per type, the activations in one. ``net.layer_registry`` finds them."""

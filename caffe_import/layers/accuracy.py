@@ -29,13 +29,13 @@ class AccuracyOptions:
 
 @layer_type("Accuracy", bottoms=(2, 2), tops=(1, 2), differentiable_bottoms=False, label_bottoms=(1,))
 def define_accuracy(request: LayerRequest) -> LayerDefinition:
-    """Tops: the scalar share; by wish the share for each class, (classes,), 0 for a class without samples."""
+    """Tops: the scalar share; optionally the share for each class, (classes,), 0 for a class without samples."""
     param = request.message.accuracy_param
     scores = request.bottom_shapes[0]
     axis = canonical_axis(request, param.axis, len(scores), option="accuracy_param.axis")
     require_labels(request, axis)
     if not 1 <= param.top_k <= scores[axis]:
-        finding = f"accuracy_param.top_k={param.top_k}: must lie between 1 and the {scores[axis]} classes"
+        finding = f"accuracy_param.top_k={param.top_k}: must be between 1 and the {scores[axis]} classes"
         raise request.refuse(finding)
     ignore_label = param.ignore_label if param.HasField("ignore_label") else None
     return LayerDefinition(

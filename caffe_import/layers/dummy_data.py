@@ -1,4 +1,4 @@
-"""DummyData: tops made up by fillers. Source: BVLC Caffe, src/caffe/layers/dummy_data_layer.cpp."""
+"""DummyData: tops filled by fillers. Source: BVLC Caffe, src/caffe/layers/dummy_data_layer.cpp."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def define_flatten(request: LayerRequest) -> LayerDefinition:
     start = canonical_axis(request, param.axis, len(shape), option="flatten_param.axis")
     end = canonical_axis(request, param.end_axis, len(shape), option="flatten_param.end_axis")
     if end < start - 1:
-        finding = f"flatten_param.end_axis={param.end_axis} lies more than one before axis={param.axis}"
+        finding = f"flatten_param.end_axis={param.end_axis} is more than one before axis={param.axis}"
         raise request.refuse(finding)
     top = (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :])
     return LayerDefinition(top_shapes=(top,), shares_memory=True)

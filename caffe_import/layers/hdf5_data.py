@@ -10,7 +10,7 @@ from caffe_import.net.shapes.data_tops import batch_of, require_batch_size, shap
 def define_hdf5_data(request: LayerRequest) -> LayerDefinition:
     """Tops: (batch, *row shape of the dataset), any rank."""
     if request.message.HasField("transform_param"):
-        finding = "has a transform_param; HDF5Data hands the numbers over as they are: remove it"
+        finding = "has a transform_param; HDF5Data returns the numbers as stored: remove it"
         raise request.refuse(finding)
     param = request.message.hdf5_data_param
     batch_size = require_batch_size(request, param.batch_size, option="hdf5_data_param.batch_size")

@@ -16,7 +16,7 @@ class HDF5OutputOptions:
 
 @layer_type("HDF5Output", bottoms=(2, 2), tops=(0, 0), differentiable_bottoms=False)
 def define_hdf5_output(request: LayerRequest) -> LayerDefinition:
-    """No tops. A graph has no side effects: who runs the net reads the two bottoms and writes the file."""
+    """No tops. A graph has no side effects: the caller reads the two bottoms and writes the file."""
     file_name = request.message.hdf5_output_param.file_name
     if not file_name:
         finding = "hdf5_output_param.file_name is missing"

@@ -42,9 +42,9 @@ class InfogainLossOptions:
 
 @layer_type("InfogainLoss", bottoms=(2, 3), tops=(1, 2), label_bottoms=(1, 2))
 def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
-    """Tops: the scalar loss; by wish the probabilities, which take no gradient of their own.
+    """Tops: the scalar loss; optionally the probabilities, which take no gradient of their own.
 
-    Unlike other layers of Caffe 1.0 it wants two ``loss_weight`` with two tops.
+    Unlike other layers of Caffe 1.0 it needs two ``loss_weight`` with two tops.
     """
     require_same_batch(request)
     param = request.message.infogain_loss_param

@@ -1,4 +1,4 @@
-"""MemoryData: arrays handed over by the caller. Source: BVLC Caffe, src/caffe/layers/memory_data_layer.cpp."""
+"""MemoryData: arrays fed by the caller. Source: BVLC Caffe, src/caffe/layers/memory_data_layer.cpp."""
 
 from __future__ import annotations
 

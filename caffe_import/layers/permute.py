@@ -9,7 +9,7 @@ from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer
 
 @dataclass(frozen=True)
 class PermuteOptions:
-    """``order[i]`` is the bottom's axis that becomes axis i of the top; every axis stands in it once."""
+    """``order[i]`` is the bottom's axis that becomes axis i of the top; every axis is in it once."""
 
     order: tuple[int, ...]
 

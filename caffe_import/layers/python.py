@@ -30,7 +30,7 @@ def define_python(request: LayerRequest) -> LayerDefinition:
     ``share_in_parallel`` changes no value and is ignored.
 
     Raises:
-        NetError: The class is not to be found, refuses its options by a ValueError, or returns no list of shapes.
+        NetError: The class is not found, refuses its options by a ValueError, or returns no list of shapes.
     """
     layer = find_python_layer(request)()
     try:

@@ -1,4 +1,4 @@
-"""Scale: multiply by a learned blob, or by a second bottom, repeated over the other axes; by wish add a bias.
+"""Scale: multiply by a learned blob, or by a second bottom, repeated over the other axes; optionally add a bias.
 
 Source: BVLC Caffe, src/caffe/layers/scale_layer.cpp.
 """

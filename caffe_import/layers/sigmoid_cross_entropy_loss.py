@@ -14,7 +14,7 @@ from caffe_import.net.shapes.loss_options import require_same_batch, resolve_los
 
 @layer_type("SigmoidCrossEntropyLoss", bottoms=(2, 2), tops=(1, 2), label_bottoms=(1,))
 def define_sigmoid_cross_entropy_loss(request: LayerRequest) -> LayerDefinition:
-    """Tops: the scalar loss; by wish the sigmoids. Divides by the batch size unless told otherwise."""
+    """Tops: the scalar loss; optionally the sigmoids. Divides by the batch size by default."""
     require_same_batch(request)
     scores, targets = request.bottom_shapes
     if prod(scores) != prod(targets):

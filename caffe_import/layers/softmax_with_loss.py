@@ -27,7 +27,7 @@ class SoftmaxWithLossOptions:
 
 @layer_type("SoftmaxWithLoss", bottoms=(2, 2), tops=(1, 2), label_bottoms=(1,))
 def define_softmax_with_loss(request: LayerRequest) -> LayerDefinition:
-    """Tops: the scalar loss; by wish the probabilities, in the shape of the scores.
+    """Tops: the scalar loss; optionally the probabilities, in the shape of the scores.
 
     Caffe 1.0 aborts on the second top although it declares it; here it works and takes no gradient.
     """

@@ -1,4 +1,4 @@
-"""Upsample: repeat every pixel, or put it back to the place that a MAX pooling took it from.
+"""Upsample: repeat every pixel, or put it back where a MAX pooling took it from.
 
 Two layers of one name: with one bottom that of the Caffe ports of YOLO v3, with two SegNet's unpooling, whose second
 bottom is the mask of a Pooling layer. Source: src/caffe/layers/upsample_layer.cpp of these forks.
@@ -31,7 +31,7 @@ class UnpoolingOptions:
 
 @layer_type("Upsample", bottoms=(1, 2), tops=(1, 1), label_bottoms=(1,))
 def define_upsample(request: LayerRequest) -> LayerDefinition:
-    """Top: (N, C, H scale_h, W scale_w); ``scale`` stands for both and is 2 where nothing is said.
+    """Top: (N, C, H scale_h, W scale_w); ``scale`` sets both; the default is 2.
 
     With a mask, ``upsample_h`` and ``upsample_w`` name the size, or ``pad_out_h`` and ``pad_out_w`` take one row or
     column off it: the pooling of an odd size had rounded up.

@@ -24,5 +24,5 @@ def define_window_data(request: LayerRequest) -> LayerDefinition:
     samples = ((image[0], crop_size, crop_size), *rest)
     notes: tuple[str, ...] = ()
     if request.message.transform_param.scale != 1:
-        notes = ("transform_param.scale is not looked at, as in Caffe; window_data_param.scale is",)
+        notes = ("transform_param.scale is ignored, as in Caffe; window_data_param.scale is used",)
     return LayerDefinition(top_shapes=batch_of(batch_size, samples), is_data=True, notes=notes)

@@ -1,4 +1,4 @@
-"""Which blobs lie in one memory in Caffe, and what an in-place layer on one of them does to the readers of another.
+"""Which blobs share one memory in Caffe, and which layers then read what an in-place layer has overwritten.
 
 Split, Reshape, Flatten, and Concat and Slice of a single blob copy nothing: their tops share their bottom's data. An
 in-place layer behind such a top then writes over what the other blobs in that memory hold. Here every blob keeps its
@@ -23,14 +23,14 @@ When = Literal["forward", "backward", "output"]
 
 @dataclass(frozen=True)
 class Overwritten:
-    """Somebody finds other values in a blob than the blob's maker put there.
+    """A layer reads other values from a blob than the layer that makes the blob has written.
 
     Attributes:
-        layer: Who finds them; for an output, who made it.
+        layer: The layer that reads them; for an output, the layer that makes it.
         blob: The blob, by its name in the file.
         by: The in-place layer that wrote over it.
-        by_blob: The blob that it worked on.
-        when: As a reader in the forward pass, in the backward pass alone, or as an output of the net.
+        by_blob: The blob that it is in place on.
+        when: Read in the forward pass, read in the backward pass alone, or an output of the net.
     """
 
     layer: str
@@ -71,7 +71,7 @@ def overwritten_blobs(net: NetSpec) -> tuple[Overwritten, ...]:
 
 @dataclass(frozen=True)
 class _Read:
-    """A layer read the blob at ``index`` of its bottoms, which had seen ``seen`` of then ``there`` writes."""
+    """A layer read its bottom ``index``, whose own values include ``seen`` of the ``there`` writes so far."""
 
     layer: LayerSpec
     index: int
@@ -80,7 +80,7 @@ class _Read:
 
 
 class _Trace:
-    """Follows the in-place writes to each memory, and for each blob how many of them its own values have seen."""
+    """Follows the in-place writes to each memory, and for each blob how many of them its own values include."""
 
     def __init__(self, net: NetSpec) -> None:
         self._net = net
@@ -136,7 +136,7 @@ def _changes_values(layer: LayerSpec) -> bool:
 def _gradient_reads(layer: LayerSpec, index: int) -> bool:
     """Does Caffe's backward pass of the layer read the data of a bottom again?
 
-    An in-place layer does too; ``tf_graph.in_place`` computes what it then finds.
+    An in-place layer does too; ``tf_graph.in_place`` computes what it then reads.
     """
     if layer.bottoms[index] in layer.tops or not layer.needs_backward:
         return False

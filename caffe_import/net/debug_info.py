@@ -1,6 +1,6 @@
 """The lines of a solver's ``debug_info: true``: mean absolute values of every blob, as Caffe writes them to its log.
 
-Which values there are, in which order, and their words; ``tf_graph.debug_values`` computes them.
+Which values there are, their order and their text; ``tf_graph.debug_values`` computes them.
 Source: BVLC Caffe @9b89154, src/caffe/net.cpp, ``ForwardDebugInfo``, ``BackwardDebugInfo``, ``UpdateDebugInfo`` and
 ``Backward``. Caffe 1.0 has the [Update] lines but no longer calls for them; its earlier versions did.
 """
@@ -25,7 +25,7 @@ class DebugValue:
     """One number of a pass.
 
     Attributes:
-        words: The line before the number.
+        words: The text before the number.
         layer: Position of the layer in the net.
         blob: Whose number: the layer's ``top``, ``bottom`` or ``param`` blob.
         index: Position among these.
@@ -38,7 +38,7 @@ class DebugValue:
 
 
 def forward_values(net: NetSpec) -> tuple[DebugValue, ...]:
-    """Return what is said of a forward pass: the content of every top and parameter blob, layer by layer."""
+    """Return the values of a forward pass: the content of every top and parameter blob, layer by layer."""
     return tuple(value for position, layer in enumerate(net.layers) for value in _forward_of(position, layer))
 
 
@@ -51,7 +51,7 @@ def _forward_of(position: int, layer: LayerSpec) -> Iterator[DebugValue]:
 
 
 def backward_values(net: NetSpec) -> tuple[DebugValue, ...]:
-    """Return what is said of a backward pass: the gradients that each layer computed, last layer first."""
+    """Return the values of a backward pass: the gradients that each layer computed, last layer first."""
     return tuple(
         value for position in reversed(range(len(net.layers))) for value in _backward_of(position, net.layers[position])
     )
@@ -125,7 +125,7 @@ class StepDebug:
     Attributes:
         passes: float32 (n_steps, iter_size, values of ``pass_lines``).
         updates: float32 (n_steps, 2, entries of the layout): data and steps of ``update_lines``. None where a step's
-            update is made by somebody else.
+            update is made at the server.
     """
 
     passes: npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""How a fresh parameter blob is filled. Numpy only.
+"""How a new parameter blob is filled. Numpy only.
 
 Same distributions as Caffe, not the same numbers: the generators differ. The bilinear filler is exact.
 Source: BVLC Caffe, include/caffe/filler.hpp.
@@ -24,7 +24,7 @@ _SEED_MASK = 2**64 - 1
 
 
 def fill(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Return a fresh blob.
+    """Return a new blob.
 
     Args:
         filler: Type and its numbers; Caffe's default is constant 0.
@@ -48,7 +48,7 @@ def fill(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generat
 
 
 def initial_vector(net_spec: NetSpec, seed: int) -> Vector:
-    """Return the whole parameter vector (n_params,), float32, filled as the net says.
+    """Return the whole parameter vector (n_params,), float32, filled by the net's fillers.
 
     Every blob has a generator of its own, made from the seed and the blob's name: adding a layer leaves the start
     of the others as it was.
@@ -83,7 +83,7 @@ def _constant(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Gene
 
 def _uniform(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     if filler.min > filler.max:
-        raise _refuse(filler, f"min={filler.min:g} lies above max={filler.max:g}")
+        raise _refuse(filler, f"min={filler.min:g} is above max={filler.max:g}")
     return _uniform_between(filler.min, filler.max, shape, rng)
 
 

@@ -1,6 +1,6 @@
-"""A net as frozen facts: layers in order with shapes, parameters, losses; built from a NetParameter message.
+"""A net as frozen dataclasses: layers in order with shapes, parameters, losses; built from a NetParameter message.
 
-No TensorFlow, no data: where a data layer's shape depends on its source, the caller says it (SampleShapes).
+No TensorFlow, no data: where a data layer's shape depends on its source, the caller gives it (SampleShapes).
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class NetSpec:
         inputs: Blob name -> full shape (batch axis included) for every top of every data layer.
         outputs: Blobs that nothing consumes, in the order Caffe lists them.
         blob_shapes: Every blob's last shape by name.
-        params: Where the learnable blobs lie.
+        params: Where in the parameter vector the learnable blobs are.
         force_backward: As in the message.
         debug_info: As in the message.
-        notes: What Caffe accepts in silence and the user may not have meant, one line each.
+        notes: What Caffe accepts without a message and the user may not have meant, one line each.
     """
 
     name: str
@@ -124,7 +124,7 @@ def build_net_spec(
         phase: TRAIN or TEST; a layer's own ``phase`` field goes before it.
         level: Level for include/exclude rules; 0 leaves the net's own ``state.level``.
         stages: Stages for include/exclude rules, added to the net's own.
-        sample_shapes: Says the shapes that data layers read; not needed where every shape stands in the file.
+        sample_shapes: Returns the shapes of a data layer's samples; not needed if the file gives every shape.
 
     Raises:
         NetError: Unknown layer types or bottoms, wrong counts, shapes that do not fit, sharing that does not fit.
@@ -199,7 +199,7 @@ class _NetBuilder:
 
     def _note_repeated_name(self, message: caffe_pb2.LayerParameter) -> None:
         if any(made.spec.name == message.name for made in self._made):
-            note = f'two layers are named "{message.name}"; Caffe allows it, but reports cannot tell them apart'
+            note = f'two layers are named "{message.name}"; Caffe allows it, but reports cannot distinguish them'
             self._notes.append(note)
 
     def _take_tops(self, request: LayerRequest, kind: LayerType) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ def _wired(spec: LayerSpec, kind: LayerType) -> WiredLayer:
     return WiredLayer(
         bottoms=spec.bottoms,
         tops=spec.tops,
-        asked_down=tuple(spec.message.propagate_down),
+        propagate_down=tuple(spec.message.propagate_down),
         loss_weights=spec.loss_weights,
         learns=any(index >= len(specs) or specs[index].lr_mult != 0 for index in range(len(spec.definition.blobs))),
         may_force=tuple(

@@ -1,4 +1,4 @@
-"""Where each learnable blob of a net lies in the one float32 parameter vector."""
+"""The place of each learnable blob of a net in the one float32 parameter vector."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from caffe_import.proto import caffe_pb2
 
 @dataclass
 class _Owner:
-    """A blob that owns memory. The multipliers stay open until the owner or a sharer gives them."""
+    """A blob that owns memory. A multiplier is None until the owner or a sharer gives it."""
 
     entry: ParamEntry
     lr_mult: float | None
@@ -41,7 +41,7 @@ class ParamOwners:
             raise request.refuse(finding)
         for index, blob in enumerate(blobs):
             if (message.name, index) in self._uses:
-                finding = "another layer with parameters has the same name, so saved weights could not be told apart"
+                finding = "another layer with parameters has the same name, so saved weights would be ambiguous"
                 raise request.refuse(finding)
             spec = message.param[index] if index < len(message.param) else caffe_pb2.ParamSpec()
             if blob.kind == "statistic" and spec.HasField("lr_mult") and spec.lr_mult != 0:

@@ -1,4 +1,4 @@
-"""How layers meet: automatic Split layers, and where gradients flow. Names and blobs only; no shapes, no values."""
+"""How layers are connected: automatic Split layers, and where gradients flow. Only names; no shapes, no values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def insert_splits(net: caffe_pb2.NetParameter, *, absent: Mapping[str, str] | No
 
     Args:
         net: Layers of one phase, in order.
-        absent: Blob -> layer that makes it but does not exist in this phase; only for the error's words.
+        absent: Blob -> layer that makes it but does not exist in this phase; only for the error's message.
 
     Raises:
         NetError: A bottom that no earlier layer makes.
@@ -81,7 +81,7 @@ def _unknown_bottom(
     phase = caffe_pb2.Phase.Name(net.state.phase)
     later = next((other.name for other in net.layer[position + 1 :] if blob in other.top), None)
     if later is not None:
-        remedy = f'; layer "{later}" makes it, but only afterwards: move it before "{layer.name}"'
+        remedy = f'; layer "{later}" makes it, but comes later: move it before "{layer.name}"'
     elif blob in absent:
         remedy = f'; layer "{absent[blob]}" makes it, but its include/exclude rules leave it out of phase {phase}'
     else:
@@ -105,12 +105,12 @@ def _split_layer(layer: str, blob: str, top_index: int, count: int, loss_weight:
 
 @dataclass(frozen=True)
 class WiredLayer:
-    """What the flow of gradients depends on.
+    """What the flow of gradients depends on, of one layer.
 
     Attributes:
         bottoms: Blobs read.
         tops: Blobs written.
-        asked_down: The message's ``propagate_down``, one per bottom, or empty.
+        propagate_down: The message's ``propagate_down``, one per bottom, or empty.
         loss_weights: One per top.
         learns: Does the layer have a parameter blob whose own lr_mult is not zero?
         may_force: One per bottom: can the type send a gradient there when ``force_backward`` asks for it?
@@ -118,7 +118,7 @@ class WiredLayer:
 
     bottoms: tuple[str, ...]
     tops: tuple[str, ...]
-    asked_down: tuple[bool, ...]
+    propagate_down: tuple[bool, ...]
     loss_weights: tuple[float, ...]
     learns: bool
     may_force: tuple[bool, ...]
@@ -126,7 +126,7 @@ class WiredLayer:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Of one layer: does any gradient concern it, and into which bottoms does it flow?"""
+    """Does a layer need a gradient, and into which of its bottoms does it flow?"""
 
     needs_backward: bool
     propagate_down: tuple[bool, ...]
@@ -153,8 +153,8 @@ def _what_learns(layers: Sequence[WiredLayer]) -> tuple[list[bool], list[list[bo
     downs: list[list[bool]] = []
     for layer in layers:
         below = [blob_needs[blob] for blob in layer.bottoms]
-        downs.append(list(layer.asked_down) or list(below))
-        # Caffe asks what lies below, not propagate_down: a cut bottom still makes its layer ask for a gradient.
+        downs.append(list(layer.propagate_down) or list(below))
+        # Caffe looks at the layers below, not at propagate_down: a layer with a cut bottom still needs a gradient.
         need = any(below) or layer.learns
         needs.append(need)
         blob_needs.update(dict.fromkeys(layer.tops, need))

@@ -19,7 +19,7 @@ from caffe_import.extras import require
 from caffe_import.parity.case import RECORDED_CASES, Case, Outcome, load_cases, run_case
 from caffe_import.tensorflow_start import start_lines_dropped
 
-# The whole text stands in the JSON.
+# The JSON has the whole text.
 _MAX_LINE = 300
 
 

@@ -40,7 +40,7 @@ class Case:
 
     Attributes:
         folder: The folder of the index, absolute.
-        record: The entry as it stands in the index.
+        record: The entry of the index.
     """
 
     folder: Path
@@ -81,7 +81,7 @@ class Outcome:
     Attributes:
         name: The case's name.
         kind: Its kind.
-        status: ``unsupported`` means that this importer says that it cannot do it.
+        status: ``unsupported`` means that the importer refuses the case.
         worst: Largest relative error of all members compared.
         n_compared: Members and facts compared.
         faults: Why it did not pass, one line each.

@@ -23,7 +23,7 @@ ROOT = Path()
 
 
 def sample_shapes(layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
-    """Tell ``build_net_spec`` what a data layer of the case holds."""
+    """Return the shapes of a data layer's samples, for ``build_net_spec``."""
     return sample_shapes_of(layer, ROOT)
 
 

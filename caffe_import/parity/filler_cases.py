@@ -17,7 +17,7 @@ from caffe_import.parity.findings import FORWARD_BOUND, Findings
 
 Array = npt.NDArray[Any]
 
-# Two samples' estimates rarely lie further apart than this many standard errors.
+# Two samples' estimates rarely differ by more than this many standard errors.
 _SPREADS = 6.0
 
 

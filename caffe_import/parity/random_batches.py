@@ -1,4 +1,4 @@
-"""Batches that depend on a random generator: what must hold of them whatever the numbers were."""
+"""Batches that depend on a random generator: properties that hold for any random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from caffe_import.tf_graph.predict import compile_forward
 
 Array = npt.NDArray[Any]
 
-# Two samples' estimates rarely lie further apart than this many standard errors.
+# Two samples' estimates rarely differ by more than this many standard errors.
 _SPREADS = 6.0
 
 
@@ -39,7 +39,7 @@ def _check_of(layer: LayerSpec) -> Callable[[LayerSpec, NetSpec, Mapping[str, Ar
 def _check_drawn_values(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
-    """Check that both sides' values have one mean and one spread, as far as so many values can tell."""
+    """Check that both sides' values have one mean and one spread, within the sampling error."""
     forward = compile_forward(net, n_threads=1, outputs=layer.tops)
     drawn = [forward(np.zeros(0, np.float32), {}, seed=k) for k in range(n_batches)]
     for top in layer.tops:

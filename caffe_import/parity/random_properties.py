@@ -1,4 +1,4 @@
-"""Cases whose recorded values depend on a random generator: what must hold whatever the numbers were."""
+"""Cases whose recorded values depend on a random generator: properties that hold for any random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of kind ``snapshot``: a run, the files Caffe wrote in its middle, and both ways on from there."""
+"""Cases of kind ``snapshot``: a run, the files that Caffe wrote in its middle, and both ways to continue."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _compare_weights(net: NetSpec, state: TrainState, theirs: Path, findings: Fi
 
 
 def read_message(path: Path) -> caffe_pb2.NetParameter:
-    """Return a binary caffemodel as it stands, without upgrades."""
+    """Return a binary caffemodel without upgrades."""
     return caffe_pb2.NetParameter.FromString(path.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""A solver's file with every net that it names. Says what Caffe's Solver would refuse of the two together."""
+"""A solver's file with every net that it names. Refuses what Caffe's Solver refuses of both together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LoadedSolver:
         train_state: Phase TRAIN, level and stages of net and solver together.
         test_nets: One per test net instance, in Caffe's order (test_net_param, test_net, then net or net_param).
         test_states: One per test net.
-        net_path: File of the training net; None if it stands inside the solver.
+        net_path: File of the training net; None if the net is inside the solver.
         weights: Files to start from, resolved where they exist, else as written.
     """
 

@@ -1,4 +1,4 @@
-"""The nets of a solver in the files that they come from: where in them a layer stands."""
+"""The nets of a solver with the files that they come from: file, line and column of a layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NetFile:
     """One net's file as text. Reads and scans it when a place is asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Say which file."""
+        """Remember the file."""
         self.path = path
 
     @cached_property
@@ -58,7 +58,7 @@ class NetFile:
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands, as an editor understands it; line and column count from 1."""
+    """A place in a file; line and column count from 1."""
 
     path: str
     line: int
@@ -78,7 +78,7 @@ class SolverNet:
         phase: Phase it is built for.
         message: The net, upgraded.
         state: Phase, level and stages for its rules.
-        file: Where it comes from; None if it stands in the solver.
+        file: Where it comes from; None if it is inside the solver.
     """
 
     title: str
@@ -88,7 +88,7 @@ class SolverNet:
     file: NetFile | None
 
     def place(self, layer: str, *, field_name: str = "") -> Place | None:
-        """Return where a layer, or a field's value in it, stands; None if no file has it."""
+        """Return the place of a layer, or of a field's value in it; None if no file has it."""
         if self.file is None or not layer:
             return None
         occurrence = _occurrence_of(layer, self.message, self.state)
@@ -98,22 +98,22 @@ class SolverNet:
     def finding(self, error: Exception) -> tuple[str, Place | None]:
         """Return what is wrong with the net, the net's title and the place of the layer to blame before it."""
         place = self.place(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
-        return self._worded(str(error), place), place
+        return self._placed(str(error), place), place
 
     def shared_memory(self, net: NetSpec) -> list[tuple[str, Place | None]]:
-        """Return where memory that Caffe shares makes its numbers others than ours, each with its layer's place."""
+        """Return a note for each place where Caffe's shared memory makes its numbers differ from ours."""
         found = [(str(one), self.place(one.layer)) for one in overwritten_blobs(net)]
-        return [(self._worded(text, place), place) for text, place in found]
+        return [(self._placed(text, place), place) for text, place in found]
 
-    def _worded(self, text: str, place: Place | None) -> str:
+    def _placed(self, text: str, place: Place | None) -> str:
         return f"{self.title} net: {f'{place}: ' if place else ''}{text}"
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
-        """Have errors of a layer say which net it is in, and where.
+        """Add net, file and line to the errors of a layer.
 
         Raises:
-            NetError: As the block raised it, with ``finding``'s words.
+            NetError: As the block raised it, with the text of ``finding``.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a solver asks for in silence and its writer may not have meant; one line each, for reports and logs."""
+"""Settings of a solver that have no effect or an unexpected one; one line each, for reports and logs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def solver_notes(spec: SolverSpec, *, net_asks_for_debug: bool = False) -> tuple
     notes = []
     if spec.message.HasField("layer_wise_reduce"):
         notes.append(
-            "layer_wise_reduce is ignored: it says when Caffe's GPUs add up gradients; workers meet as strategy and "
+            "layer_wise_reduce is ignored: it is for Caffe's multi-GPU training; workers exchange as strategy and "
             "comm_period say"
         )
     if spec.clip_gradients == 0:
         notes.append("clip_gradients: 0 makes every gradient 0, as in Caffe; a negative number means no clipping")
     if spec.debug_info and spec.display <= 0:
-        notes.append("debug_info: its lines come when a loss is shown, and display is 0; only tests will show some")
+        notes.append("debug_info: its lines are written with the loss, and display is 0; only tests will write some")
     if net_asks_for_debug and not spec.debug_info:
-        notes.append("debug_info of the net has no say in training, as in Caffe; set it in the solver")
+        notes.append("debug_info of the net has no effect in training, as in Caffe; set it in the solver")
     return tuple(notes)

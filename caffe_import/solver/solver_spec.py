@@ -1,4 +1,4 @@
-"""A solver definition as frozen, checked facts. Says what Caffe's Solver would refuse.
+"""A solver definition as a checked, frozen dataclass. Refuses what Caffe's Solver refuses.
 
 The file and its nets are read in ``loaded_solver``; rates are in ``lr_policies``, update rules in ``update_rules``.
 """
@@ -91,7 +91,7 @@ def solver_spec(
     Args:
         message: The solver.
         path: What errors call it.
-        sources: (name, text) of what it was read from, the last word first; errors then show the line.
+        sources: (name, text) of what it was read from, overrides first; errors then show the line.
 
     Raises:
         PrototxtError: A field is missing, out of range, or does not go with the solver's type or policy.
@@ -221,7 +221,7 @@ class _Checker:
         """What the constructors of Caffe's solvers refuse, and what would divide by zero in them."""
         message = self._message
         if message.momentum != 0 and not RULES[message.type].takes_momentum:
-            finding = f"momentum={message.momentum:g}; {message.type} knows none, allowed: 0"
+            finding = f"momentum={message.momentum:g}; {message.type} has no momentum; allowed: 0"
             raise self.refuse(finding, "momentum")
         if message.type == "RMSProp":
             self.claim("rms_decay", _FRACTION)

@@ -1,7 +1,7 @@
 """A NetSpec as one pure TensorFlow function: split the parameter vector, run the layers in order, add up the loss.
 
-No variables, no Python state: what a pass needs comes in, what it leaves behind comes out. Gradients are cut where
-Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
+No variables, no Python state: what a pass needs are its arguments, what it changes are its results. Gradients are cut
+where Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761
-# Odd too, and no small multiple of the other: a worker's layer does not meet another worker's.
+# Odd too, and no small multiple of the other: two layers of different workers do not get one key.
 _WORKER_STRIDE = 0x85EBCA6B
 
 
@@ -34,7 +34,7 @@ ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
 
 @dataclass(frozen=True)
 class ForwardResult:
-    """What one forward pass leaves behind. Tensors of the graph that is being traced.
+    """The results of one forward pass. Tensors of the graph that is being traced.
 
     Attributes:
         blobs: Every blob by name; of a blob with in-place layers, its last content.
@@ -166,7 +166,7 @@ def build_forward(net: NetSpec) -> Forward:
     """Return the net's forward pass.
 
     Raises:
-        NetError: A layer type that no emitter computes; said before anything is traced.
+        NetError: A layer type that no emitter computes; raised before anything is traced.
     """
     known = registered_emitters()
     for layer in net.layers:
@@ -190,7 +190,7 @@ def fed_blobs(net: NetSpec) -> dict[str, Shape]:
 
 
 def initial_layer_state(net: NetSpec) -> dict[str, npt.NDArray[np.float32]]:
-    """Return "layer/name" -> zeros: what layers that carry something over find at their first pass (Caffe's start)."""
+    """Return "layer/name" -> zeros: the start of what layers carry from pass to pass, as in Caffe."""
     return {
         f"{layer.name}/{name}": np.zeros(shape, np.float32)
         for layer in net.layers
@@ -222,7 +222,7 @@ def _gradient_flows(layer: LayerSpec) -> tuple[bool, ...]:
 
 def _without_gradient(blob: Blob) -> Blob:
     # Cut at the consumer: the same blob may take gradients from its other users.
-    return blob.like(tf.stop_gradient(blob.at_hand))
+    return blob.like(tf.stop_gradient(blob.values))
 
 
 def _seed_of_layer(seed: tf.Tensor, position: int) -> tf.Tensor:
@@ -235,6 +235,6 @@ def _weighted(layer: LayerSpec, tops: Sequence[Blob]) -> list[tf.Tensor]:
     for top, weight in zip(tops, layer.loss_weights, strict=True):
         if weight == 0:
             continue
-        total = top.at_hand if top.at_hand.shape.rank == 0 else tf.reduce_sum(top.at_hand)
+        total = top.values if top.values.shape.rank == 0 else tf.reduce_sum(top.values)
         losses.append(total if weight == 1 else weight * total)
     return losses

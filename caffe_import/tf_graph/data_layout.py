@@ -1,7 +1,7 @@
 """The one place where axis orders change: Caffe's (N, C, H, W) and TensorFlow's CPU-fast (N, H, W, C).
 
-A ``Blob`` is a tensor that can be had in either order. An emitter takes the order that its kernel wants and
-returns the order that it has; consecutive layers of the same order then cost no transposition.
+A ``Blob`` is a tensor that is converted to either order when needed. An emitter takes the order that its kernel wants
+and returns the order that it has; consecutive layers of the same order then cost no transposition.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Blob:
 
     @property
     def is_channels_last(self) -> bool:
-        """Is the channels-last form the one at hand (so that element-wise layers keep it)?"""
+        """Is (N, H, W, C) the axis order of ``values`` (element-wise layers keep it)?"""
         return self._channels_last is not None
 
     @property
@@ -68,10 +68,10 @@ class Blob:
         return self._channels_last
 
     @property
-    def at_hand(self) -> tf.Tensor:
-        """The form that costs nothing now, for element-wise work; pair it with ``like``."""
+    def values(self) -> tf.Tensor:
+        """The tensor in the axis order that it already has, for element-wise work; wrap the result by ``like``."""
         return self._channels_last if self._channels_last is not None else self._caffe
 
     def like(self, tensor: tf.Tensor) -> Blob:
-        """Wrap the result of element-wise work on ``at_hand``: same axis order as this blob."""
+        """Wrap the result of element-wise work on ``values``: same axis order as this blob."""
         return Blob.from_channels_last(tensor) if self._channels_last is not None else Blob.from_caffe(tensor)

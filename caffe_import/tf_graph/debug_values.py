@@ -23,7 +23,7 @@ class DebugTaps:
 
     def top(self, name: str, blob: Blob) -> Blob:
         """Note a top; its consumer reads what is returned, so that it has a gradient of its own (a ``builder.Tap``)."""
-        tensor = tf.identity(blob.at_hand)
+        tensor = tf.identity(blob.values)
         self._tops.append(tensor)
         return blob.like(tensor)
 

@@ -72,7 +72,7 @@ def run_passes(
         produced: dict[str, _Produced] = {}
 
         def tap(name: str, blob: Blob) -> Blob:
-            tensor = tf.identity(blob.at_hand)
+            tensor = tf.identity(blob.values)
             produced.setdefault(name, _Produced(tensor, blob.is_channels_last))
             return blob.like(tensor)
 

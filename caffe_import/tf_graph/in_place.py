@@ -203,7 +203,7 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
     """Return the layers whose gradient in Caffe is not the derivative of what they computed.
 
     Returns:
-        Name of the layer -> name of the blob whose last content lies in the memory of its top.
+        Name of the layer -> name of the blob whose last content is in the memory of its top.
     """
     memory = memory_of_blobs(net)
     found = {}
@@ -268,4 +268,4 @@ def with_memory_gradient(
         return tf.identity(outputs), gradient
 
     inputs = [b.channels_last if channels_last else tf.reshape(b.caffe, (-1, *shape[1:])) for b in bottoms]
-    return top.like(replaced(tf.stop_gradient(top.at_hand), *inputs))
+    return top.like(replaced(tf.stop_gradient(top.values), *inputs))

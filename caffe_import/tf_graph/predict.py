@@ -85,7 +85,7 @@ class ForwardFunction:
         layer_state: Mapping[str, tf.Tensor | Array],
         seed: int = 0,
     ) -> ForwardPass:
-        """Run one pass and return everything it leaves behind; arguments as in ``__call__``."""
+        """Run one pass and return all its results; arguments as in ``__call__``."""
         checked = {}
         for name, shape in self._fed.items():
             if name not in feeds or tuple(feeds[name].shape) != shape:

@@ -90,7 +90,7 @@ def initial_states(request: EmitRequest, options: RecurrentOptions, names: Seque
 
 
 def exposed(options: RecurrentOptions, states: Sequence[tf.Tensor]) -> tuple[Blob, ...]:
-    """Return the last states (N, H) as tops (1, N, H) if the layer shows them."""
+    """Return the last states (N, H) as tops (1, N, H) if the layer exposes them."""
     return tuple(Blob.from_caffe(state[tf.newaxis]) for state in states) if options.is_exposed else ()
 
 

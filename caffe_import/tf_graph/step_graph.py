@@ -35,7 +35,7 @@ _OPERATIONS = Operations(
 
 @dataclass(frozen=True)
 class StepArguments:
-    """What a call takes, or of it what it needs: arrays or tensors outside, tensors inside, specs in the signature."""
+    """The arguments of a call, None where it needs none: arrays or tensors, in the signature their specs."""
 
     params: Any = None
     history: Any = ()
@@ -48,7 +48,7 @@ class StepArguments:
     gradient: Any = None
 
     def flat(self, *, convert: bool = True) -> list[Any]:
-        """Return every leaf that is there in a fixed order, as tensors if ``convert``."""
+        """Return every given leaf in a fixed order, as tensors if ``convert``."""
         leaves = [
             *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
             *(blob for slot in self.history for blob in slot),
@@ -74,7 +74,7 @@ class StepArguments:
 
 
 class Pass(NamedTuple):
-    """What one pass, or the sum of a step's passes, left behind.
+    """The results of one pass, or of the sum of a step's passes.
 
     Attributes:
         gradients: One per blob of ``StepGraph.updated``.
@@ -113,7 +113,7 @@ class StepGraph:
     with_debug: bool = False
 
     def run(self, given: StepArguments) -> Any:
-        """Return what is left after as many updates as there are rates.
+        """Return the state and the reports after as many updates as there are rates.
 
         These are parameters, slots, layer state, losses, outputs, norms, rows, and the two arrays of ``StepDebug`` if
         asked.
@@ -162,7 +162,7 @@ class StepGraph:
         )
 
     def _whole(self, name: str, value: tf.Tensor) -> tf.Tensor:
-        """Return an output in its declared shape: for samples that Filter dropped, rows of NaN stand at the end."""
+        """Return an output in its declared shape: for samples that Filter dropped, rows of NaN follow at the end."""
         if value.shape.is_fully_defined():
             return value
         shape = self.net.blob_shapes[name]
@@ -254,7 +254,7 @@ class StepGraph:
     def _is_replaced(self) -> list[bool]:
         """Return for each updated blob whether a pass's gradient replaces the one before instead of adding to it.
 
-        The top of Caffe's Parameter layer shares the blob's gradient, and whoever consumes a top writes its gradient
+        The top of Caffe's Parameter layer shares the blob's gradient, and a layer that consumes a top writes it
         afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
         """
         kinds = {layer.name: layer.type for layer in self.net.layers}

@@ -1,6 +1,6 @@
 """A net and a solver compiled into pure functions: n steps of Caffe's training in a single graph call, or one in two.
 
-Between two calls everything is plain tensors in a ``TrainState``. What is computed stands in ``step_graph``.
+Between two calls the state is plain tensors in a ``TrainState``. The computation is in ``step_graph``.
 """
 
 from __future__ import annotations

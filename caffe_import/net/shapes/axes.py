@@ -15,7 +15,7 @@ def canonical_axis(request: LayerRequest, axis: int, rank: int, *, option: str) 
     Args:
         request: The layer, for the message.
         axis: As written, -rank <= axis < rank.
-        rank: Number of axes of the blob that the option speaks of.
+        rank: Number of axes of the blob that the option refers to.
         option: The field that holds it, for the message, e.g. ``softmax_param.axis``.
 
     Raises:

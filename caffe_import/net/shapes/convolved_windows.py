@@ -22,7 +22,7 @@ class ConvolutionOptions:
         window: Kernel, stride, pad, dilation for each spatial axis, and the channel axis. Of a deconvolution: those of
             the convolution whose gradient it is.
         n_outputs: Output channels over all groups.
-        group: Channels are cut into this many groups that do not see each other.
+        group: Channels are cut into this many groups, computed independently.
         has_bias: Is there a second blob, one value per output channel?
     """
 
@@ -33,7 +33,7 @@ class ConvolutionOptions:
 
 
 def convolution_definition(request: LayerRequest, group: int) -> LayerDefinition:
-    """Return the definition of a convolution in ``group`` groups; the rest stands in ``convolution_param``.
+    """Return the definition of a convolution in ``group`` groups; the other options are in ``convolution_param``.
 
     Raises:
         NetError: Unequal bottoms, a window that does not fit, channels that do not divide by the groups.

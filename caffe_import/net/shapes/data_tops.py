@@ -10,7 +10,7 @@ def shapes_of_samples(request: LayerRequest) -> tuple[Shape, ...]:
     """Return the shape of one sample for each top, without the batch axis, before any crop.
 
     Raises:
-        NetError: Nobody told the net what its data look like, or the source has another number of tops.
+        NetError: The shape of the samples is not known, or the source has another number of tops.
     """
     if request.sample_shapes is None:
         finding = "the shape of its samples is not known: open its source, or replace it by an Input layer"

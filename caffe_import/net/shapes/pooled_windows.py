@@ -1,4 +1,4 @@
-"""Where Caffe puts the windows of a pooling, shared by Pooling and SPP.
+"""Positions of the windows of Pooling and SPP.
 
 Source: BVLC Caffe, src/caffe/layers/pooling_layer.cpp, PoolingLayer::Reshape.
 """
@@ -38,7 +38,7 @@ class PoolingOptions:
 def pooled_size(options: PoolingOptions, size: Pair, *, is_ceil: bool) -> Pair:
     """Return how many windows there are, (rows, columns).
 
-    Caffe rounds up unless told otherwise; its convolution and TensorFlow's VALID padding round down. If either axis
+    Caffe rounds up by default; its convolution and TensorFlow's VALID padding round down. If either axis
     is padded it then drops, on *both* axes, a last window that would start past the input and its leading padding.
 
     Args:
@@ -68,10 +68,10 @@ def _pooled_extent(options: PoolingOptions, size: Pair, axis: int, *, is_ceil: b
 
 
 def require_windows_inside(request: LayerRequest, options: PoolingOptions, size: Pair, pooled: Pair) -> None:
-    """Check that there is a window and that none lies outside the image.
+    """Check that there is a window and that none is outside the image.
 
     Raises:
-        NetError: There is none, or the last one sees no pixel.
+        NetError: There is none, or the last one has no pixel.
     """
     if min(pooled) < 1:
         finding = f"kernel {options.kernel}, stride {options.stride} leave no window in a bottom of {size[0]}x{size[1]}"

@@ -1,1 +1,1 @@
-"""How TensorFlow computes each layer type; one file a type, mirroring ``caffe_import.layers``."""
+"""How TensorFlow computes each layer type; one file per type, mirroring ``caffe_import.layers``."""

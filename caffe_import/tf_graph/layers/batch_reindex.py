@@ -12,6 +12,6 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 def emit_batch_reindex(request: EmitRequest) -> Emission:
     """Gather along the batch axis, which comes first in either axis order."""
     data, index = request.bottoms
-    top = tf.gather(data.at_hand, tf.cast(index.caffe, tf.int32))
+    top = tf.gather(data.values, tf.cast(index.caffe, tf.int32))
     wrap = Blob.from_channels_last if data.is_channels_last else Blob.from_caffe
     return Emission((wrap(top),))

@@ -45,7 +45,7 @@ def convolve(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) 
         inputs: (N, in, spatial...), float32.
         weights: (out, in / group, kernel...).
         window: As many axes as ``inputs`` has after the channels.
-        group: As in Caffe; the groups' channels lie one after the other.
+        group: As in Caffe; the groups' channels follow one another.
 
     Returns:
         (N, out, spatial'...), without bias.
@@ -82,7 +82,7 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
         inputs: (N, H, W, in), float32.
         weights_oihw: (out, in / group, kh, kw).
         window: Two spatial axes.
-        group: As in Caffe; the groups' channels lie one after the other.
+        group: As in Caffe; the groups' channels follow one another.
 
     Returns:
         (N, H', W', out), without bias.

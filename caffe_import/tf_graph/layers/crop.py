@@ -11,12 +11,12 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Crop")
 def emit_crop(request: EmitRequest) -> Emission:
-    """Slice, in whatever axis order is at hand; the batch axis may have an extent that only the run knows."""
+    """Slice, in the bottom's axis order; the batch axis may have an extent that only the run knows."""
     options = request.layer.definition.options
     assert isinstance(options, CropOptions)
     bottom, reference = request.bottoms
     size: list[int | tf.Tensor] = list(request.layer.definition.top_shapes[0])
-    size[0] = batch_extent(reference.at_hand if options.crops_batch else bottom.at_hand)
+    size[0] = batch_extent(reference.values if options.crops_batch else bottom.values)
     axes = NCHW_TO_NHWC if bottom.is_channels_last else tuple(range(len(size)))
-    top = tf.slice(bottom.at_hand, [options.begin[axis] for axis in axes], [size[axis] for axis in axes])
+    top = tf.slice(bottom.values, [options.begin[axis] for axis in axes], [size[axis] for axis in axes])
     return Emission((Blob.from_channels_last(top) if bottom.is_channels_last else Blob.from_caffe(top),))

@@ -13,13 +13,13 @@ _BYTE = 2**8
 
 @emitter("Dropout")
 def emit_dropout(request: EmitRequest) -> Emission:
-    """In TRAIN zero each value with probability ratio and scale the others by 1 / (1 - ratio); else hand on."""
+    """In TRAIN zero each value with probability ratio and scale the others by 1 / (1 - ratio); in TEST, nothing."""
     options = request.layer.definition.options
     assert isinstance(options, DropoutOptions)
     bottom = request.bottoms[0]
     if not request.is_training or options.ratio == 0:
         return Emission((bottom,))
-    inputs = bottom.at_hand
+    inputs = bottom.values
     kept = keep_mask(inputs, options.ratio, request.seed)
     return Emission((bottom.like(tf.where(kept, inputs * (1.0 / (1.0 - options.ratio)), 0.0)),))
 

@@ -15,7 +15,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Eltwise")
 def emit_eltwise(request: EmitRequest) -> Emission:
-    """Combine channels-last if any bottom has that form at hand."""
+    """Combine channels-last if any bottom has that order."""
     options = request.layer.definition.options
     assert isinstance(options, EltwiseOptions)
     is_channels_last = any(bottom.is_channels_last for bottom in request.bottoms)
@@ -34,7 +34,7 @@ def _weighted_sum(inputs: Sequence[tf.Tensor], coefficients: Sequence[float]) ->
 
 
 def _maximum(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Send the gradient to one winner, as Caffe: the second input beats the first at a tie, later ones must be larger.
+    """Send the gradient to one input, as Caffe: at a tie to the second of two, to a later one only if it is larger.
 
     ``tf.maximum`` would split a tie's gradient otherwise.
     """

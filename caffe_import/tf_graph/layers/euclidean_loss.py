@@ -10,8 +10,8 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("EuclideanLoss")
 def emit_euclidean_loss(request: EmitRequest) -> Emission:
-    """Half the sum of squared differences over N, in Caffe's order unless both bottoms have the other at hand."""
-    # Caffe compares value by value in memory, so shapes may differ; then only its own order pairs them rightly.
+    """Half the sum of squared differences over N, in Caffe's order unless both bottoms are channels-last."""
+    # Caffe compares value by value in memory, so shapes may differ; then only its own order pairs the right values.
     first_shape, second_shape = request.layer.bottom_shapes
     keep_order = first_shape == second_shape and all(bottom.is_channels_last for bottom in request.bottoms)
     values = [bottom.channels_last if keep_order else bottom.caffe for bottom in request.bottoms]

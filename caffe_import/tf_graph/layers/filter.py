@@ -16,5 +16,5 @@ def emit_filter(request: EmitRequest) -> Emission:
     tops = []
     for blob in data:
         wrap = Blob.from_channels_last if blob.is_channels_last else Blob.from_caffe
-        tops.append(wrap(tf.gather(blob.at_hand, kept)))
+        tops.append(wrap(tf.gather(blob.values, kept)))
     return Emission(tuple(tops))

@@ -1,4 +1,4 @@
-"""How TensorFlow computes HDF5Output: not at all; who runs the net writes the bottoms."""
+"""HDF5Output in TensorFlow: nothing to compute; the caller of the net writes the bottoms."""
 
 from __future__ import annotations
 

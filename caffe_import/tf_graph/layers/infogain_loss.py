@@ -36,7 +36,7 @@ def emit_infogain_loss(request: EmitRequest) -> Emission:
 
 
 def _losses(scores: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Return -sum_k H[label, k] log p_k for each position, (positions,); its gradient does not know the floor."""
+    """Return -sum_k H[label, k] log p_k for each position, (positions,); its gradient ignores the floor."""
 
     @tf.custom_gradient
     def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -15,7 +15,7 @@ def emit_normalize(request: EmitRequest) -> Emission:
     options = request.layer.definition.options
     assert isinstance(options, NormalizeOptions)
     bottom, scale = request.bottoms[0], request.params[0]
-    x = bottom.at_hand
+    x = bottom.values
     channel_axis = -1 if bottom.is_channels_last else 1
     axes = list(range(1, len(request.layer.bottom_shapes[0]))) if options.across_spatial else [channel_axis]
     squares = tf.reduce_sum(tf.square(x), axis=axes, keepdims=True)

@@ -11,7 +11,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Permute")
 def emit_permute(request: EmitRequest) -> Emission:
-    """Transpose; SSD's order (0, 2, 3, 1) of an image at hand channels-last is that form as it lies."""
+    """Transpose; SSD's order (0, 2, 3, 1) of a channels-last image needs none."""
     options = request.layer.definition.options
     assert isinstance(options, PermuteOptions)
     bottom = request.bottoms[0]

@@ -69,7 +69,7 @@ def average_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled:
 
 
 def _cells(size: int, pooled: int, options: PoolingOptions, axis: int, *, inside_image: bool) -> np.ndarray:
-    """Return for each window of one axis how many cells lie inside the image, or inside image and padding."""
+    """Return for each window of one axis how many cells are inside the image, or inside image and padding."""
     pad = options.pad[axis]
     start = np.arange(pooled) * options.stride[axis] - pad
     stop = start + options.kernel[axis]

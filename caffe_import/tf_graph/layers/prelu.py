@@ -18,5 +18,5 @@ def emit_prelu(request: EmitRequest) -> Emission:
     rank = len(request.layer.bottom_shapes[0])
     if not options.channel_shared and not bottom.is_channels_last:
         slope = tf.reshape(slope, [1, -1] + [1] * (rank - 2))
-    x = bottom.at_hand
+    x = bottom.values
     return Emission((bottom.like(tf.where(x > 0, x, slope * x)),))

@@ -11,7 +11,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("ShuffleChannel")
 def emit_shuffle_channel(request: EmitRequest) -> Emission:
-    """Turn the channels' table (group, channels / group) on its side."""
+    """Transpose the channels as a table (group, channels / group)."""
     options = request.layer.definition.options
     assert isinstance(options, ShuffleChannelOptions)
     bottom = request.bottoms[0]

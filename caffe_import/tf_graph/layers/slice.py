@@ -11,11 +11,11 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Slice")
 def emit_slice(request: EmitRequest) -> Emission:
-    """Split along the axis, in whatever axis order is at hand."""
+    """Split along the axis, in the bottom's axis order."""
     options = request.layer.definition.options
     assert isinstance(options, SliceOptions)
     bottom = request.bottoms[0]
     axis = NCHW_TO_NHWC.index(options.axis) if bottom.is_channels_last else options.axis
-    parts = tf.split(bottom.at_hand, list(options.sizes), axis)
+    parts = tf.split(bottom.values, list(options.sizes), axis)
     wrap = Blob.from_channels_last if bottom.is_channels_last else Blob.from_caffe
     return Emission(tuple(wrap(part) for part in parts))

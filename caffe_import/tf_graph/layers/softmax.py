@@ -11,7 +11,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Softmax")
 def emit_softmax(request: EmitRequest) -> Emission:
-    """Over the last axis where that is the channel axis at hand, else where Caffe has it."""
+    """Over the last axis if the bottom is channels-last and the classes are its channels, else over Caffe's axis."""
     options = request.layer.definition.options
     assert isinstance(options, SoftmaxOptions)
     bottom = request.bottoms[0]

@@ -35,5 +35,5 @@ def emit_softmax_with_loss(request: EmitRequest) -> Emission:
 
 @tf.custom_gradient
 def _floored(losses: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Cap losses where Caffe's logarithm is floored; its gradient, probability - onehot, does not know the floor."""
+    """Cap losses where Caffe's logarithm is floored; its gradient, probability - onehot, ignores the floor."""
     return tf.minimum(losses, _GREATEST_LOSS), lambda gradient: gradient

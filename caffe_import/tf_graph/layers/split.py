@@ -1,4 +1,4 @@
-"""How TensorFlow computes Split: not at all; gradients of several readers add up by themselves."""
+"""Split in TensorFlow: nothing to compute; TensorFlow adds up the gradients of several readers."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Split")
 def emit_split(request: EmitRequest) -> Emission:
-    """Hand the bottom on, once per top."""
+    """Return the bottom, once per top."""
     return Emission((request.bottoms[0],) * len(request.layer.tops))

@@ -11,10 +11,10 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Tile")
 def emit_tile(request: EmitRequest) -> Emission:
-    """Repeat, in whatever axis order is at hand."""
+    """Repeat, in the bottom's axis order."""
     options = request.layer.definition.options
     assert isinstance(options, TileOptions)
     bottom = request.bottoms[0]
     axes = NCHW_TO_NHWC if bottom.is_channels_last else tuple(range(len(request.layer.bottom_shapes[0])))
-    top = tf.tile(bottom.at_hand, [options.tiles if axis == options.axis else 1 for axis in axes])
+    top = tf.tile(bottom.values, [options.tiles if axis == options.axis else 1 for axis in axes])
     return Emission((Blob.from_channels_last(top) if bottom.is_channels_last else Blob.from_caffe(top),))

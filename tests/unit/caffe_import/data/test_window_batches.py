@@ -116,7 +116,7 @@ def test_the_scale_is_the_layers_own_as_in_caffe(folder: Path) -> None:
     [
         ("", "the window file is empty"),
         ("# 1 a.png", "image index 1; the indices count from 0, expected 0"),
-        ("a.png", '"a.png" stands where "# 0" was expected'),
+        ("a.png", '"a.png" found where "# 0" was expected'),
         ("# 0 a.png 1 5 5 0", "image a.png has 1 channels; windows are read in colour, allowed: 3"),
         ("# 0 a.png 3 5 5\n1\n1 high 0 0 1 1", """:3: "high" is not a number; expected a window's overlap"""),
         ("# 0 a.png 3 5 5 1 0 0.9 0 0 1 1", "class 0 with overlap 0.9; a foreground class must be above 0"),
@@ -151,5 +151,5 @@ def test_missing_images_and_windows_outside_them_are_named(folder: Path) -> None
     with pytest.raises(CaffeImportError, match=r"image .*2\.png of the window file: No such file"):
         opened(folder, "fg_fraction: 1")
     (folder / "windows.txt").write_text("# 0 0.png 3 24 30 1 1 0.1 25 0 35 5")
-    with pytest.raises(CaffeImportError, match=r"lies outside its image 0\.png"):
+    with pytest.raises(CaffeImportError, match=r"is outside its image 0\.png"):
         opened(folder, "fg_fraction: 0").draw(np.random.default_rng(0))

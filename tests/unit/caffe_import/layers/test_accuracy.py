@@ -44,5 +44,5 @@ def test_definition() -> None:
     assert definition.top_shapes == ((), (7,))
     assert definition.default_loss_weight == 0
     assert refusal('top: "a" type: "Accuracy" accuracy_param { top_k: 8 }', (5, 7), (5,)).endswith(
-        "accuracy_param.top_k=8: must lie between 1 and the 7 classes"
+        "accuracy_param.top_k=8: must be between 1 and the 7 classes"
     )

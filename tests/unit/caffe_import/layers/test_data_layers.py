@@ -93,7 +93,7 @@ def test_fed_tops(text: str, samples: tuple[Shape, ...] | None, tops: tuple[Shap
         (
             'type: "HDF5Data" top: "a" hdf5_data_param { batch_size: 4 } transform_param { scale: 2 }',
             ((5,),),
-            "has a transform_param; HDF5Data hands the numbers over as they are: remove it",
+            "has a transform_param; HDF5Data returns the numbers as stored: remove it",
         ),
         (
             f'type: "ImageData" {TOPS} image_data_param {{ new_height: 4 }}',

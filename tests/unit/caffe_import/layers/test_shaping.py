@@ -78,7 +78,7 @@ def test_flatten(options: str, shape: tuple[int, ...], channels_last: bool) -> N
 
 def test_flatten_refuses_an_end_before_its_begin() -> None:
     message = refusal('top: "n0" type: "Flatten" flatten_param { axis: 2 end_axis: 0 }', (2, 3, 4))
-    assert message.endswith("flatten_param.end_axis=0 lies more than one before axis=2")
+    assert message.endswith("flatten_param.end_axis=0 is more than one before axis=2")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_bilinear_follows_the_formula_by_hand() -> None:
         ),
         ('type: "xavier" sparse: 3', (2, 2), 'filler of type "xavier": sparse=3 is allowed with type gaussian only'),
         ('type: "gaussian" std: 0', (2, 2), 'filler of type "gaussian": std=0: must be above 0'),
-        ('type: "uniform" min: 2', (2, 2), 'filler of type "uniform": min=2 lies above max=1'),
+        ('type: "uniform" min: 2', (2, 2), 'filler of type "uniform": min=2 is above max=1'),
         (
             'type: "bilinear"',
             (1, 1, 3, 4),

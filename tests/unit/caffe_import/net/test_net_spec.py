@@ -219,7 +219,7 @@ class TestDetails:
     def test_repeated_name_without_weights_is_a_note(self) -> None:
         relu = 'layer { name: "r" type: "ReLU" bottom: "%s" top: "%s" }'
         net = build(INPUT + relu % ("x", "y") + relu % ("y", "z"))
-        assert net.notes == ('two layers are named "r"; Caffe allows it, but reports cannot tell them apart',)
+        assert net.notes == ('two layers are named "r"; Caffe allows it, but reports cannot distinguish them',)
 
     def test_message_given_is_not_changed(self) -> None:
         net = parse_net(INPUT + ip("a") + ip("b"))

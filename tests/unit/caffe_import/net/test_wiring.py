@@ -81,7 +81,7 @@ class TestInsertSplits:
             ),
             (
                 'layer { name: "a" bottom: "x" } layer { name: "d" top: "x" }',
-                'available: none; layer "d" makes it, but only afterwards: move it before "a"',
+                'available: none; layer "d" makes it, but comes later: move it before "a"',
             ),
             (
                 'layer { name: "a" bottom: "x" top: "x" }',

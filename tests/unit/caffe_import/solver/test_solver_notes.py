@@ -32,5 +32,5 @@ def test_what_works_as_meant_is_not(text: str) -> None:
 
 def test_a_nets_own_debug_info_is_told_unless_the_solver_asks_too() -> None:
     (note,) = notes_of("", net_asks_for_debug=True)
-    assert note.startswith("debug_info of the net has no say")
+    assert note.startswith("debug_info of the net has no effect")
     assert notes_of("debug_info: true display: 9", net_asks_for_debug=True) == ()
