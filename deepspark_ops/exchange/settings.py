@@ -79,7 +79,7 @@ class ExchangeSettings:
     exchange_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that nothing can be done with.
+        """Refuse values outside their range.
 
         Raises:
             ConfigError: Names the field and what is allowed.

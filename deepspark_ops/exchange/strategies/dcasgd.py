@@ -1,4 +1,4 @@
-"""Asynchronous SGD whose gradients are corrected for the way the center went while they were computed."""
+"""Asynchronous SGD whose gradients are corrected for how far the center moved while they were computed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DelayCompensated(Additive):
     compensation: float = 0.04
 
     def __post_init__(self) -> None:
-        """Refuse to go against the curvature.
+        """Refuse a negative factor.
 
         Raises:
             ConfigError: Negative or not a number.

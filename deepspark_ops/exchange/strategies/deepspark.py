@@ -56,7 +56,7 @@ class DeepSpark(Elastic):
     loss_budget: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse rates that grow or vanish.
+        """Refuse rates outside (0, 1] and negative steps.
 
         Raises:
             ConfigError: Names the option.

@@ -42,7 +42,7 @@ class Downpour(Additive):
     push_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a factor that moves the center backwards or too far.
+        """Refuse a factor outside [0, 1].
 
         Raises:
             ConfigError: Outside [0, 1].

@@ -49,7 +49,7 @@ class Lbfgs(GatheredGradients):
     memory: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse to remember nothing.
+        """Refuse a memory outside its range.
 
         Raises:
             ConfigError: Outside [1, 100].
@@ -69,7 +69,7 @@ class Lbfgs(GatheredGradients):
         return LbfgsCloser(solver, self.memory)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1: there is no rate that could make up for anything."""
+        """Return 1: its steps have no rate."""
         return 1.0
 
     def for_workers(self, n_workers: int) -> Strategy:

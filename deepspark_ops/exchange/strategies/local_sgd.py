@@ -47,7 +47,7 @@ class LocalSgd(GatheredMovements):
     block_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a filter that grows.
+        """Refuse a momentum or rate that diverges.
 
         Raises:
             ConfigError: Names the option.

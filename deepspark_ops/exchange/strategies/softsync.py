@@ -43,7 +43,7 @@ class Softsync(GatheredMovements):
     updates_per_apply: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse to wait for nothing.
+        """Refuse groups without a push.
 
         Raises:
             ConfigError: Below 1.
