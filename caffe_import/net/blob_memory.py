@@ -71,12 +71,12 @@ def overwritten_blobs(net: NetSpec) -> tuple[Overwritten, ...]:
 
 @dataclass(frozen=True)
 class _Read:
-    """A layer read its bottom ``index``, whose own values include ``seen`` of the ``there`` writes so far."""
+    """A layer read its bottom ``index``, whose own values include ``seen`` of the ``n_writes`` so far."""
 
     layer: LayerSpec
     index: int
     seen: int
-    there: int
+    n_writes: int
 
 
 class _Trace:
@@ -113,7 +113,7 @@ class _Trace:
     def findings(self) -> Iterator[Overwritten]:
         for read in self._reads:
             blob = read.layer.bottoms[read.index]
-            if read.seen < read.there:
+            if read.seen < read.n_writes:
                 yield self._finding(read.layer.name, blob, read.seen, "forward")
             elif self._is_stale(blob, read.seen) and _gradient_reads(read.layer, read.index):
                 yield self._finding(read.layer.name, blob, read.seen, "backward")

@@ -1,4 +1,4 @@
-"""Whoever reads what an in-place layer has written over in Caffe's shared memory is found; usual nets are clean.
+"""A layer that reads what an in-place layer has overwritten in Caffe's shared memory is found; usual nets are clean.
 
 The reference runs the net on arrays that do share memory, as Caffe's blobs.
 """
