@@ -136,10 +136,10 @@ FAULTS = (
     ),
     Fault(
         "a-wrong-secret-is-let-in",
-        "deepspark_ops/exchange/transport/wire.py",
+        "deepspark_ops/exchange/transport/handshake.py",
         "if not hmac.compare_digest(proof, ",
         "if not hmac.compare_digest(proof, proof) and not hmac.compare_digest(proof, ",
-        ("tests/integration/exchange/test_bad_peers.py", f"{_PIPELINE}/exchange/transport/test_wire.py"),
+        ("tests/integration/exchange/test_bad_peers.py", f"{_PIPELINE}/exchange/transport/test_handshake.py"),
     ),
     Fault(
         "rate-warms-up-from-the-start-of-time",

@@ -1,1 +1,4 @@
-"""The center in memory: its file, locks, worker counters, and how a chunk is applied."""
+"""The center in memory: its file, worker counters and locks, where a push lands (``pushes``), and lost updates.
+
+Arithmetic is the strategies'; who may exchange when, and how vectors travel, is not known here.
+"""

@@ -25,8 +25,8 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
+from deepspark_ops.exchange.transport.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from deepspark_ops.exchange.transport.wire import SECRET_BYTES
 from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)

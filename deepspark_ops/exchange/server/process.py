@@ -37,6 +37,7 @@ from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, PushCoder
+from deepspark_ops.exchange.transport.handshake import greet_client
 from deepspark_ops.exchange.transport.wire import Connection
 from deepspark_ops.param_vector import Vector
 
@@ -166,7 +167,7 @@ class ExchangeServer:
         settings = self.settings
         try:
             try:
-                wire.greet_client(sock, secret=self._secret, run_id=settings.run_id, peer=peer)
+                greet_client(sock, secret=self._secret, run_id=settings.run_id, peer=peer)
             finally:
                 self._handshakes.release()
             connection = Connection(

@@ -133,7 +133,7 @@ class VectorSession:
                 f" n_params={self._center.n_params}, a chunk at most {self._server.settings.chunk}"
             )
             raise ProtocolError(msg)
-        answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.steps, frame.sequence, frame.offset, frame.count)
+        answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.place, frame.sequence, frame.offset, frame.count)
         # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
         vector = self._center.vector if self._context is None else self._center.result(self._server.strategy)
         self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
@@ -191,7 +191,7 @@ class VectorSession:
     def _push(self, frame: Frame) -> None:
         """Apply one chunk, once: chunks come in the worker's order, and its counters say how far it is."""
         _, counters = self._own_counters()
-        place = frame.steps
+        place = frame.place
         span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
         if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
             msg = (

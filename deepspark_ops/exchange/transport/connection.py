@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced, WorkerReplaced
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.handshake import greet_server
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 
 Transport = Literal["auto", "shm", "socket"]
@@ -122,7 +123,7 @@ class ServerConnection:
             msg = f"cannot connect to {address.server}: {error.strerror or error}"
             raise ExchangeUnavailable(msg) from error
         try:
-            wire.greet_server(sock, secret=address.secret, run_id=address.run_id, peer=address.server, timeout_s=left)
+            greet_server(sock, secret=address.secret, run_id=address.run_id, peer=address.server, timeout_s=left)
             connection = Connection(
                 sock,
                 run_id=address.run_id,

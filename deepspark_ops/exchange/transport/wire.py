@@ -1,21 +1,18 @@
 """Frames between workers, driver and server: a checked binary header, then raw numbers or UTF-8 JSON. Never pickle.
 
-    header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, steps, sequence,
+    header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, place, sequence,
              offset, count; the payload has exactly ``count`` elements of ``dtype``
     numbers  chunks of vectors, as they are in memory
     JSON     control calls, their answers, errors
 
-Before the first frame both sides prove that they know the run's secret (``greet_client``, ``greet_server``):
-HMAC-SHA256 over fresh nonces of both, so that nothing recorded can be replayed. Closed means closed, a short read is an
-error, an announced length is checked before a byte of it is read, and every wait has an end whose error names what it
-waited for.
+Before the first frame both sides prove that they know the run's secret, see ``handshake``. Closed means closed, a
+short read is an error, an announced length is checked before a byte of it is read, and every wait has an end whose
+error names what it waited for.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
-import secrets
 import socket
 import struct
 import time
@@ -31,14 +28,8 @@ VERSION = 3
 HEADER = struct.Struct("<4sBBBxQiIQQQ")
 MAX_JSON_BYTES = 1 << 20
 STATE_PIECE_BYTES = 1 << 20
-NONCE_BYTES = 32
-SECRET_BYTES = 32
-HANDSHAKE_TIMEOUT_S = 5.0
 REFUSAL_S = 0.5
 
-_HELLO = struct.Struct("<4sB3xQ32s")
-_PROOF = struct.Struct("<32s32s")
-_VERDICT = struct.Struct("<B32s")
 _TIMEVAL = struct.Struct("@ll")
 
 # Operations.
@@ -60,7 +51,7 @@ class Frame:
         operation: One of this module's operations.
         dtype: Element type of the payload.
         worker: Worker id; ``events.DRIVER`` for the driver.
-        steps: Place of a pushed chunk in the worker's order; else 0.
+        place: Of a chunk in the worker's order; else 0.
         sequence: Number of the exchange or of the call.
         offset: First element of a chunk in the vector.
         count: Elements of the payload; for ``PULL`` elements wanted, with no payload.
@@ -69,7 +60,7 @@ class Frame:
     operation: int
     dtype: int = BYTES
     worker: int = 0
-    steps: int = 0
+    place: int = 0
     sequence: int = 0
     offset: int = 0
     count: int = 0
@@ -88,7 +79,7 @@ class Frame:
             self.dtype,
             run_id,
             self.worker,
-            self.steps,
+            self.place,
             self.sequence,
             self.offset,
             self.count,
@@ -101,7 +92,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
     Raises:
         ProtocolError: Not our magic, version or run, unknown operation or dtype, or more than ``limit_bytes``.
     """
-    magic, version, operation, dtype, their_run, worker, steps, sequence, offset, count = HEADER.unpack(header)
+    magic, version, operation, dtype, their_run, worker, place, sequence, offset, count = HEADER.unpack(header)
     if magic != MAGIC or version != VERSION:
         msg = f"{peer}: not a frame of protocol version {VERSION}: begins with {bytes(header[:5])!r}"
         raise ProtocolError(msg)
@@ -111,7 +102,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
     if operation not in OPERATIONS or dtype not in ITEM_BYTES:
         msg = f"{peer}: operation={operation}, dtype={dtype}: unknown in protocol version {VERSION}"
         raise ProtocolError(msg)
-    frame = Frame(operation, dtype, worker, steps, sequence, offset, count)
+    frame = Frame(operation, dtype, worker, place, sequence, offset, count)
     if frame.payload_bytes > limit_bytes:
         msg = f"{peer}: frame of {frame.payload_bytes:,} bytes announced, at most {limit_bytes:,} are allowed here"
         raise ProtocolError(msg)
@@ -303,90 +294,6 @@ def drop_sent(parts: list[memoryview], sent: int) -> None:
 def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint16]]) -> memoryview:
     """Return the bytes of a contiguous array as a view, little-endian."""
     return memoryview(vector.view(np.uint8).data)
-
-
-def greet_client(sock: socket.socket, *, secret: bytes, run_id: int, peer: str) -> None:
-    """Server's side of the handshake.
-
-    Raises:
-        ProtocolError: The client does not know the secret.
-        ExchangeUnavailable: It closed or was silent.
-    """
-    deadline = time.monotonic() + HANDSHAKE_TIMEOUT_S
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    _send_in_time(sock, _HELLO.pack(MAGIC, VERSION, run_id, nonce), deadline, peer)
-    their_nonce, proof = _PROOF.unpack(_receive_in_time(sock, _PROOF.size, deadline, peer))
-    if not hmac.compare_digest(proof, _proof(secret, b"worker", run_id, nonce, their_nonce)):
-        _send_in_time(sock, _VERDICT.pack(0, bytes(32)), deadline, peer)
-        msg = f"{peer}: could not prove that it knows the run's secret; refused"
-        raise ProtocolError(msg)
-    answer = _proof(secret, b"server", run_id, nonce, their_nonce)
-    _send_in_time(sock, _VERDICT.pack(1, answer), deadline, peer)
-
-
-def greet_server(sock: socket.socket, *, secret: bytes, run_id: int, peer: str, timeout_s: float) -> None:
-    """Client's side of the handshake.
-
-    Raises:
-        ProtocolError: Not our server, another run's, or it refuses or does not know the secret.
-        ExchangeUnavailable: It closed or was silent.
-    """
-    deadline = time.monotonic() + timeout_s
-    magic, version, their_run, nonce = _HELLO.unpack(_receive_in_time(sock, _HELLO.size, deadline, peer))
-    if magic != MAGIC or version != VERSION:
-        msg = f"{peer} does not speak protocol version {VERSION}: it begins with {magic!r}, version {version}"
-        raise ProtocolError(msg)
-    if their_run != run_id:
-        msg = f"{peer} serves run {their_run:016x}, not {run_id:016x}; is the address of an older run still in use?"
-        raise ProtocolError(msg)
-    own_nonce = secrets.token_bytes(NONCE_BYTES)
-    proof = _proof(secret, b"worker", run_id, nonce, own_nonce)
-    _send_in_time(sock, _PROOF.pack(own_nonce, proof), deadline, peer)
-    accepted, answer = _VERDICT.unpack(_receive_in_time(sock, _VERDICT.size, deadline, peer))
-    if not accepted:
-        msg = f"{peer} refused this process: its secret is not the run's"
-        raise ProtocolError(msg)
-    if not hmac.compare_digest(answer, _proof(secret, b"server", run_id, nonce, own_nonce)):
-        msg = f"{peer} could not prove that it knows the run's secret; not our server"
-        raise ProtocolError(msg)
-
-
-def _proof(secret: bytes, role: bytes, run_id: int, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    message = b"deepspark " + role + struct.pack("<Q", run_id) + server_nonce + client_nonce
-    return hmac.digest(secret, message, "sha256")
-
-
-def _send_in_time(sock: socket.socket, data: bytes, deadline: float, peer: str) -> None:
-    _limit(sock, deadline, peer)
-    try:
-        sock.sendall(data)
-    except OSError as error:
-        msg = f"{peer}: handshake broke: {error.strerror or error}"
-        raise ExchangeUnavailable(msg) from error
-
-
-def _receive_in_time(sock: socket.socket, size: int, deadline: float, peer: str) -> bytes:
-    data = b""
-    while len(data) < size:
-        _limit(sock, deadline, peer)
-        try:
-            part = sock.recv(size - len(data))
-        except OSError as error:
-            msg = f"{peer}: handshake broke: {error.strerror or error}"
-            raise ExchangeUnavailable(msg) from error
-        if not part:
-            msg = f"{peer} closed the connection during the handshake"
-            raise ExchangeUnavailable(msg)
-        data += part
-    return data
-
-
-def _limit(sock: socket.socket, deadline: float, peer: str) -> None:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        msg = f"{peer} was too slow: waited for its part of the handshake"
-        raise ExchangeUnavailable(msg)
-    sock.settimeout(left)
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -28,6 +28,7 @@ from deepspark_ops.exchange.transport.connection import (
     expect_frame,
     expect_json,
 )
+from deepspark_ops.exchange.transport.handshake import greet_server
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
@@ -49,7 +50,7 @@ def open_connection(running: RunningExchange) -> Connection:
     """Return an authenticated connection that has not joined."""
     address = running.address
     sock = socket.create_connection((address.host, address.port), 5)
-    wire.greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
+    greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
     return Connection(sock, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=5.0, peer="server")
 
 
@@ -156,7 +157,7 @@ frames = st.builds(
     operation=st.sampled_from(list(wire.OPERATIONS)),
     dtype=st.sampled_from(list(wire.ITEM_BYTES)),
     worker=st.integers(-1, 5),
-    steps=st.integers(0, 2**32 - 1) | st.integers(0, 5),
+    place=st.integers(0, 2**32 - 1) | st.integers(0, 5),
     sequence=st.integers(0, 3),
     offset=st.integers(0, 2**64 - 1) | st.sampled_from([0, CHUNK, 2 * CHUNK]),
     count=st.integers(0, 2**63) | st.sampled_from([1, CHUNK, N_PARAMS]),

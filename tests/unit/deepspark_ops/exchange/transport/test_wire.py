@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.wire import Connection, Frame, unpack_frame
 
 RUN = 0xABCDEF
-SECRET = bytes(range(32))
 
 
 def make_connection(sock: socket.socket, timeout_s: float = 0.3, limit_bytes: int = 4096) -> Connection:
@@ -36,7 +35,7 @@ frames = st.builds(
     operation=st.sampled_from(list(wire.OPERATIONS)),
     dtype=st.sampled_from(list(wire.ITEM_BYTES)),
     worker=st.integers(-1, 2**31 - 1),
-    steps=st.integers(0, 2**32 - 1),
+    place=st.integers(0, 2**32 - 1),
     sequence=st.integers(0, 2**64 - 1),
     offset=st.integers(0, 2**64 - 1),
     count=st.integers(0, 1000),
@@ -145,94 +144,3 @@ def test_refusal_arrives_although_the_other_side_is_sending(pair: tuple[socket.s
     left.close()
     refusing.join(5)
     assert not refusing.is_alive()
-
-
-def both(
-    pair: tuple[socket.socket, socket.socket], server: Callable[[], None], client: Callable[[], None]
-) -> list[DeepSparkError | None]:
-    """Run both sides of a handshake; returns their errors, server's first."""
-    found: list[DeepSparkError | None] = [None, None]
-
-    def attempt(i: int, side: Callable[[], None]) -> None:
-        try:
-            side()
-        except DeepSparkError as error:
-            found[i] = error
-            pair[1 - i].close()
-
-    threads = [threading.Thread(target=attempt, args=(i, side)) for i, side in enumerate((server, client))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    return found
-
-
-def greet(
-    pair: tuple[socket.socket, socket.socket], secrets: tuple[bytes, bytes], runs: tuple[int, int] = (RUN, RUN)
-) -> list[DeepSparkError | None]:
-    left, right = pair
-    return both(
-        pair,
-        lambda: wire.greet_client(right, secret=secrets[0], run_id=runs[0], peer="client"),
-        lambda: wire.greet_server(left, secret=secrets[1], run_id=runs[1], peer="server", timeout_s=5),
-    )
-
-
-def test_both_sides_accept_the_same_secret(pair: tuple[socket.socket, socket.socket]) -> None:
-    assert greet(pair, (SECRET, SECRET)) == [None, None]
-
-
-def test_wrong_secret_is_refused_on_both_sides(pair: tuple[socket.socket, socket.socket]) -> None:
-    server, client = greet(pair, (SECRET, bytes(32)))
-    assert str(server) == "client: could not prove that it knows the run's secret; refused"
-    assert str(client) == "server refused this process: its secret is not the run's"
-    assert SECRET.hex() not in str(server)
-
-
-def test_server_of_another_run_is_noticed_before_any_proof(pair: tuple[socket.socket, socket.socket]) -> None:
-    _, client = greet(pair, (SECRET, SECRET), (RUN, RUN + 1))
-    assert "serves run 0000000000abcdef, not 0000000000abcdf0" in str(client)
-
-
-def test_a_false_server_is_noticed(pair: tuple[socket.socket, socket.socket]) -> None:
-    def accept_anybody() -> None:
-        right = pair[1]
-        right.sendall(wire._HELLO.pack(wire.MAGIC, wire.VERSION, RUN, bytes(32)))
-        right.recv(64, socket.MSG_WAITALL)
-        right.sendall(wire._VERDICT.pack(1, bytes(32)))
-
-    _, client = both(
-        pair,
-        accept_anybody,
-        lambda: wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5),
-    )
-    assert "could not prove that it knows the run's secret; not our server" in str(client)
-
-
-def test_clients_proof_cannot_be_sent_back_as_the_servers(pair: tuple[socket.socket, socket.socket]) -> None:
-    def reflect() -> None:
-        right = pair[1]
-        right.sendall(wire._HELLO.pack(wire.MAGIC, wire.VERSION, RUN, bytes(32)))
-        proof = right.recv(64, socket.MSG_WAITALL)
-        right.sendall(wire._VERDICT.pack(1, proof[32:]))
-
-    _, client = both(
-        pair, reflect, lambda: wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
-    )
-    assert isinstance(client, ProtocolError)
-
-
-def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) -> None:
-    def speak_http() -> None:
-        pair[1].sendall(b"HTTP/1.1 400 Bad Request\r\n" + b" " * 40)
-
-    _, client = both(
-        pair, speak_http, lambda: wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
-    )
-    assert "does not speak protocol version 3: it begins with b'HTTP'" in str(client)
-
-
-def test_a_silent_server_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:
-    with pytest.raises(ExchangeUnavailable, match="handshake broke: timed out"):
-        wire.greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=0.1)
