@@ -154,13 +154,14 @@ def _encryption_problem(master: str, settings: Mapping[str, str]) -> str | None:
 
 
 def address_towards(host: str, port: int) -> str:
-    """Return this host's address from which ``host`` is reached. Nothing is sent.
+    """Return this host's address from which ``host`` is reached, an IPv4 one if there is one. Nothing is sent.
 
     Raises:
         OSError: The name is unknown or no way leads there.
     """
     last = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    for family, kind, protocol, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.connect(address)

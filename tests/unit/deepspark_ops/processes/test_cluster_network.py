@@ -25,6 +25,7 @@ REMOTE = (
 )
 ON_HOST = ("local", "local[*]", "local[2,5]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "spark://[::1]:7077")
 WITH_SECRET = {"spark.authenticate": "true", "spark.authenticate.secret": "hidden"}
+_LOOPBACK = ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))
 DRIVER = {"spark.driver.host": HERE, "spark.driver.bindAddress": HERE}
 
 
@@ -94,6 +95,12 @@ def test_this_hosts_address_towards_itself() -> None:
     assert address_towards("127.0.0.1", 9) == "127.0.0.1"
     with pytest.raises(OSError, match=r"not known|No address"):
         address_towards("no.such.host", 9)
+
+
+def test_of_a_master_with_two_kinds_of_address_ipv4_is_used_as_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(family, socket.SOCK_DGRAM, 0, "", (host, 9)) for family, host in _LOOPBACK]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    assert address_towards("master", 9) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("master", REMOTE)
