@@ -20,7 +20,7 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.train.driver.spark_job import train
+from deepspark_ops.train.driver.training import train
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 from deepspark_ops.train.worker.task import loop_plan
@@ -312,7 +312,8 @@ def test_weights_of_another_net_leave_nothing(dataset: Path, tmp_path: Path) -> 
     run = prepared(tmp_path / "other", dataset, net=other).run
     write_caffemodel(tmp_path / "other.caffemodel", run.train_net, initial_vector(run.train_net, 1))
     with pytest.raises(ConfigError, match="is it the file of another net"):
-        train(config_of(tmp_path, dataset, weights=tmp_path / "other.caffemodel"))
+        # It ends before signals and workers come into it.
+        train(config_of(tmp_path, dataset, weights=tmp_path / "other.caffemodel"), None, None)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,93 @@
+"""Whether a run has anything left to train, and whether what it ended with is a result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError, TrainingFailed
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.snapshots.snapshot import UNCHANGED
+from deepspark_ops.train.snapshots.start import Start
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+
+_LOG = logging.getLogger(__name__)
+
+
+def is_done(run: Run, start: Start) -> bool:
+    """Return whether nothing is left to train.
+
+    Raises:
+        ConfigError: The run has not trained anything and never will.
+    """
+    max_iter = run.solver.max_iter
+    if start.clock < max_iter:
+        return False
+    if start.run_state is None:
+        msg = f"max_iter={max_iter}: nothing to train from iteration {start.clock} on; raise max_iter"
+        raise ConfigError(msg)
+    _LOG.info("finished already: clock=%d max_iter=%d snapshots=%s", start.clock, max_iter, run.paths.snapshots)
+    return True
+
+
+def check_result(
+    config: TrainConfig,
+    status: ExchangeStatus,
+    outcomes: Sequence[WorkerOutcome],
+    *,
+    max_iter: int,
+    has_changed: bool,
+) -> None:
+    """Refuse to call a run without a result a success.
+
+    Args:
+        config: Of the run.
+        status: Of the exchange at the end.
+        outcomes: How the workers ended.
+        max_iter: Clock at which the run was to end.
+        has_changed: Whether the center is another one than at the start.
+
+    Raises:
+        ConfigError: A worker found what the user must correct.
+        TrainingFailed: There is no result; says why.
+    """
+    for outcome in outcomes:
+        if outcome.ending == "refused":
+            raise ConfigError(outcome.message)
+        if outcome.ending == "failed":
+            raise TrainingFailed(outcome.message)
+        if outcome.ending == "given_up":
+            _LOG.warning("given up after %d starts: %s", config.worker_tries, outcome.message)
+    if not status.finished:
+        lost = [outcome.message for outcome in outcomes if outcome.ending == "given_up"]
+        msg = (
+            f"{len(lost)} of {config.n_workers} workers given up after {config.worker_tries} starts each;"
+            f" {status.acknowledged} of {max_iter} minibatches are done, a retry goes on from the last"
+            f" snapshot: {lost[0] if lost else 'no worker finished'}"
+        )
+        raise TrainingFailed(msg)
+    if not any(status.exchanges):
+        msg = "no worker ever exchanged with the center: the weights are what they were at the start"
+        raise TrainingFailed(msg)
+    if status.applied == 0:
+        msg = (
+            f"training changed no weight: {sum(status.exchanges)} exchanges were gathered and none was applied; lower"
+            " updates_per_apply in strategy_options, or raise max_iter"
+        )
+        raise TrainingFailed(msg)
+    if not has_changed:
+        raise TrainingFailed(unchanged_text(config, max_iter=max_iter))
+
+
+def unchanged_text(config: TrainConfig, *, max_iter: int) -> str:
+    """Return what to tell the user of a run whose parameters are those of the start."""
+    if not plan_strategy(config).running.repeats_data:
+        return UNCHANGED
+    return (
+        f"training changed no weight: the first line search of {config.strategy} did not end within"
+        f" max_iter={max_iter}. It measures several times over the whole training set, or over n_workers x comm_period"
+        " minibatches: raise max_iter or lower comm_period"
+    )

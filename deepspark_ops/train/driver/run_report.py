@@ -1,0 +1,71 @@
+"""What the driver says of a run in its log and events: start, stop, end and failure."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import Any
+
+from deepspark_ops.events import append_event, make_event
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.train.driver.run_watch import RunWatch
+from deepspark_ops.train.setup.run_setup import PreparedRun, Run
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.snapshots.start import Start
+from deepspark_ops.train.worker.task import rate_scale
+
+_LOG = logging.getLogger(__name__)
+
+
+def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strategy: str) -> None:
+    """Report what is trained from where, and what was chosen for it; ``strategy`` is the name of what runs."""
+    run, config = prepared.run, prepared.run.config
+    report_stage(
+        run,
+        "started",
+        start.clock,
+        net=run.train_net.name,
+        n_params=run.train_net.params.n_params,
+        n_workers=config.n_workers,
+        strategy=strategy,
+        max_iter=run.solver.max_iter,
+    )
+    for text in (*prepared.notes, *start.notes, *_decisions(run, start)):
+        watch.note(text, clock=start.clock)
+
+
+def _decisions(run: Run, start: Start) -> list[str]:
+    """Return what the run chose by itself before it began, with reasons."""
+    plan = plan_strategy(run.config)
+    return [] if plan.running.repeats_data else [rate_scale(run, start.origin).reason]
+
+
+def report_stage(run: Run, status: str, clock: int, **data: Any) -> None:
+    """Append the event of the stage: ``started``, ``finished``, ``stopped`` or ``failed``."""
+    append_event(run.paths.events, make_event("stage", clock=clock, stage="train", status=status, **data))
+
+
+def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
+    """Report a run that has come to its end."""
+    rate = watch.images_per_s()
+    speed = {"images_per_s": round(rate, 1)} if rate is not None else {}
+    counts = {"exchanges": sum(status.exchanges), "reissued_grants": status.reissued_grants}
+    report_stage(run, "finished", status.acknowledged, **speed, **counts, uncertain_chunks=status.uncertain_chunks)
+    shown = "".join(f" {name}={value}" for name, value in speed.items())
+    last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"
+    _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, run.paths.snapshots / last)
+
+
+def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
+    """Report a run that a signal has stopped, and where it goes on."""
+    report_stage(run, "stopped", status.acknowledged, signal=number.name)
+    if not watch.written:
+        _LOG.info("stopped by %s at clock=%d: nothing to save since the start", number.name, status.acknowledged)
+        return
+    last = run.paths.snapshots / f"{run.prefix}_iter_{watch.written[-1]}.*"
+    _LOG.info(
+        "stopped by %s at clock=%d: snapshots=%s; the same command goes on from there",
+        number.name,
+        status.acknowledged,
+        last,
+    )

@@ -1,0 +1,150 @@
+"""One training from its config to its end, whatever runs the workers. Knows neither Spark nor TensorFlow."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
+from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
+from deepspark_ops.train.driver.run_folder import sole_owner
+from deepspark_ops.train.driver.run_report import report_end, report_stage, report_start, report_stop
+from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
+from deepspark_ops.train.driver.run_watch import RunWatch
+from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
+from deepspark_ops.train.setup.run_setup import Run, nothing_left_on_error, prepare_run
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
+from deepspark_ops.train.snapshots.start import (
+    Start,
+    exchange_settings,
+    plan_start,
+    restore_server,
+    with_restored_step,
+)
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+
+_LOG = logging.getLogger(__name__)
+_WATCH_S = 0.1
+
+
+class Workers(AbstractContextManager["Workers"], Protocol):
+    """What runs the workers of one training; leaving the ``with`` block ends them. Used by one thread."""
+
+    def await_start(self) -> None:
+        """Wait until workers could be started, or it is known that they cannot.
+
+        Raises:
+            ConfigError: The cluster cannot be used as it is.
+        """
+
+    def submit(self, settings: Mapping[str, Any]) -> None:
+        """Start the workers with what ``spark_task.run_in_task`` takes.
+
+        Raises:
+            DeepSparkError: They cannot be started.
+        """
+
+    def is_busy(self, timeout_s: float) -> bool:
+        """Wait up to ``timeout_s`` for the end of all workers; return whether some go on."""
+
+    def outcomes(self) -> list[WorkerOutcome]:
+        """Return how the workers ended.
+
+        Raises:
+            TrainingFailed: They could not be run to their ends.
+        """
+
+
+def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[Run, str], Workers]) -> None:
+    """Train; a run that is finished already returns at once, an interrupted one goes on from its last snapshot.
+
+    Args:
+        config: Of the run.
+        signals: What the user asks for meanwhile.
+        prepare_workers: Takes the run and the address that the driver listens on.
+
+    Raises:
+        ConfigError, DataError, CaffeImportError: The user must correct something.
+        TrainingFailed: The run ended without a result.
+        SystemExit: A signal has stopped it, after a snapshot; the code is 128 + the signal's number.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(sole_owner(config.run_dir))
+        began = stack.enter_context(nothing_left_on_error(config.run_dir))
+        prepared = prepare_run(config)
+        run = prepared.run
+        start = plan_start(run)
+        run = with_restored_step(run, start.state)
+        stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
+        if is_done(run, start):
+            return
+        address = choose_listen_address(config.listen_address, config.master)
+        workers = stack.enter_context(prepare_workers(run, address))
+        exchange = stack.enter_context(
+            start_exchange(
+                exchange_settings(prepared, start),
+                start.center,
+                listen_address=address,
+                listen_port=config.listen_port,
+            )
+        )
+        start = replace(start, notes=(*start.notes, *restore_server(start, exchange.settings, exchange.center)))
+        workers.await_start()
+        began()
+        if not stays_on_host(config.master):
+            _LOG.info("workers connect to the %s", exchange.address.server)
+        watch = _watch_of(run, start)
+        try:
+            report_start(watch, prepared, start, strategy=exchange.settings.running_strategy().name)
+            workers.submit(_task_settings(run, start, exchange))
+            status = watch_run(lambda: watch.step(exchange.poll), lambda: workers.is_busy(_WATCH_S), exchange, signals)
+            if signals.stopped_by is not None:
+                report_stop(run, watch, status, signals.stopped_by)
+                sys.exit(128 + signals.stopped_by)
+            has_changed = not np.array_equal(exchange.center.vector, start.center)
+            max_iter = run.solver.max_iter
+            check_result(config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
+        except DeepSparkError as error:
+            report_stage(run, "failed", start.clock, reason=str(error))
+            raise
+        finally:
+            watch.finish()
+        report_end(run, watch, status)
+
+
+def _watch_of(run: Run, start: Start) -> RunWatch:
+    writer = SnapshotWriter(
+        paths=run.paths,
+        prefix=run.prefix,
+        net=run.train_net,
+        solver=run.solver,
+        origin=start.origin,
+        random_seed=run.random_seed,
+        start_digest=vector_digest(start.center),
+        unchanged=unchanged_text(run.config, max_iter=run.solver.max_iter),
+        moves_late=plan_strategy(run.config).running.repeats_data,
+    )
+    board = TensorBoardFile(run.paths.tensorboard)
+    return RunWatch(run.paths.events, board, writer, images_per_step=run.images_per_step(), first=start.clock)
+
+
+def _task_settings(run: Run, start: Start, exchange: RunningExchange) -> dict[str, Any]:
+    return {
+        "run_dir": str(run.paths.root),
+        "start_state": str(start.state) if start.state is not None else "",
+        "origin": start.origin,
+        "worker_tries": run.config.worker_tries,
+        # The secret goes inside the task's closure, never into a file, a property or the environment.
+        "address": exchange.address,
+    }
