@@ -9,7 +9,6 @@ import numpy as np
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
-from deepspark_ops.exchange.local import LocalExchange
 from deepspark_ops.train.setup.run_setup import PreparedRun, prepare_run
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import (
@@ -22,6 +21,7 @@ from deepspark_ops.train.snapshots.start import (
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import run_worker
 from deepspark_ops.train.worker.task import WorkerTask
+from tests.local_exchange import LocalExchange
 from tests.paths import FIXTURES
 
 CAFFE = FIXTURES / "caffe"

@@ -1,7 +1,7 @@
 """The whole exchange in one process, without sockets: same run state, same strategy, same arithmetic.
 
-For runs with one worker in the driver's process, for tests, and as the measure that the socket and shared memory
-must agree with bit for bit.
+For tests of what lies on either side of the exchange, and as the measure that socket and shared memory must agree with
+bit for bit. A run always has a server process.
 """
 
 from __future__ import annotations
