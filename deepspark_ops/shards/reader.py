@@ -106,7 +106,8 @@ class Dataset:
         if found != self.sample_shapes[0]:
             msg = (
                 f"shard {self.shards[shard].name}: samples have shape {found}, the manifest says"
-                f" {self.sample_shapes[0]}; {_REPAIR}"
+                f" {self.sample_shapes[0]}; {_REPAIR}, or leave out what decodes compressed images as colour or gray"
+                " (force_color, force_gray, is_color)"
             )
             raise DataError(msg)
 
