@@ -64,6 +64,10 @@ class StageConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    def paths_inside(self) -> frozenset[str]:
+        """Return the path fields that are no paths of the file system, but inside an archive."""
+        return frozenset()
+
 
 Config = TypeVar("Config", bound=StageConfig)
 
@@ -99,6 +103,8 @@ def with_paths_from(config: Config, folder: Path) -> Config:
     """Return the config with every relative path taken from ``folder``: a run's config is read again from others."""
     found: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
     for name, value in config:
+        if name in config.paths_inside():
+            continue
         if isinstance(value, Path):
             found[name] = folder / value
         elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):

@@ -11,6 +11,9 @@ from deepspark_ops.config.base import FORM, Fraction, InsecureNetwork, ListenAdd
 
 SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
 
+ARCHIVE_MARK = "::"
+"""Between an archive and its member."""
+
 
 class SourceConfig(StageConfig):
     """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
@@ -58,6 +61,10 @@ class SourceConfig(StageConfig):
     n_classes: int | None = Field(
         None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
     )
+
+    def paths_inside(self) -> frozenset[str]:
+        """Return ``root_folder`` where the list is in an archive: it is then a folder of the archive."""
+        return frozenset({"root_folder"} if ARCHIVE_MARK in str(self.source) else ())
 
     @model_validator(mode="after")
     def _check(self) -> SourceConfig:

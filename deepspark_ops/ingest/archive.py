@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.run_paths import write_whole
 
-MEMBER_MARK = "::"
 _COPY_BYTES = 1 << 20
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
@@ -35,7 +35,7 @@ def split_member(path: Path) -> tuple[Path, str | None]:
         >>> split_member(Path("data/cifar.tar.gz::train.txt"))
         (PosixPath('data/cifar.tar.gz'), 'train.txt')
     """
-    archive, mark, member = str(path).partition(MEMBER_MARK)
+    archive, mark, member = str(path).partition(ARCHIVE_MARK)
     return Path(archive), posixpath.normpath(member) if mark else None
 
 

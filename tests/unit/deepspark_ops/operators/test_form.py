@@ -125,6 +125,15 @@ def test_form_and_model_agree_on_every_default() -> None:
     assert config == IngestConfig(source=Path("/root/list.txt"), output=Path("/out"))
 
 
+@pytest.mark.parametrize(
+    ("source", "root_folder"), [("list.txt", Path("/root/img")), ("a.tar.gz::list.txt", Path("img"))]
+)
+def test_a_folder_of_an_archive_is_no_path_of_this_machine(source: str, root_folder: Path) -> None:
+    given = values() | {"source": source, "root_folder": "img"}
+    config = config_from_params(IngestConfig, given, Path("/root"), output=Path("/out"))
+    assert (config.source, config.root_folder) == (Path("/root", source), root_folder)
+
+
 def test_wrong_value_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^n_workers=0: "):
         config_from_params(TrainConfig, values(n_workers=0), Path("/root"), run_dir=Path("/r"))
