@@ -7,6 +7,7 @@ and stages turn any other failed import into the same message with ``missing_ext
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -23,30 +24,37 @@ EXTRAS: Final = {
 """Import name -> extra in ``pyproject.toml``."""
 
 
-def require(package: str, *, part: str) -> None:
-    """Refuse the import of a part whose package is not installed; the package itself is not imported.
+class MissingExtra(ModuleNotFoundError):
+    """A part's framework is not installed; ``str(error)`` is the whole message for the user."""
+
+
+def require(*packages: str, part: str) -> None:
+    """Refuse the import or the start of a part whose packages are not installed; none of them is imported.
 
     Args:
-        package: One of ``EXTRAS``.
+        packages: Of ``EXTRAS``.
         part: What is asked for, e.g. ``caffe_import.tf_graph``.
 
     Raises:
-        ModuleNotFoundError: It is missing; the message names the extra.
+        MissingExtra: Some are missing; the message names their extras.
     """
-    first, *rest = package.split(".")
-    # Asking for a dotted name would import what is before the dot, and Airflow takes a second.
-    is_there = any(Path(entry, first, *rest).is_dir() for entry in sys.path) if rest else find_spec(first) is not None
-    if not is_there:
-        raise ModuleNotFoundError(_message(package, part), name=package)
+    if missing := [package for package in packages if not _is_there(package)]:
+        raise MissingExtra(_message(missing, part), name=missing[0])
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
     """Return what to install after a failed import; None where no extra of ours brings the package."""
+    if isinstance(error, MissingExtra):
+        return str(error)
     name = error.name or ""
     known = [package for package in EXTRAS if f"{name}.".startswith(f"{package}.") or package.startswith(f"{name}.")]
-    if not name or not known:
-        return None
-    return _message(known[-1], _importing_part(error))
+    return _message(known[-1:], _importing_part(error)) if name and known else None
+
+
+def _is_there(package: str) -> bool:
+    first, *rest = package.split(".")
+    # Asking for a dotted name would import what is before the dot, and Airflow takes a second.
+    return any(Path(entry, first, *rest).is_dir() for entry in sys.path) if rest else find_spec(first) is not None
 
 
 def _importing_part(error: ModuleNotFoundError) -> str:
@@ -60,8 +68,9 @@ def _importing_part(error: ModuleNotFoundError) -> str:
     return part
 
 
-def _message(package: str, part: str) -> str:
+def _message(missing: Sequence[str], part: str) -> str:
+    extras = ",".join(sorted({EXTRAS[package] for package in missing}))
     return (
-        f"{part} needs {package}, which {sys.executable or 'this Python'} does not have:"
-        f' pip install "deepspark[{EXTRAS[package]}]"'
+        f"{part} needs {' and '.join(missing)}, which {sys.executable or 'this Python'} does not have:"
+        f' pip install "deepspark[{extras}]"'
     )

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.extras import require
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
 from deepspark_ops.config.base import Config, StageConfig
@@ -214,6 +215,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65_535, help="Port on 127.0.
     from deepspark_ops.local_airflow.folders import LocalFolders
     from deepspark_ops.local_airflow.ui import run_ui
 
+    require("airflow", "airflow.providers.apache.spark", part="deepspark ui")
     run_ui(LocalFolders.find(os.environ, Path.cwd()), port, _print_now)
 
 
@@ -224,6 +226,7 @@ def demo() -> None:
     from deepspark_ops.local_airflow.demo import run_demo
     from deepspark_ops.local_airflow.folders import LocalFolders
 
+    require("airflow", "airflow.providers.apache.spark", "pyspark", "tensorflow", part="deepspark demo")
     _print_now(run_demo(LocalFolders.find(os.environ, Path.cwd()), _print_now).summary())
 
 

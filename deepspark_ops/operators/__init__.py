@@ -2,5 +2,4 @@
 
 from caffe_import.extras import require
 
-for _package in ("airflow", "airflow.providers.apache.spark"):
-    require(_package, part=__name__)
+require("airflow", "airflow.providers.apache.spark", part=__name__)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 from functools import cache
+from pathlib import Path
 from typing import Final
 
+import caffe_import
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import find_layer_type
 from caffe_import.proto import caffe_pb2
@@ -19,9 +20,8 @@ _FED_TYPES: Final = (*READS_FILES, *FED_BY_COLUMN, *DRAWS_ITSELF)
 @cache
 def _emitter_modules() -> frozenset[str]:
     """Return the module names in ``caffe_import.tf_graph.layers``; none is imported, since they need TensorFlow."""
-    found = importlib.util.find_spec("caffe_import.tf_graph.layers")
-    places = found.submodule_search_locations if found else None
-    return frozenset(module.name for module in pkgutil.iter_modules(places))
+    folders = [str(Path(folder, "tf_graph", "layers")) for folder in caffe_import.__path__]
+    return frozenset(module.name for module in pkgutil.iter_modules(folders))
 
 
 def require_emitter(layer: caffe_pb2.LayerParameter) -> None:

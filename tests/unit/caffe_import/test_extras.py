@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from caffe_import.extras import EXTRAS, missing_extra, require
+from caffe_import.extras import EXTRAS, MissingExtra, missing_extra, require
 from tests.paths import ROOT
 
 HIDE = """
@@ -53,8 +53,8 @@ def test_provider_that_is_not_on_the_path_is_missing(monkeypatch: pytest.MonkeyP
 def test_import_of_a_part_names_its_extra() -> None:
     done = run_without({"tensorflow"}, "import caffe_import.tf_graph.builder")
     assert done.stderr.splitlines()[-1] == (
-        f"ModuleNotFoundError: caffe_import.tf_graph needs tensorflow, which {sys.executable} does not have:"
-        ' pip install "deepspark[train]"'
+        "caffe_import.extras.MissingExtra: caffe_import.tf_graph needs tensorflow,"
+        f' which {sys.executable} does not have: pip install "deepspark[train]"'
     )
     done = run_without({"airflow"}, "import deepspark_ops.operators.train")
     assert "deepspark_ops.operators needs airflow, which" in done.stderr.splitlines()[-1]
@@ -78,6 +78,7 @@ def test_other_packages_are_no_extra_of_ours() -> None:
     assert missing_extra(ModuleNotFoundError("said without a name")) is None
 
 
+SOURCE = ["--source", "examples/digits/digits8x8-images-idx3-ubyte.gz", "--resize-height", "28", "--resize-width", "28"]
 COMMAND = "from deepspark_ops.command.cli import main; main()"
 
 
@@ -87,14 +88,30 @@ COMMAND = "from deepspark_ops.command.cli import main; main()"
         ("pyspark", "spark", ["ingest", "examples/digits/digits8x8-images-idx3-ubyte.gz", "--output", "/dev/null/x"]),
         ("pyspark", "spark", ["train", "examples/digits/lenet_solver.prototxt", "--run-dir", "/dev/null/x"]),
         ("tensorflow", "train", ["check", "examples/digits/lenet_solver.prototxt", "--parity"]),
+        ("airflow", "airflow", ["ui"]),
+        ("pyspark", "spark", ["demo"]),
     ],
-    ids=["ingest", "train", "check"],
+    ids=["ingest", "train", "check", "ui", "demo"],
 )
 def test_command_says_it_in_one_message(package: str, extra: str, arguments: list[str]) -> None:
     done = run_without({package}, COMMAND, *arguments)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert f'pip install "deepspark[{extra}]"' in done.stderr
+
+
+def test_missing_packages_of_a_part_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("tensorflow", "pyspark"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=r'^it needs tensorflow and pyspark, .*"deepspark\[spark,train\]"$'):
+        require("tensorflow", "numpy", "pyspark", part="it")
+
+
+@pytest.mark.parametrize(("command", "options"), [("check", SOURCE), ("plan", [])], ids=["check", "plan"])
+def test_solver_is_read_without_any_framework(command: str, options: list[str]) -> None:
+    hidden = {"airflow", "jinja2", "keras", "py4j", "pyarrow", "pyspark", "tensorflow"}
+    done = run_without(hidden, COMMAND, command, "examples/digits/lenet_solver.prototxt", *options)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "export"])
