@@ -170,8 +170,8 @@ class CenterMemory:
             raise ProtocolError(msg)
         mapping = mmap.mmap(handle, shape.n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         n_rows = shape.n_servers * shape.n_workers
-        counters = np.frombuffer(mapping, np.uint64, n_rows * COLUMNS, _PAGE)
-        counters = counters.reshape(shape.n_servers, shape.n_workers, COLUMNS)
+        flat_counters = np.frombuffer(mapping, np.uint64, n_rows * COLUMNS, _PAGE)
+        counters = flat_counters.reshape(shape.n_servers, shape.n_workers, COLUMNS)
         counts, unfinished = np.frombuffer(mapping, np.uint64, 2 * shape.n_chunks, shape.counts_offset).reshape(2, -1)
         vector, *extras = (
             np.frombuffer(mapping, np.float32, shape.n_params, shape.vector_offset(i))
