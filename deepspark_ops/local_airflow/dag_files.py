@@ -33,8 +33,11 @@ def install_dags(folder: Path) -> list[Path]:
     A file of an earlier version is replaced.
 
     Raises:
-        ConfigError: A file of that name is there and not ours; nothing is written.
+        ConfigError: ``folder`` is no folder, or a file of that name is there and not ours; nothing is written.
     """
+    if folder.exists() and not folder.is_dir():
+        msg = f"{folder} is a file; give Airflow's DAGs folder"
+        raise ConfigError(msg)
     paths = {folder / f"{dag_id}.py": dag_file_text(dag_id) for dag_id in DAGS}
     for path in paths:
         if path.exists() and _BUILDERS not in path.read_text(encoding="utf-8", errors="replace"):

@@ -22,3 +22,9 @@ def test_an_earlier_version_is_replaced_and_a_foreign_file_is_not(tmp_path: Path
     with pytest.raises(ConfigError, match=f"{second.name} is there and is not DeepSpark's"):
         install_dags(first.parent)
     assert (first.exists(), second.read_text()) == (False, "dag = None\n")
+
+
+def test_a_file_is_no_folder_of_dags(tmp_path: Path) -> None:
+    (tmp_path / "dags").touch()
+    with pytest.raises(ConfigError, match="dags is a file; give Airflow's DAGs folder"):
+        install_dags(tmp_path / "dags")
