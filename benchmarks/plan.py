@@ -33,7 +33,8 @@ from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS
 from deepspark_ops.planning.plan import make_plan
 from deepspark_ops.planning.step_time import run_step_time
-from deepspark_ops.train.setup.run_setup import Run, prepare_run
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 
 SPAWN = multiprocessing.get_context("spawn")

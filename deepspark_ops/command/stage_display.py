@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from deepspark_ops.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from deepspark_ops.train.driver.live_view import LiveView
+    from deepspark_ops.command.live_view import LiveView
 
 _CLOCK = re.compile(r"\bclock=(\d+)")
 _COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
@@ -98,7 +98,7 @@ class TrainDisplay(StageDisplay):
         super().__init__("train", total=max_iter)
         if self._drawing is None:
             return
-        from deepspark_ops.train.driver.live_view import LiveView
+        from deepspark_ops.command.live_view import LiveView
         from deepspark_ops.train.driver.run_watch import EventTail
 
         self._tail = EventTail(RunPaths(run_dir).events)

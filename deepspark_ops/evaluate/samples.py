@@ -13,8 +13,8 @@ import numpy.typing as npt
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import DataError
-from deepspark_ops.train.data.batches import FedLayer
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
+from deepspark_ops.train.data.data_layers import FedLayer
 
 Column = npt.NDArray[Any]
 SplitName = Literal["train", "test"]

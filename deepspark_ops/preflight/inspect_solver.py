@@ -45,8 +45,8 @@ from deepspark_ops.preflight.report import (
 )
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import verify_layer_sources
-from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.sources import SourceResolver
 
 REPORT_VERSION: Final = 2

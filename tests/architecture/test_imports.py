@@ -30,7 +30,7 @@ LIGHT = [
     "deepspark_ops.planning.plan",
     "deepspark_ops.shards.reader",
     "deepspark_ops.processes.spark_submit",
-    "deepspark_ops.train.driver.live_view",
+    "deepspark_ops.command.live_view",
     "deepspark_ops.train.worker.loop",
     "deepspark_ops.train.snapshots.snapshot",
 ]

@@ -21,7 +21,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
-from deepspark_ops.train.data.batches import DrawnLayer, FedLayer
+from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import SampleCache
 

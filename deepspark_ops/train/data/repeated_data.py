@@ -14,7 +14,7 @@ from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.train.data.batch_source import BatchSource, Feeds
 
 if TYPE_CHECKING:
-    from deepspark_ops.train.setup.run_setup import Run
+    from deepspark_ops.train.setup.run import Run
 
 
 class RepeatedBatches:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import UNCHANGED
 from deepspark_ops.train.snapshots.start import Start

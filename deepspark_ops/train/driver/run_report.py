@@ -9,7 +9,7 @@ from typing import Any
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver.run_watch import RunWatch
-from deepspark_ops.train.setup.run_setup import PreparedRun, Run
+from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import Start
 from deepspark_ops.train.worker.task import rate_scale

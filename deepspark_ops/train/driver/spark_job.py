@@ -27,10 +27,8 @@ from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.train.driver.run_signals import RunSignals
 from deepspark_ops.train.driver.training import Workers, train
-from deepspark_ops.train.setup.run_setup import (
-    Run,
-    read_config,
-)
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.setup.run_setup import read_config
 from deepspark_ops.train.snapshots.start import (
     SPARK_SCRATCH,
 )

@@ -22,7 +22,9 @@ from deepspark_ops.train.driver.run_report import report_end, report_stage, repo
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
-from deepspark_ops.train.setup.run_setup import Run, nothing_left_on_error, prepare_run
+from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import (

@@ -19,7 +19,7 @@ from deepspark_ops.exchange.rounds.solver_step import CenterSolver
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.param_vector import StatisticBlobs
-from deepspark_ops.train.setup.run_setup import PreparedRun, Run
+from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import check_history, last_state, load_center, load_solverstate
 from deepspark_ops.train.snapshots.state_file import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
-from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop_plan import LoopPlan

@@ -24,7 +24,7 @@ from caffe_import.tf_graph.train_step import TrainState, as_array, compile_train
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
-from deepspark_ops.train.setup.run_setup import Run
+from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState

@@ -9,7 +9,8 @@ import numpy as np
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
-from deepspark_ops.train.setup.run_setup import PreparedRun, prepare_run
+from deepspark_ops.train.setup.run import PreparedRun
+from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import (
     Start,

@@ -21,7 +21,8 @@ from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.train.driver.training import train
-from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, nothing_left_on_error, prepare_run
+from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
+from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 from deepspark_ops.train.worker.task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset

@@ -16,7 +16,8 @@ from caffe_import.net.layer_registry import ClassLabels
 from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, Lease
 from deepspark_ops.shards.reader import Dataset, ShardInfo
-from deepspark_ops.train.data.batches import FedLayer, LeasedBatches, NetFeed
+from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.data_layers import FedLayer, NetFeed
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import SampleCache
 

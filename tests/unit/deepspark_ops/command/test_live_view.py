@@ -1,7 +1,7 @@
 from rich.console import Console
 
+from deepspark_ops.command.live_view import LiveView
 from deepspark_ops.events import Event
-from deepspark_ops.train.driver.live_view import LiveView
 
 
 def loss(worker, clock, at, **numbers):

@@ -1,0 +1,45 @@
+"""Leaves a run's folder as it was where preparing or starting the run fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from deepspark_ops.run_paths import write_whole
+
+_OWN_FILES = ("*.json", "*.prototxt", "sources/*")
+"""What preparing a run writes."""
+
+
+@contextmanager
+def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
+    """Leave a run's folder as it was if the block fails: what it added goes, what it wrote over comes back.
+
+    Yields:
+        Call it once the run has begun; from then on everything stays.
+    """
+    there = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    was_there = root.is_dir()
+    kept = {path: path.read_bytes() for pattern in _OWN_FILES for path in root.glob(pattern)}
+    began: list[bool] = []
+    try:
+        yield lambda: began.append(True)
+    except BaseException:
+        if not began:
+            _put_back(root, there if was_there else None, kept)
+        raise
+
+
+def _put_back(root: Path, there: Collection[str] | None, kept: Mapping[Path, bytes]) -> None:
+    if there is None:
+        shutil.rmtree(root, ignore_errors=True)
+        return
+    for path in list(root.iterdir()):
+        if path.name not in there:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    for path, content in kept.items():
+        if not path.is_file() or path.read_bytes() != content:
+            with write_whole(path) as temporary:
+                temporary.write_bytes(content)

@@ -1,0 +1,85 @@
+"""A run as its folder describes it, and what preparing it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.data.data_binding import DataBinding
+from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, NetFeed
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its folder describes it. Close ``binding`` when done.
+
+    Attributes:
+        config: Its config, paths absolute.
+        paths: Its folder.
+        solver: The solver as used.
+        train_net: Built for phase TRAIN.
+        test_nets: Built for phase TEST, one per test net.
+        binding: Opens the nets' data.
+        weights: Files that the solver itself names to start from.
+    """
+
+    config: TrainConfig
+    paths: RunPaths
+    solver: SolverSpec
+    train_net: NetSpec
+    test_nets: tuple[NetSpec, ...]
+    binding: DataBinding
+    weights: tuple[str, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """First part of snapshot names: Caffe's snapshot_prefix without its folders."""
+        return Path(self.solver.snapshot_prefix).name
+
+    @property
+    def random_seed(self) -> int:
+        """Seed of fillers, shuffling and random draws."""
+        return self.solver.random_seed
+
+    def train_layers(self) -> tuple[FedLayer, ...]:
+        """Return the training net's fed layers."""
+        return self.binding.fed_layers(self.train_net)
+
+    def test_layers(self) -> tuple[tuple[FedLayer, ...], ...]:
+        """Return each test net's fed layers."""
+        return tuple(self.binding.fed_layers(net) for net in self.test_nets)
+
+    def train_drawn(self) -> tuple[DrawnLayer, ...]:
+        """Return the training net's data layers that draw at random."""
+        return self.binding.drawn_layers(self.train_net)
+
+    def test_feeds(self) -> tuple[NetFeed, ...]:
+        """Return the data of each test net."""
+        parts = zip(self.test_nets, self.test_layers(), self.solver.test_iter, strict=True)
+        return tuple(NetFeed(layers, n_batches, self.binding.drawn_layers(net)) for net, layers, n_batches in parts)
+
+    def images_per_step(self) -> int:
+        """Return the samples of one minibatch: batch_size of the first data layer, times iter_size."""
+        batches = [shape[0] for shape in self.train_net.inputs.values() if shape]
+        return (batches[0] if batches else 1) * self.solver.iter_size
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What preparing found, besides the run itself.
+
+    Attributes:
+        run: The run.
+        orders: Stream -> how the exchange leases its samples.
+        notes: What the user should know, one line each.
+    """
+
+    run: Run
+    orders: Mapping[str, DatasetOrder]
+    notes: tuple[str, ...]

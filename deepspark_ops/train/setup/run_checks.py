@@ -1,0 +1,83 @@
+"""What can be wrong with a run's paths and data, found before Spark and TensorFlow start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.reader import verify
+from deepspark_ops.train.data.data_binding import dataset_orders
+from deepspark_ops.train.data.data_layers import FedLayer
+from deepspark_ops.train.setup.run import Run
+
+_DIGESTS: Final[Mapping[str, bool | None]] = {"auto": None, "digests": True, "sizes": False}
+"""``TrainConfig.verify`` -> what ``shards.reader.verify`` takes."""
+
+
+def check_paths(config: TrainConfig) -> None:
+    """Refuse files and folders that are not there.
+
+    Raises:
+        ConfigError: Names the first.
+    """
+    for path in config.weights or ():
+        if not path.is_file():
+            msg = f"weights={path}: no such file"
+            raise ConfigError(msg)
+    if config.resume is not None and not config.resume.is_file():
+        msg = f"resume={config.resume}: no such file"
+        raise ConfigError(msg)
+    if config.dataset is not None and not config.dataset.is_dir():
+        msg = f'dataset={config.dataset}: no such folder; run "deepspark ingest" first, or give its --output'
+        raise ConfigError(msg)
+    if config.run_dir.exists() and not config.run_dir.is_dir():
+        msg = f"run_dir={config.run_dir}: is a file; a folder is needed"
+        raise ConfigError(msg)
+
+
+def check_dataset(dataset: Path, run: Run) -> None:
+    """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
+
+    Raises:
+        DataError: The first difference.
+    """
+    for split in ("train", "test") if run.test_nets else ("train",):
+        verify(DatasetPaths(dataset).split(split), digests=_DIGESTS[run.config.verify])
+
+
+def check_data(run: Run) -> dict[str, DatasetOrder]:
+    """Open every data layer once; return how the training data are leased."""
+    try:
+        layers = run.train_layers()
+        for fed in (layers, *run.test_layers()):
+            for layer in fed:
+                _check_classes(layer, run.config.dataset)
+        for net in (run.train_net, *run.test_nets):
+            run.binding.drawn_layers(net)
+        config = run.config
+        return dataset_orders(
+            run.train_net, layers, order=config.order, n_workers=config.n_workers, seed=run.random_seed
+        )
+    finally:
+        run.binding.close()
+
+
+def _check_classes(fed: FedLayer, dataset: Path | None) -> None:
+    """Compare the dataset's classes with those of the layers that read its labels, without reading a sample."""
+    manifest = fed.samples.dataset.manifest
+    if manifest is None:
+        return
+    for user in (column.user for column in fed.labels):
+        # An ignored label need not be a class, but the dataset counts it.
+        n_scores = user.labels.n_classes
+        if manifest.n_classes > n_scores and user.labels.ignore_label is None:
+            msg = (
+                f'layer "{user.layer}": bottom "{user.scores}" has {n_scores} scores per sample, the dataset'
+                f" {dataset} has {manifest.n_classes} classes; give the net as many outputs as classes"
+            )
+            raise ConfigError(msg)
