@@ -133,6 +133,11 @@ class Services:
             if child.poll() is None:
                 child.terminate()
 
+    def wait(self) -> None:
+        """Wait until every service has ended."""
+        for child in self._children.values():
+            child.wait()
+
 
 @contextmanager
 def running_services(folders: LocalFolders, port: int, report: Report) -> Iterator[Services]:
@@ -167,6 +172,7 @@ def running_services(folders: LocalFolders, port: int, report: Report) -> Iterat
         finally:
             services.stop()
             end_descendants(STOP_TIMEOUT_S)
+            services.wait()
 
 
 def log_path(logs: Path, name: str) -> Path:

@@ -26,6 +26,10 @@ class FakeProcess:
     def terminate(self) -> None:
         self.returncode = -15
 
+    def wait(self) -> int:
+        assert self.returncode is not None, "nobody asked it to end"
+        return self.returncode
+
 
 class FakeAirflow:
     """Answers after some questions; remembers who had been started at each of them."""
@@ -75,6 +79,7 @@ def test_a_service_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) ->
     assert "line 39" in str(caught.value)
     assert "line 9\n" not in str(caught.value)
     services.stop()
+    services.wait()
     assert [child.returncode for child in airflow.started.values()] == [-15, -15, 3, -15]
 
 
