@@ -46,10 +46,10 @@ class _WorkerRow:
 
 
 class LiveView:
-    """Takes events in their order and draws where the run stands. Not thread-safe."""
+    """Takes events in their order and draws the state of the run. Not thread-safe."""
 
     def __init__(self, *, max_iter: int, seconds: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nobody there; ``max_iter`` is the clock at the end of the run, ``seconds`` what time it is."""
+        """Start with no workers; ``max_iter`` is the clock at the end of the run, ``seconds`` what time it is."""
         self._max_iter = max_iter
         self._seconds = seconds
         self._created = seconds()
@@ -119,8 +119,8 @@ class LiveView:
             padding=padding,
         )  # fmt: skip
         speed = sum(_number(row.loss.get("images_per_s")) for row in rows if row.state == "training")
-        told = [_number(row.loss["loss"]) for row in rows if "loss" in row.loss]
-        footers = {"loss": f"{sum(told) / len(told):.4f}" if told else "", "images/s": f"{speed:,.0f}"}
+        losses = [_number(row.loss["loss"]) for row in rows if "loss" in row.loss]
+        footers = {"loss": f"{sum(losses) / len(losses):.4f}" if losses else "", "images/s": f"{speed:,.0f}"}
         table.add_column("worker", footer="all", no_wrap=True)
         for name, short in _COLUMNS.items():
             heading = name if is_wide else short
@@ -159,7 +159,7 @@ class LiveView:
 
 
 def _cells(row: _WorkerRow, has_seconds: bool) -> list[str]:
-    """Return a worker's cells after its name; what has not been told yet stays empty."""
+    """Return a worker's cells after its name; what was not reported yet stays empty."""
     loss = row.loss
     if not loss:
         return [""] * len(_COLUMNS)
@@ -199,5 +199,5 @@ def _evaluation(event: Event) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return a number of an event; NaN and infinities stand there as text."""
+    """Return a number of an event; events have NaN and infinities as text."""
     return float(value) if value is not None else 0.0

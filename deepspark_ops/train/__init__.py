@@ -1,1 +1,1 @@
-"""One worker loop, and the Spark job that runs N of them."""
+"""Training: one worker loop, and the driver that runs N of them on Spark around an exchange."""

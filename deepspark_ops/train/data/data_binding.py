@@ -225,7 +225,7 @@ def dataset_orders(
         net: The training net.
         layers: Its fed layers.
         order: As in TrainConfig.
-        n_workers: Pieces are small enough for everybody to have several per epoch.
+        n_workers: Pieces are small enough for each to have several per epoch.
         seed: Decides shuffled orders.
     """
     orders: dict[str, DatasetOrder] = {}

@@ -83,7 +83,7 @@ def check_result(
 
 
 def unchanged_text(config: TrainConfig, *, max_iter: int) -> str:
-    """Return what to tell the user of a run whose parameters are those of the start."""
+    """Return the message to the user of a run whose parameters are those of the start."""
     if not plan_strategy(config).running.repeats_data:
         return UNCHANGED
     return (

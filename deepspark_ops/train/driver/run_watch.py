@@ -1,4 +1,4 @@
-"""The driver's eyes on a live run: event lines to the log, curves to TensorBoard, parts to snapshots. No Spark."""
+"""What the driver does while workers train: events to log and TensorBoard, gathered parts to snapshots. No Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EventTail:
     """Reads the lines that are appended to ``events.jsonl`` after its making. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the file's present end: lines of earlier lives of the run were shown then."""
+        """Begin at the file's present end: what earlier starts of the run wrote was shown then."""
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
         self._torn = b""
@@ -56,13 +56,13 @@ class Throughput:
     def see(self, now: float, done: int) -> None:
         """Take the minibatches done at a time in seconds."""
         if self._last is None or done > self._last[1]:
-            # The first reading is where counting starts: what it holds was done while nobody looked.
+            # Counting starts at the first reading: when its minibatches were done is not known.
             self._last = (now, done)
             if self._first is None:
                 self._first = self._last
 
     def images_per_s(self) -> float | None:
-        """Return the rate, None if the run was over too soon to tell."""
+        """Return the rate, None if the run was too short for one."""
         if self._first is None or self._last is None or self._last[1] == self._first[1]:
             return None
         seconds = self._last[0] - self._first[0]
@@ -152,7 +152,7 @@ class RunWatch:
 
 
 def _fatal_error(event: Event) -> DeepSparkError | None:
-    """Return the error that a worker's last words amount to, None if another try may help."""
+    """Return the error that a worker's last event amounts to, None if another try may help."""
     ending, reason = event.data.get("ending"), str(event.data.get("reason", ""))
     if ending == "refused":
         return ConfigError(reason)

@@ -148,7 +148,7 @@ def _properties(config: TrainConfig) -> dict[str, str]:
 
 
 def master_for(master: str, *, n_workers: int, tries: int) -> str:
-    """Return the Spark master to use: a plain local one never starts a task again and may have too few slots.
+    """Return the Spark master to use: a plain local one never starts a task again, and may have too few slots.
 
     Example:
         >>> master_for("local[*]", n_workers=2, tries=4), master_for("spark://a:7077", n_workers=2, tries=4)

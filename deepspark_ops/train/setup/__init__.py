@@ -1,1 +1,1 @@
-"""From a config to a prepared run folder: nets, data, strategy."""
+"""From a config to a prepared run folder: nets, data, strategy, and what is checked before anything starts."""

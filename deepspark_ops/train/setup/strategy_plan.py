@@ -1,4 +1,4 @@
-"""How workers and center meet in a run: what the fields of a TrainConfig that bear on it amount to together."""
+"""How workers exchange in a run: strategy, tau and alpha, as the fields of a TrainConfig amount to together."""
 
 from __future__ import annotations
 

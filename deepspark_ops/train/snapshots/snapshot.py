@@ -63,7 +63,7 @@ class SnapshotWriter:
         origin: As in ``RunState``.
         random_seed: As in ``RunState``.
         start_digest: ``vector_digest`` of the parameters that this life of the run began with.
-        unchanged: What to tell the user where they have not changed.
+        unchanged: Message to the user where they have not changed.
         moves_late: Whether they may be those of the start at any snapshot but the last.
     """
 

@@ -171,7 +171,7 @@ def with_restored_step(run: Run, state: Path | None) -> Run:
 
 
 def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
-    """Return what the exchange of a run is told."""
+    """Return the settings of a run's exchange."""
     run = prepared.run
     config, solver = run.config, run.solver
     plan = plan_strategy(config)

@@ -1,6 +1,6 @@
 """``state.h5``: what our own retry needs besides the weights, of the data, of the workers and of the server.
 
-Checksums tell damage from content, so that a reader never goes on from numbers that nobody wrote.
+Checksums reveal damage, so that a run never goes on from numbers that were not written.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _LAYER_STATE = "layer_state/"
 
 @dataclass(frozen=True)
 class WorkerState:
-    """One worker's own state after some number of its steps. The arrays belong to whoever holds the object.
+    """One worker's own state after some number of its steps. The arrays are the holder's.
 
     Attributes:
         history: Solver history, shape (n_slots, n_params), float32.

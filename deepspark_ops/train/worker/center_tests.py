@@ -25,7 +25,7 @@ MEANS_FILE = "means.npz"
 
 
 class CenterTests:
-    """The tests that fall to one worker. Used by the loop's thread."""
+    """The tests that one worker runs. Used by the loop's thread."""
 
     def __init__(
         self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan, progress: ProgressLines
@@ -48,7 +48,7 @@ class CenterTests:
             n_batches = 0
             for feeds in self._batches.test_batches(net, ordinal):
                 n_batches += 1
-                self._give_sign_of_life()
+                self._show_life()
                 for name, value in self._model.test(net, params, feeds).items():
                     sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
                 if n_batches == 1:
@@ -66,7 +66,7 @@ class CenterTests:
         where = str(Path(self._plan.outputs.name, file))
         return {name: _summary(mean, where) if name in large else mean.tolist() for name, mean in means.items()}
 
-    def _give_sign_of_life(self) -> None:
+    def _show_life(self) -> None:
         """Keep the grant during a long test; a message per second costs nothing."""
         now = time.monotonic()
         if now - self._last_sign >= HEARTBEAT_S:

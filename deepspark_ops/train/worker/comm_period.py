@@ -15,7 +15,7 @@ EXCHANGE_SHARE = 0.02
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
 MAX_PERIOD_GROWTH = 16
-"""A loss near 0 would let workers never meet again."""
+"""Without a bound, workers would not exchange again once the loss is near 0."""
 _FIRST_DECISION = 4
 _DECIDE_EVERY = 64
 _WINDOW = 32
@@ -157,9 +157,9 @@ class ScheduledPeriod(CommPeriod):
 class LossBudget(CommPeriod):
     """A period that ends when the loss summed in it exceeds that of the first period. Not thread-safe.
 
-    Kim, Park, Jang and Yoon 2016: as the loss falls, workers meet less often. The steps that are asked for are as many
-    as the last loss lets fit, so the exchange comes after the very step that exceeds the budget; where the loss rises
-    within a grant, after that grant.
+    Kim, Park, Jang and Yoon 2016: as the loss falls, workers exchange less often. As many steps are asked for as the
+    last loss lets fit, so that the exchange comes after the very step that exceeds the budget; where the loss rises
+    within a grant, it comes after that grant.
     """
 
     def __init__(self, first: int) -> None:
@@ -189,7 +189,7 @@ class LossBudget(CommPeriod):
             self.value = self._fitting(self._budget - self._spent, self._longest - self._steps)
 
     def exchanged(self) -> str | None:
-        """Begin the next period; the reason tells of a length that has changed by half.
+        """Begin the next period; the reason names a length that has changed by half.
 
         A period that is cut short (by a snapshot, a test, the end of the run) says nothing of the budget.
         """
@@ -225,7 +225,7 @@ class FixedSet(CommPeriod):
 
     @property
     def only_measures(self) -> bool:
-        """Always: what is measured of a set that does not get whole is of no use to anybody."""
+        """Always: a measurement over a part of the set is not used."""
         return True
 
     def spend(self, losses: Sequence[float]) -> None:

@@ -36,7 +36,7 @@ class GradientSource(Model, Protocol):
         """
 
     def count_update(self) -> int:
-        """Count an update that somebody else makes; returns its number among the worker's own, from 1."""
+        """Count an update that the server makes; returns its number among the worker's own, from 1."""
 
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
         """Make the solver's update by a gradient as ``gradient`` returns it."""
@@ -191,12 +191,12 @@ class AveragingModel(_ModelAround):
 
 
 def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:
-    """Return ``vector`` with the statistics of ``own``, which meet the center's in their own way; fresh if it has any.
+    """Return ``vector`` with the statistics of ``own``, which are exchanged in their own way; fresh if it has any.
 
     Args:
         vector: Parameters or a gradient, (n_params,); not written.
         own: The worker's parameters.
-        statistics: Where they lie.
+        statistics: Their positions.
     """
     if not statistics.layers:
         return vector

@@ -133,7 +133,7 @@ class WorkerLoop:
         while step < grant.stop:
             began = time.monotonic()
             feeds, n_steps = self._batches.take(grant.stop - step)
-            if n_steps == 0:  # the run ended elsewhere: somebody else was given these steps and has done them
+            if n_steps == 0:  # another worker was given these steps and has done them, and the run has ended
                 break
             ready = time.monotonic()
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)

@@ -59,7 +59,7 @@ class LoopPlan:
         return self.snapshot > 0 and clock % self.snapshot == 0
 
     def tests_before(self, clock: int) -> int:
-        """Return how many tests of this run lie before ``clock``: the data position of a test, whoever runs it."""
+        """Return how many tests of this run come before ``clock``: the data position of a test."""
         if self.test_interval <= 0:
             return 0
         first = -(-self.origin // self.test_interval)

@@ -51,7 +51,7 @@ class Model(Protocol):
         """
 
     def round_note(self) -> RoundNote | None:
-        """Return what the server wants to know of a pushed gradient; None where parameters are exchanged."""
+        """Return what the server needs to know of a pushed gradient; None where parameters are exchanged."""
 
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""

@@ -16,7 +16,7 @@ class WorkerOutcome:
         worker: Its id.
         ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
             ``given_up``: it failed in every try; ``replaced``: another process is the worker now.
-        message: What to tell the user; empty if finished.
+        message: For the user; empty if finished.
         steps: Minibatches it computed in its last try.
         exchanges: Exchanges it made in its last try.
     """
@@ -29,7 +29,7 @@ class WorkerOutcome:
 
     @property
     def ends_the_run(self) -> bool:
-        """Does no other worker make up for this one?"""
+        """Whether no other worker can make up for this one."""
         return self.ending in ("refused", "failed")
 
     def to_plain(self) -> dict[str, Any]:

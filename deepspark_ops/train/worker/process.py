@@ -1,4 +1,4 @@
-"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model`` and a switch."""
+"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
         welcome = link.join(task.worker)
         outcome = _outcome(task, link, welcome)
         if outcome.ends_the_run:
-            # The driver learns of it now, not when the last of the other workers is done.
+            # The driver sees it now, not when the last of the other workers is done.
             data = {"reason": outcome.message, "ending": outcome.ending}
             link.send_event(make_event("worker_lost", clock=welcome.clock, worker=task.worker, **data))
         link.leave()
     finally:
-        # Without leave() this tells the server of a crash at once; a reused process would keep the socket open.
+        # Without leave() the server sees a crash at once; a process that is used again would keep the socket open.
         link.close()
     return outcome
 

@@ -1,4 +1,4 @@
-"""What a worker tells of its progress: loss, exchange, debug and note lines, and the sums that they show."""
+"""What a worker reports of its progress: loss, exchange, debug and note events, and the sums that they show."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ProgressLines:
     def step_done(self, clock: int, loss: float) -> bool:
         """Note a step's loss; return whether its line is due: the first step at or after a display boundary.
 
-        One worker meets every boundary itself, as Caffe; of many each shows about one line per boundary.
+        One worker reaches every boundary, as Caffe; of many each shows about one line per boundary.
         """
         self.n_steps += 1
         self._losses.append(loss)
@@ -166,7 +166,7 @@ class ProgressLines:
             self.send("debug", clock, **data, lines=list(lines[start : start + DEBUG_LINES]))
 
     def note(self, clock: int, text: str | None) -> None:
-        """Send a note, if there is something to say."""
+        """Send a note, if there is a text."""
         if text:
             self.send("note", clock, text=text)
 

@@ -20,8 +20,9 @@ _LOG = logging.getLogger(__name__)
 def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
     """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
 
-    What another start may cure is raised, so that Spark starts this task alone again. After ``worker_tries`` starts it
-    is an outcome, since Spark would end the whole job; a task whose earlier starts were all killed returns at once.
+    What another start may cure is raised, so that Spark starts this task again, and no other. After ``worker_tries``
+    starts it is an outcome, since Spark would end the whole job; a task whose earlier starts were all killed returns at
+    once.
 
     Args:
         plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.

@@ -1,4 +1,4 @@
-"""What driver and worker tell each other around a run: the task, how it ended, and the loop's plan. No framework."""
+"""What a worker gets from the driver, its task, and what the loop gets from the run, its plan. No framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker is told.
+    """What a worker gets from the driver.
 
     Attributes:
         run_dir: The run's folder; driver and workers see the same one.
