@@ -54,6 +54,7 @@ class Center:
         all_counters: Counters of every server, shape (n_servers, n_workers, 16).
         counts: Pushes of each chunk that ``extras`` hold and the center does not, shape (n_chunks,), uint64.
         unfinished: Of each chunk, what ``pushes`` notes while a push changes ``extras``; 0 for none, (n_chunks,).
+        sessions: Number of each worker's present process, shape (n_workers,): what ``check_session`` looks at.
         locks: None until ``use_locks``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
@@ -70,6 +71,7 @@ class Center:
         self._cells = self.counters.data.cast("B").cast("Q")
         self._float_cells = self.counters.data.cast("B").cast("d")
         self._watched = memory.watched.data
+        self.sessions = self._cells[SESSION::COLUMNS]
         self._begun_column, self._ended_column = (self._cells[column::COLUMNS] for column in (BEGUN, ENDED))
         self._n_workers = len(self.counters)
         self._total: Callable[[memoryview], int] = sum if self._n_workers <= FEW_WORKERS else _total_of_many
@@ -131,7 +133,8 @@ class Center:
         Raises:
             WorkerFenced: Another process is the worker now.
         """
-        self.check_session(worker, session)
+        if self.sessions[worker] != session:
+            self.check_session(worker, session)
         cells, row = self._cells, worker * COLUMNS
         own_ended = cells[row + ENDED]
         ended = self._total(self._ended_column) - own_ended
@@ -151,7 +154,8 @@ class Center:
         Raises:
             WorkerFenced: Another process is the worker now; the exchange is not counted.
         """
-        self.check_session(worker, context.session)
+        if self.sessions[worker] != context.session:
+            self.check_session(worker, context.session)
         cells, row = self._cells, worker * COLUMNS
         sequence = context.own + 1
         overlaps = context.others_open + self._total(self._begun_column) - sequence - context.others_begun
@@ -182,7 +186,7 @@ class Center:
         Raises:
             WorkerFenced, WorkerReplaced: It is not; it must leave.
         """
-        found = self._cells[worker * COLUMNS + SESSION]
+        found = self.sessions[worker]
         if found == session:
             return
         if found != NOBODY:
@@ -235,7 +239,14 @@ class Center:
 
     def close(self) -> None:
         """Give the mapping back. The arrays must not be used after; one that somebody still holds keeps it alive."""
-        for cells in (self._begun_column, self._ended_column, self._cells, self._float_cells, self._watched):
+        for cells in (
+            self.sessions,
+            self._begun_column,
+            self._ended_column,
+            self._cells,
+            self._float_cells,
+            self._watched,
+        ):
             cells.release()
         if self._memory.handle >= 0:
             os.close(self._memory.handle)

@@ -24,11 +24,12 @@ def push_applier(
     there are locks.
     """
     parts, watched = chunks.views(center.vector), center.watched
-    server_chunk, check_session, session = chunks.strategy.server_chunk, center.check_session, context.session
+    server_chunk, sessions, session = chunks.strategy.server_chunk, center.sessions, context.session
     adds_directly = not center.extras
 
     def apply(position: int, push: Vector) -> None:
-        check_session(worker, session)
+        if sessions[worker] != session:
+            center.check_session(worker, session)
         if position == watched:
             center.begin_watched_push(worker)
         if adds_directly:

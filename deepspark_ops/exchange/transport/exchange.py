@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.link import NO_ROUND, ExchangeReport, RoundEnd
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
-
-
-class Ended(NamedTuple):
-    """What the center counted of an exchange; see ``ExchangeReport``."""
-
-    staleness: int
-    overlaps: int
 
 
 class Transfer(Protocol):
@@ -58,8 +51,8 @@ class Transfer(Protocol):
     def average_statistics(self, packed: Vector) -> Vector:
         """Have the server average BatchNorm's statistics, (n_values,); returns the worker's new ones."""
 
-    def end(self) -> Ended:
-        """Close the exchange."""
+    def end(self) -> tuple[int, int]:
+        """Close the exchange; returns its staleness and its overlaps, see ``ExchangeReport``."""
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
@@ -105,7 +98,7 @@ def exchange(
     if plan.chunks.statistics is not None:
         positions = plan.statistics.positions
         new_local[positions] = transfer.average_statistics(local[positions])
-    ended = transfer.end()
+    staleness, overlaps = transfer.end()
     plan.began_with(new_local)
     seconds = time.perf_counter() - started
     return new_local, ExchangeReport(
@@ -113,8 +106,8 @@ def exchange(
         seconds,
         plan.bytes_up,
         plan.bytes_down,
-        ended.staleness,
-        ended.overlaps,
+        staleness,
+        overlaps,
         distance,
         transfer.name,
         round_end,

@@ -12,7 +12,6 @@ from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.strategies.base import ExchangeContext
-from deepspark_ops.exchange.transport.exchange import Ended
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
 
@@ -94,10 +93,10 @@ class MemoryTransfer:
         """See ``Transfer``."""
         return self._calls.average_statistics(self._context.own + 1, packed)
 
-    def end(self) -> Ended:
+    def end(self) -> tuple[int, int]:
         """See ``Transfer``."""
         plan, context = self.plan, self._context
-        return Ended(context.staleness, self._center.end(plan.worker, context, plan.bytes_up + plan.bytes_down))
+        return context.staleness, self._center.end(plan.worker, context, plan.bytes_up + plan.bytes_down)
 
     def close(self) -> None:
         """Unmap."""

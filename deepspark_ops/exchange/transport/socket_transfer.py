@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.connection import ServerConnection
-from deepspark_ops.exchange.transport.exchange import Ended
 from deepspark_ops.exchange.transport.key_range import KeyRange, RangeExchange
 from deepspark_ops.exchange.transport.server_calls import SocketCalls
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
@@ -70,12 +69,12 @@ class SocketTransfer:
         """See ``Transfer``."""
         return self._calls.average_statistics(self._sequence + 1, packed)
 
-    def end(self) -> Ended:
+    def end(self) -> tuple[int, int]:
         """See ``Transfer``."""
         overlaps = self._each(lambda key_range: key_range.end(self._parts[key_range.index]))
         staleness = max(part.context.staleness for part in self._parts)
         self._sequence, self._parts = self._sequence + 1, ()
-        return Ended(staleness, max(overlaps))
+        return staleness, max(overlaps)
 
     def close(self) -> None:
         """Close the connections to all servers but the first, which is the link's."""
