@@ -135,6 +135,20 @@ FAULTS = (
         (f"{_PIPELINE}/exchange/state/test_leases.py",),
     ),
     Fault(
+        "a-replaced-process-ends-its-exchange",
+        "deepspark_ops/exchange/center/center.py",
+        "if self.sessions[worker] != context.session:",
+        "if not context.session:",
+        (f"{_PIPELINE}/exchange/center/test_center.py",),
+    ),
+    Fault(
+        "a-push-that-a-kill-cut-short-is-not-settled",
+        "deepspark_ops/exchange/center/pushes.py",
+        "if noted and int(center.counts[position]) == n_before:",
+        "if noted and int(center.counts[position]) != n_before:",
+        (f"{_PIPELINE}/exchange/center/test_pushes.py",),
+    ),
+    Fault(
         "a-wrong-secret-is-let-in",
         "deepspark_ops/exchange/transport/handshake.py",
         "if not hmac.compare_digest(proof, ",
