@@ -414,3 +414,24 @@ def test_large_outputs_of_a_test_are_a_file_and_a_summary(tmp_path: Path) -> Non
     assert event.data["ip/scores"] == expected
     with np.load(tmp_path / file) as arrays:
         assert np.array_equal(arrays["ip/scores"], scores)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps: bool) -> None:
+    bench = Bench(tmp_path, Schedule(1000, snapshot=500), comm_period=LossBudget(10), overlaps=overlaps)
+    run = bench.model.run
+
+    def run_and_stop(**given: object) -> StepReport:
+        if given["step"] == 23:
+            bench.exchange.coordinator.control("stop_early")
+        return run(**given)  # type: ignore[arg-type]
+
+    bench.model.run = run_and_stop  # type: ignore[method-assign]
+    bench.batches.take = lambda max_steps: ({}, 1)  # type: ignore[method-assign]
+    bench.run()
+    status = bench.exchange.poll()
+    assert status.finished
+    assert 23 < status.acknowledged < 60
+    assert status.snapshots == (status.acknowledged,)
+    center = tmp_path / "work" / "pending" / f"iter_{status.acknowledged}" / "center.f32"
+    assert np.fromfile(center, np.float32).tolist() == [float(status.acknowledged)]
