@@ -44,11 +44,11 @@ bring_java() {
   apt_install openjdk-17-jre-headless "Java $OLDEST_JAVA or newer"
 }
 
-is_supported() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12)})' >/dev/null 2>&1; }
+is_supported() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)})' >/dev/null 2>&1; }
 
 find_python() {
   local python
-  for python in python3.12 python3.11 python3 python; do
+  for python in python3.12 python3.11 python3.13 python3 python; do
     if is_supported "$python"; then
       command -v "$python"
       return
@@ -59,7 +59,7 @@ find_python() {
 
 make_environment() {
   local python
-  python=$(find_python) || fail "Python 3.11 or 3.12 is needed and neither was found on PATH (Debian 12: apt-get install python3)"
+  python=$(find_python) || fail "Python 3.11, 3.12 or 3.13 is needed and none was found on PATH (Debian 12: apt-get install python3)"
   say "virtual environment .venv with $("$python" --version)"
   if ! "$python" -c 'import ensurepip' 2>/dev/null; then
     apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" "Python's venv module"
