@@ -30,14 +30,12 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.events import Event, read_events
-from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
+from deepspark_ops.exchange.strategies.base import SINGLE_WORKER, find_strategy, strategy_names
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-ALONE = "alone"
-"""What every strategy is with one worker."""
 TOLERANCE = 0.02
 """A strategy that loses more than this share against one worker, with two, has the wrong defaults."""
 
@@ -73,7 +71,7 @@ class Cell:
 
     Attributes:
         net: Key of NETS.
-        strategy: Name; ``alone`` with one worker.
+        strategy: Name; ``single_worker`` with one worker.
         workers: Number of workers.
         minibatches: The clock at its end.
         accuracy: Top-1 on the test split; None if the run failed.
@@ -122,7 +120,7 @@ def run_cell(cell: Cell, dataset: Path, work: Path) -> Cell:
         dataset=dataset,
         run_dir=run_dir,
         n_workers=cell.workers,
-        strategy="easgd" if cell.strategy == ALONE else cell.strategy,
+        strategy="easgd" if cell.strategy == SINGLE_WORKER else cell.strategy,
     )
     try:
         run_job("deepspark_ops.train.driver.spark_job", config, on_line=lambda level, text: None, cwd=ROOT)
@@ -213,7 +211,7 @@ class Results:
 
 def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
     """Return the markdown lines of one net: what was run, a row per strategy and number of workers, and verdicts."""
-    alone = cells.get((ALONE, 1))
+    alone = cells.get((SINGLE_WORKER, 1))
     lengths = sorted({cell.minibatches for cell in cells.values()})
     ran = " or ".join(f"{length:,}" for length in lengths)
     text = f"{ran} minibatches of {NETS[net].batch_size} over all workers."
@@ -225,12 +223,12 @@ def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (strategy, workers), cell in sorted(cells.items(), key=lambda item: (item[0][1], item[0][0])):
-        name = "any, alone" if strategy == ALONE else f"`{strategy}`"
+        name = "any, alone" if strategy == SINGLE_WORKER else f"`{strategy}`"
         if cell.accuracy is None:
             how = "diverged" if "loss is" in cell.failure else "failed"
             lines.append(f"| {name} | {workers} | {how} | | | | | | |")
             continue
-        compared = alone is not None and alone.accuracy is not None and strategy != ALONE
+        compared = alone is not None and alone.accuracy is not None and strategy != SINGLE_WORKER
         change = f"{100 * (cell.accuracy - alone.accuracy):+.1f}" if compared and alone else ""  # type: ignore[operator]
         seconds = f"{cell.train_s:.0f} s" if cell.train_s is not None else ""
         lines.append(
@@ -303,7 +301,7 @@ def draw(results: Results, path: Path) -> bool:
     colours = {1: "#626873", 2: "#2878be", 4: "#d98a1f"}
     for row, net in enumerate(nets, start=1):
         cells = {key: cell for key, cell in results.of(net).items() if cell.accuracy is not None}
-        names = sorted({name for name, _ in cells if name != ALONE})
+        names = sorted({name for name, _ in cells if name != SINGLE_WORKER})
         for workers in sorted({count for _, count in cells if count > 1}):
             found = [cells[name, workers] for name in names if (name, workers) in cells]
             style = {"name": f"{workers} workers", "marker_color": colours.get(workers, "#2f9270")}
@@ -316,7 +314,7 @@ def draw(results: Results, path: Path) -> bool:
             figure.add_trace(sent, row=row, col=2)
         scores = [100 * (cell.accuracy or 0.0) for cell in cells.values()] or [0.0]
         figure.update_yaxes(range=[max(0.0, min(scores) - 4), max(scores) + 3], row=row, col=1)
-        if alone := cells.get((ALONE, 1)):
+        if alone := cells.get((SINGLE_WORKER, 1)):
             level = 100 * (alone.accuracy or 0.0)
             text = f"one worker {level:.1f}"
             figure.add_hline(y=level, line_dash="dash", annotation_text=text, row=row, col=1)

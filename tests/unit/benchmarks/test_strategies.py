@@ -17,7 +17,7 @@ def script():
 def test_one_worker_is_one_run_for_all_strategies(script):
     cells = list(script.cells_of("lenet", ["easgd", "sync", "downpour"], [2, 1], 100))
     assert [(cell.strategy, cell.workers) for cell in cells] == [
-        ("alone", 1),
+        ("single_worker", 1),
         ("easgd", 2),
         ("sync", 2),
         ("downpour", 2),
@@ -56,7 +56,7 @@ def test_measures_come_from_the_events(script):
 
 def test_page_names_what_loses_too_much(script, tmp_path):
     results = script.Results(tmp_path / "results.json")
-    results.put(script.Cell("lenet", "alone", 1, 100, accuracy=0.98, train_s=10.0))
+    results.put(script.Cell("lenet", "single_worker", 1, 100, accuracy=0.98, train_s=10.0))
     results.put(script.Cell("lenet", "easgd", 2, 100, accuracy=0.965, train_s=5.0))
     assert "- 2 workers: 1 of 1 strategies within 2 points of one worker.\n" in script.page(results)
     results.put(script.Cell("lenet", "downpour", 2, 100, accuracy=0.955, train_s=5.0))
