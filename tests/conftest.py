@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,10 @@ _KINDS = ("architecture", "unit", "parity", "integration", "e2e")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Airflow a home of its own before anything imports it: it writes there at import, ~/airflow by default."""
+    """Let Ctrl-C be heard, and give Airflow a home of its own: it writes there at import, ~/airflow by default."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts its background jobs so, and every child process of the tests would ignore Ctrl-C, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     home = tempfile.mkdtemp(prefix="deepspark-tests-airflow-")
     config.stash[_AIRFLOW_HOME] = home
     os.environ.update(
