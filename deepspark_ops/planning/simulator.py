@@ -26,7 +26,7 @@ from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
 
 WIRE_BYTES: dict[WireDtype, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``wire_numbers.py``)."""
+"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``transport/compression``)."""
 CONTROL_CALLS = 2
 """Round trips of every exchange by whatever transport: the grant and its acknowledgement."""
 SOCKET_CALLS = 2
