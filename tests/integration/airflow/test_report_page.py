@@ -13,7 +13,7 @@ from deepspark_ops.operators.report_page import plugin
 from deepspark_ops.operators.run_plan import Places
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx`")]
+pytestmark = pytest.mark.airflow
 
 RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
 
