@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deepspark_ops.command import cli
+from deepspark_ops.events import read_events
 from tests.integration.small_run import NET, SOLVER, make_dataset
 
 pytestmark = pytest.mark.tf
@@ -133,6 +134,8 @@ def test_interrupt_takes_a_snapshot_ends_every_process_and_the_same_command_goes
     assert all(path.is_file() for path in (*snapshot_files(tmp_path, first), *snapshot_files(tmp_path, last)))
     assert "the same command goes on from there" in stopped
     assert not (tmp_path / "run" / "work").exists()
+    end = [event for event in read_events(tmp_path / "run" / "events.jsonl") if event.kind == "stage"][-1]
+    assert (end.data["status"], end.clock) == ("stopped", last)
     assert alive_after(children, 20.0) == []
     assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("hsperfdata")] == []
 

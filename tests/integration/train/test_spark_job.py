@@ -166,22 +166,6 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     assert again.paths.snapshot_iterations()[-1] == last + 1000
 
 
-def test_sigterm_takes_a_snapshot_ends_everything_and_cleans_up(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 1000000", n_workers=1)
-    job.wait_for(r"worker 0 loss clock=[1-9]")
-    below = job.descendants()
-    job.process.terminate()
-    assert job.wait() == 128 + signal.SIGTERM
-    (last,) = job.paths.snapshot_iterations()
-    assert any(line.startswith(f"INFO: stopped by SIGTERM at clock={last}: snapshots=") for line in job.lines)
-    assert (job.events("stage")[-1].data["status"], job.events("stage")[-1].clock) == ("stopped", last)
-    assert not job.paths.work.exists()
-    deadline = time.monotonic() + 30
-    while alive := [pid for pid in below if _is_alive(pid)]:
-        assert time.monotonic() < deadline, [below[pid] for pid in alive]
-        time.sleep(0.1)
-
-
 def test_diverging_run_fails_with_what_to_change(tmp_path: Path) -> None:
     job = training(tmp_path, "max_iter: 3000 base_lr: 1e38", n_workers=2)
     assert job.wait() == 1
