@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Export and log the steps and the result."""
-    # Imported here, where a missing TensorFlow is told as one message.
+    # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.export.bundle import write_bundle
 
     config = parse_config(ExportConfig, json.loads(read_config_file(config_path)))

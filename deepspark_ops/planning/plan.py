@@ -219,23 +219,25 @@ class _Planner:
 
     def _reason(self, row: Row) -> str:
         choice = Choice(row.comm_period, row.n_servers, row.wire_dtype)
-        told = [f"exchanges take {row.exchange_share:.1%} of the time, center busy {row.server_load:.0%}"]
+        reasons = [f"exchanges take {row.exchange_share:.1%} of the time, center busy {row.server_load:.0%}"]
         if row.n_servers > 1:
             fewer = choice._replace(n_servers=row.n_servers // 2)
             limit = saturation_workers(self._cost(row.workers, fewer), step_s=self._step_s, comm_period=row.comm_period)
-            told.append(f"with half as many key ranges it saturates at {_count(limit)} workers")
+            reasons.append(f"with half as many key ranges it saturates at {_count(limit)} workers")
         if row.wire_dtype != "float32":
-            told.append(
+            reasons.append(
                 "halving what is pushed loses nothing, since the worker keeps the rest; a larger tau costs accuracy"
             )
         if row.comm_period > (least := self._strategy.least_auto_period):
-            told.append(f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}")
+            reasons.append(
+                f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}"
+            )
         else:
-            told.append(f"tau {least} is the most accurate")
+            reasons.append(f"tau {least} is the most accurate")
         if (slowdown := self._slowdown(row.workers)) > 1.0:
             cores = self._config.host_cores
-            told.append(f"{cores} cores make each worker {slowdown:.2g} times as slow as with enough of them")
-        return "; ".join(told)
+            reasons.append(f"{cores} cores make each worker {slowdown:.2g} times as slow as with enough of them")
+        return "; ".join(reasons)
 
     def _reason_of_excess(self, row: Row) -> str:
         limit = self.saturation(row)

@@ -1,4 +1,4 @@
-"""How fast a run would be: workers that compute and meet one center, as discrete events. numpy and heapq alone.
+"""How fast a run would be: workers that exchange with one center, as discrete events. numpy and heapq alone.
 
 The center is one station that serves exchanges one after the other, in the order of their arrival, each for the time
 that its narrowest part (link or server process) needs: chunks of one exchange flow through both at once. A worker is a
@@ -74,7 +74,7 @@ class ExchangeCost:
         push_s: The center is busy with the push, and with the control calls around it.
         pull_s: The center is busy with the pull. Where both directions flow at once it is what the pull takes longer.
         least_s: The worker is busy for at least this long, however idle the center.
-        latency_s: Messages under way while nobody works.
+        latency_s: Messages under way while neither side works.
         own_s: The worker is busy besides, before and after.
     """
 
@@ -91,7 +91,7 @@ class ExchangeCost:
 
     @property
     def alone_s(self) -> float:
-        """Seconds until the worker goes on, with nobody else there."""
+        """Seconds until the worker goes on, with no other worker there."""
         return max(self.service_s, self.least_s) + self.latency_s + self.own_s
 
 
@@ -180,7 +180,7 @@ def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> Exchan
 
 
 def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:
-    """Return p*, where the center's rate and that of p workers without waiting meet; more workers only queue."""
+    """Return p*, at which the center is as fast as p workers without waiting; more workers only queue."""
     return (comm_period * step_s + cost.alone_s) / cost.service_s
 
 
@@ -233,7 +233,7 @@ def _period_jitter(crew: Crew) -> float:
 def _one_by_one(
     crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator
 ) -> Prediction:
-    """Simulate workers that wait for nobody but the center."""
+    """Simulate workers that wait for the center alone."""
     n_events = max(_LEAST_EVENTS, _EVENTS_PER_WORKER * crew.n_workers)
     periods = (steps_s * crew.comm_period).tolist()
     factors = lognormal(rng, _period_jitter(crew), n_events).tolist()

@@ -169,7 +169,7 @@ class LossBudget(CommPeriod):
         self._longest = MAX_PERIOD_GROWTH * first
         self._budget: float | None = None
         self._spent, self._steps, self._last_loss = 0.0, 0, 0.0
-        self._told = first
+        self._reported = first
 
     @property
     def is_due(self) -> bool:
@@ -198,9 +198,9 @@ class LossBudget(CommPeriod):
             self._budget = self._spent
         steps, self._spent, self._steps = self._steps, 0.0, 0
         self.value = self._first if self._budget is None else self._fitting(self._budget, self._longest)
-        if not was_whole or 2 * max(steps, self._told) < 3 * min(steps, self._told):
+        if not was_whole or 2 * max(steps, self._reported) < 3 * min(steps, self._reported):
             return None
-        self._told = steps
+        self._reported = steps
         return f"comm_period {steps}: so many minibatches for the loss of the first period, {self._budget:.4g}"
 
     def _fitting(self, left: float, limit: int) -> int:
