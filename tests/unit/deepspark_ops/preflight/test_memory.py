@@ -31,6 +31,11 @@ def test_forecast_is_within_15_percent_of_what_was_measured(
     assert driver_bytes(n_params, n_slots, n_workers) == pytest.approx(driver * MIB, rel=0.15)
 
 
+def test_a_second_worker_costs_the_driver_what_was_measured():
+    more = driver_bytes(CAFFENET, 1, 2) - driver_bytes(CAFFENET, 1, 1)
+    assert more == pytest.approx((2078 - 1848) * MIB, rel=0.05)  # its history, while a snapshot is written
+
+
 def test_a_dataset_that_is_too_large_is_not_kept():
     assert worker_bytes(0, 0, 1, sample_bytes=[10**9]) == worker_bytes(0, 0, 1)
     assert worker_bytes(0, 0, 1, sample_bytes=[10**6]) == worker_bytes(0, 0, 1) + 10**6

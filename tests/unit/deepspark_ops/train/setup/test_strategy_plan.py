@@ -32,6 +32,12 @@ def test_deepsparks_file_decides_period_and_rate() -> None:
     assert same == found
 
 
+def test_only_elastic_strategies_compute_while_they_exchange() -> None:
+    assert plan(strategy="easgd", overlap=True).running.name == "easgd"
+    with pytest.raises(ConfigError, match=r"overlap=true with strategy=downpour: .*; allowed with: .*easgd"):
+        plan(strategy="downpour", overlap=True)
+
+
 def test_schedules_are_taken_apart() -> None:
     found = plan(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
     assert found.comm_period == ((0, 1.0), (2000, 10.0))

@@ -109,6 +109,12 @@ def test_solverstate_holds_the_history_of_the_lowest_live_worker(tmp_path: Path)
     assert state.learned_net == str(paths.snapshots / "two_iter_12.caffemodel")
 
 
+def test_solverstate_counts_the_rate_steps_of_the_last_update(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    gather(paths, 13, np.ones(N_PARAMS, np.float32), {0: worker_state(0)})
+    assert read_solverstate(writer_of(paths).assemble(13).solverstate).current_step == 12 // 4
+
+
 def test_other_number_of_workers_takes_saved_states_in_turn(tmp_path: Path) -> None:
     path = tmp_path / "s_iter_1.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(0, 2)), {0: worker_state(0), 2: worker_state(2)})
