@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
+
+from deepspark_ops.processes.process_table import parent_pids
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _POLL_S = 0.05
@@ -21,14 +22,7 @@ def adopt_orphans() -> None:
 
 def descendants(pid: int) -> list[int]:
     """Return the process ids below ``pid``, zombies left out. Linux; elsewhere none are known."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = entry.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it ended meanwhile
-            continue
-        if state != "Z":
-            parents[int(entry.parent.name)] = int(parent)
+    parents = parent_pids()
     found: list[int] = []
     layer = {pid}
     while layer:

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from deepspark_ops.processes.process_table import parent_pids
+
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _HANDED_ON = (*_ENDING, signal.SIGHUP)
 _LEFT_TO_THE_CHILD = 2
@@ -70,22 +72,15 @@ def stop_driver(submit: subprocess.Popen[str], application: str, *, patience_s: 
         application: Path of the driver's file, as spark-submit was given it.
         patience_s: Seconds to wait at most.
     """
-    drivers = [pid for pid in _children(submit.pid) if application in _command_line(pid)]
+    drivers = [
+        pid for pid, parent in parent_pids().items() if parent == submit.pid and application in _command_line(pid)
+    ]
     for pid in drivers:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     if drivers:
         with suppress(subprocess.TimeoutExpired):
             submit.wait(patience_s)
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
 
 
 def _command_line(pid: int) -> list[str]:
