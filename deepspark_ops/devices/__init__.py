@@ -1,0 +1,1 @@
+"""Which devices and cores a worker gets, from Spark or from the driver."""
