@@ -47,3 +47,7 @@ class ComputePlan:
     def n_devices(self) -> int:
         """Devices that a worker needs."""
         return self.placement.n_devices if self.placement else self.n_replicas
+
+
+PLAIN = ComputePlan()
+"""One device that computes everything, in float32."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Shape, find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
@@ -50,10 +51,46 @@ class ForwardResult:
 
 
 @dataclass(frozen=True)
+class _Given:
+    """What every layer of a pass may read; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
+
+    seed: tf.Tensor
+    feeds: Mapping[str, tf.Tensor]
+    overwritten: Mapping[str, str]
+    tap: Tap | None
+    param_tap: ParamTap | None
+
+
+@dataclass
+class _Made:
+    """What the layers of a pass have made so far; each layer reads it and adds to it.
+
+    Attributes:
+        entries: The layout's blobs, statistics as the last layer left them.
+        state: "layer/name" -> tensor, from the pass before where the layer has not run yet.
+        blobs: Every blob that a layer has produced, its last content.
+        updates: As ``ForwardResult.param_updates``.
+        losses: The weighted loss of each top that has one.
+    """
+
+    entries: list[tf.Tensor]
+    state: dict[str, tf.Tensor]
+    blobs: dict[str, Blob] = field(default_factory=dict)
+    updates: dict[int, tf.Tensor] = field(default_factory=dict)
+    losses: list[tf.Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Forward:
-    """One forward pass of ``net``; call it while a graph is traced. Made by ``build_forward``."""
+    """One forward pass of ``net``; call it while a graph is traced. Made by ``build_forward``.
+
+    Attributes:
+        net: The net.
+        plan: How its layers are computed.
+    """
 
     net: NetSpec
+    plan: ComputePlan = PLAIN
 
     def __call__(
         self,
@@ -96,33 +133,34 @@ class Forward:
             tap: Called with every top when it is produced; consumers read what it returns.
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
-        entries = list(entries)
-        overwritten = reads_overwritten_memory(self.net)
-        updates: dict[int, tf.Tensor] = {}
-        blobs: dict[str, Blob] = {}
-        state = dict(layer_state)
-        losses: list[tf.Tensor] = []
+        given = _Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
+        made = _Made(list(entries), dict(layer_state))
         for position, layer in enumerate(self.net.layers):
-            if _is_fed(layer):
-                tops = tuple(Blob.from_caffe(feeds[top]) for top in layer.tops)
-            else:
-                params = self._params_of(layer, entries, param_tap)
-                with tf.name_scope(_scope_of(layer)):
-                    request = self._request(layer, blobs, params, _seed_of_layer(seed, position), state)
-                    emission = _emit(request)
-                    tops = emission.tops
-                    if layer.name in overwritten:
-                        over = overwritten[layer.name]
-                        tops = (with_memory_gradient(layer, request.bottoms, tops[0], blobs, over),)
-                state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
-                for index, tensor in emission.param_updates.items():
-                    # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
-                    entries[self.net.params.uses[layer.name, index]] = tensor
-                    updates[self.net.params.uses[layer.name, index]] = tensor
-            blobs.update((top, tap(top, blob) if tap else blob) for top, blob in zip(layer.tops, tops, strict=True))
-            losses += _weighted(layer, [blobs[top] for top in layer.tops])
-        loss = tf.add_n(losses) if losses else tf.zeros((), tf.float32)
-        return ForwardResult(blobs, loss, updates, state)
+            self._emit_layer(position, layer, given, made)
+        loss = tf.add_n(made.losses) if made.losses else tf.zeros((), tf.float32)
+        return ForwardResult(made.blobs, loss, made.updates, made.state)
+
+    def _emit_layer(self, position: int, layer: LayerSpec, given: _Given, made: _Made) -> None:
+        """Add one layer's operations to the graph, and what they give to ``made``."""
+        if _is_fed(layer):
+            tops = tuple(Blob.from_caffe(given.feeds[top]) for top in layer.tops)
+        else:
+            params = self._params_of(layer, made.entries, given.param_tap)
+            with tf.name_scope(_scope_of(layer)):
+                request = self._request(layer, made.blobs, params, _seed_of_layer(given.seed, position), made.state)
+                emission = _emit(request)
+                tops = emission.tops
+                if layer.name in given.overwritten:
+                    over = given.overwritten[layer.name]
+                    tops = (with_memory_gradient(layer, request.bottoms, tops[0], made.blobs, over),)
+            made.state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
+            for index, tensor in emission.param_updates.items():
+                # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
+                made.entries[self.net.params.uses[layer.name, index]] = tensor
+                made.updates[self.net.params.uses[layer.name, index]] = tensor
+        tap = given.tap
+        made.blobs.update((top, tap(top, blob) if tap else blob) for top, blob in zip(layer.tops, tops, strict=True))
+        made.losses += _weighted(layer, [made.blobs[top] for top in layer.tops])
 
     def _params_of(self, layer: LayerSpec, entries: Sequence[tf.Tensor], tap: ParamTap | None) -> list[tf.Tensor]:
         params = []
@@ -162,8 +200,8 @@ def _emit(request: EmitRequest) -> Emission:
     return emit(request)
 
 
-def build_forward(net: NetSpec) -> Forward:
-    """Return the net's forward pass.
+def build_forward(net: NetSpec, plan: ComputePlan = PLAIN) -> Forward:
+    """Return the net's forward pass, computed as ``plan`` says.
 
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
@@ -173,7 +211,7 @@ def build_forward(net: NetSpec) -> Forward:
         if layer.type not in known and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-    return Forward(net)
+    return Forward(net, plan)
 
 
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.files.hdf5_output import hdf5_output_inputs
 from caffe_import.net.debug_info import n_pass_values
 from caffe_import.net.net_spec import NetSpec
@@ -111,6 +112,7 @@ class StepGraph:
     forward: Forward
     with_grad_norm: bool
     with_debug: bool = False
+    plan: ComputePlan = PLAIN
 
     def run(self, given: StepArguments) -> Any:
         """Return the state and the reports after as many updates as there are rates.

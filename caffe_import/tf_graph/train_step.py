@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.net.debug_info import StepDebug
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
@@ -124,7 +125,9 @@ class TrainFunction:
             that is called.
     """
 
-    def __init__(self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool) -> None:
+    def __init__(
+        self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool, plan: ComputePlan, devices: Sequence[str]
+    ) -> None:
         """Fix the signatures; tracing happens at ``prepare`` or the first call."""
         self.net = net
         self.solver = solver
@@ -133,7 +136,8 @@ class TrainFunction:
         self._lock = Lock()
         # Caffe shows them at display iterations alone (Solver::Step).
         with_debug = solver.debug_info and solver.display > 0
-        self._graph = StepGraph(net, solver, self.rule, build_forward(net), with_grad_norm, with_debug)
+        self._graph = StepGraph(net, solver, self.rule, build_forward(net, plan), with_grad_norm, with_debug, plan)
+        self._devices = tuple(devices)
         self._fed = fed_blobs(net)
         self._functions: dict[Part, Callable[..., Any]] = {}
 
@@ -323,7 +327,13 @@ class TrainFunction:
 
 
 def compile_training(
-    net: NetSpec, solver: SolverSpec, *, n_threads: int, with_grad_norm: bool = False
+    net: NetSpec,
+    solver: SolverSpec,
+    *,
+    n_threads: int,
+    with_grad_norm: bool = False,
+    plan: ComputePlan = PLAIN,
+    devices: Sequence[str] = (),
 ) -> TrainFunction:
     """Compile a TRAIN net and a solver.
 
@@ -332,9 +342,12 @@ def compile_training(
         solver: Type, rate policy, decay, clipping, iter_size.
         n_threads: Cores for this process (see ``set_threads``).
         with_grad_norm: Report the gradient's norm even if the solver does not clip; costs one pass over it.
+        plan: How a step is computed.
+        devices: TensorFlow's name of each of the plan's devices; empty: TensorFlow's own choice.
 
     Raises:
         NetError: A layer type that cannot be computed.
     """
     set_threads(n_threads)
-    return TrainFunction(net, solver, with_grad_norm=with_grad_norm or solver.clip_gradients >= 0)
+    wants_norm = with_grad_norm or solver.clip_gradients >= 0
+    return TrainFunction(net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices)
