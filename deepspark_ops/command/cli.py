@@ -184,8 +184,8 @@ def _certify(config: TrainConfig) -> None:
     """
     from deepspark_ops.preflight.check import run_check
 
-    shared = {name: getattr(config, name) for name in ("solver", "overrides", "weights", "dataset", "n_workers")}
-    report = run_check(CheckConfig(**shared, parity=True, run_dir=config.run_dir))
+    shared = {name: value for name, value in config if name in CheckConfig.model_fields}
+    report = run_check(CheckConfig(**shared))
     if report.errors:
         raise ConfigError("\n".join(report.errors))
     _print(f"parity={RunPaths(config.run_dir).parity}")

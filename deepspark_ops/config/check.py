@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, FileList, StageConfig
+from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice
 from deepspark_ops.config.ingest import SourceConfig
 
 
@@ -29,6 +30,8 @@ class CheckConfig(StageConfig):
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    gpus_per_worker: GpusPerWorker = 1
+    placement: PlacementChoice = "none"
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )

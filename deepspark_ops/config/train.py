@@ -18,6 +18,7 @@ from deepspark_ops.config.base import (
     StageConfig,
     file_list_text,
 )
+from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -109,6 +110,8 @@ class TrainConfig(StageConfig):
     threads_per_worker: int = Field(
         1, ge=1, le=1_024, description="TensorFlow threads of each worker", json_schema_extra=FORM
     )
+    gpus_per_worker: GpusPerWorker = 1
+    placement: PlacementChoice = "none"
     worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")

@@ -92,6 +92,8 @@ def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
             *words,
             *schema.get("examples", []),
         ]  # the form takes a field of several types without examples for free JSON
+    elif words and any(variant["type"] == "string" and not _words(variant) for variant in variants):
+        flat["examples"] = [*words, *schema.get("examples", [])]  # words are proposals where any text may stand
     elif words:
         flat["enum"] = [*words, *([None] if "null" in types else [])]
     if schema.get("default") == "" and "null" not in types:

@@ -27,6 +27,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
@@ -122,8 +123,17 @@ class _Inspection:
             if self._inspect_net(of_test) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
         if train is not None:
-            self.work = _work(solver.spec, self.nets, train, self._config.n_workers)
+            self.work = _work(self._of_all_devices(train), self.nets, train, self._config.n_workers)
             self._check_memory(self.work)
+
+    def _of_all_devices(self, net: NetSpec) -> SolverSpec:
+        """Return the solver with the passes of a worker's replicas; the file's, with the problem noted, if refused."""
+        spec = self._solver.spec
+        try:
+            return with_replicas(spec, compute_plan(self._config, net, spec))
+        except (CaffeImportError, DeepSparkError) as error:
+            self._note("error", str(error))
+            return spec
 
     def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
         path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)

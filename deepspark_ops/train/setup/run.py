@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.train import TrainConfig
@@ -22,10 +23,11 @@ class Run:
     Attributes:
         config: Its config, paths absolute.
         paths: Its folder.
-        solver: The solver as used.
+        solver: The solver as used; its iter_size counts the passes of all replicas of a worker.
         train_net: Built for phase TRAIN.
         test_nets: Built for phase TEST, one per test net.
         binding: Opens the nets' data.
+        plan: How a worker computes a training step.
         weights: Files that the solver itself names to start from.
     """
 
@@ -35,6 +37,7 @@ class Run:
     train_net: NetSpec
     test_nets: tuple[NetSpec, ...]
     binding: DataBinding
+    plan: ComputePlan
     weights: tuple[str, ...] = ()
 
     @property
@@ -65,7 +68,7 @@ class Run:
         return tuple(NetFeed(layers, n_batches, self.binding.drawn_layers(net)) for net, layers, n_batches in parts)
 
     def images_per_step(self) -> int:
-        """Return the samples of one minibatch: batch_size of the first data layer, times iter_size."""
+        """Return the samples of one minibatch: batch_size of the first data layer, times its passes."""
         batches = [shape[0] for shape in self.train_net.inputs.values() if shape]
         return (batches[0] if batches else 1) * self.solver.iter_size
 

@@ -21,6 +21,7 @@ from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.reader import verify_layer_sources
@@ -124,7 +125,9 @@ def _build(
     """Build the nets: ``resolved`` with absolute paths, ``written`` as the file has them, training net first."""
     binding = DataBinding(config.dataset, paths.root)
     train_net, *test_nets = (_built(net, message, binding) for net, message in zip(written, resolved, strict=True))
-    return Run(config, paths, loaded.spec, train_net, tuple(test_nets), binding, loaded.weights)
+    plan = compute_plan(config, train_net, loaded.spec)
+    solver = with_replicas(loaded.spec, plan)
+    return Run(config, paths, solver, train_net, tuple(test_nets), binding, plan, loaded.weights)
 
 
 def _built(written: SolverNet, resolved: caffe_pb2.NetParameter, binding: DataBinding) -> NetSpec:

@@ -74,6 +74,17 @@ def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: 
     loaded.binding.close()
 
 
+def test_replicas_multiply_the_passes_of_a_step_and_the_file_keeps_its_own(dataset: Path, tmp_path: Path) -> None:
+    first = prepared(tmp_path, dataset, gpus_per_worker=3, overrides="iter_size: 2")
+    assert "iter_size: 2\n" in first.run.paths.solver.read_text()
+    loaded = load_run(first.run.paths.root)
+    loaded.binding.close()
+    for run in (first.run, loaded):
+        assert run.plan.n_replicas == 3
+        assert run.solver.iter_size == 6
+        assert run.images_per_step() == 32 * 6
+
+
 def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, tmp_path: Path) -> None:
     assert prepared(tmp_path / "a", dataset).orders["train"].order == "file"
     shuffled = prepared(tmp_path / "b", dataset, n_workers=2).orders["train"]

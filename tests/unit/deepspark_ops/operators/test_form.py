@@ -49,6 +49,15 @@ def test_every_form_field_of_every_model_is_there_once_with_its_description() ->
     assert {param.schema["section"] for param in params().values()} == {"Train", "Ingest", "Evaluate", "Promote"}
 
 
+def test_a_field_of_words_or_a_path_proposes_the_words_and_takes_any_text() -> None:
+    placement = params()["placement"]
+    assert placement.schema["examples"] == ["none", "auto", "placement.txt"]
+    assert "enum" not in placement.schema
+    assert placement.resolve("nets/two_gpus.txt") == "nets/two_gpus.txt"
+    with pytest.raises(ParamValidationError):
+        params()["placement"].resolve(1)
+
+
 @pytest.mark.parametrize("name", list(params()))
 def test_every_default_passes_airflows_own_check(name: str) -> None:
     params()[name].resolve()

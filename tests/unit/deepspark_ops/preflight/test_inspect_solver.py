@@ -65,6 +65,13 @@ def test_layers_have_shapes_parameters_and_cost_counted_by_hand(folder):
     assert [layer.type for layer in test.layers].count("Split") == 0
 
 
+def test_every_device_of_a_worker_computes_passes_of_its_own(folder):
+    work = inspect(folder, n_workers=3, gpus_per_worker=4).work
+    assert work.iter_size == 2 * 4
+    assert work.effective_batch == 4 * 2 * 4 * 3
+    assert work.n_samples == 100 * 4 * 2 * 4
+
+
 def test_work_is_counted_over_all_workers(folder):
     work = inspect(folder, n_workers=3).work
     assert work.effective_batch == 4 * 2 * 3

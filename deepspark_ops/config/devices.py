@@ -1,0 +1,29 @@
+"""Options about a worker's devices that several stages share, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from deepspark_ops.config.base import FORM
+
+GpusPerWorker = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=1_024,
+        description="Devices of each worker; without a placement each computes passes of its own, as Caffe's -gpu 0,1",
+        json_schema_extra=FORM,
+    ),
+]
+PlacementChoice = Annotated[
+    Literal["none", "auto"] | Path,
+    Field(
+        description="How the net is laid out over a worker's devices; none: every device has all of it; auto:"
+        " consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'",
+        examples=["placement.txt"],
+        json_schema_extra=FORM,
+    ),
+]
