@@ -107,8 +107,20 @@ class TrainConfig(StageConfig):
     order: Literal["auto", "file", "shuffled"] = Field(
         "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
     )
-    threads_per_worker: int = Field(
-        1, ge=1, le=1_024, description="TensorFlow threads of each worker", json_schema_extra=FORM
+    devices: Literal["auto", "cpu", "gpu"] = Field(
+        "auto",
+        description="What workers compute on; auto: what solver_mode says (Caffe's default is GPU), where there is a"
+        " GPU for the worker, else the CPU; gpu: refuses to run without",
+        json_schema_extra=FORM,
+    )
+    share_gpus: bool = Field(
+        False, description="Let several workers of a host use one GPU where there are too few", json_schema_extra=FORM
+    )
+    threads_per_worker: Literal["auto"] | Annotated[int, Field(ge=1, le=1_024)] = Field(
+        "auto",
+        description="TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may use",
+        examples=["2"],
+        json_schema_extra=FORM,
     )
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
@@ -133,6 +145,9 @@ class TrainConfig(StageConfig):
 
     @model_validator(mode="after")
     def _check(self) -> TrainConfig:
+        if self.share_gpus and self.devices == "cpu":
+            msg = "share_gpus=true and devices=cpu: there is no GPU to share; use devices=auto or gpu, or no share_gpus"
+            raise ValueError(msg)
         if self.weights and self.resume:
             weights = file_list_text(self.weights)
             msg = f"weights={weights} and resume={self.resume}: give one; a solverstate brings its own weights"

@@ -20,6 +20,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.devices.host_cores import host_cores, share_of_cores
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
@@ -96,8 +98,12 @@ class SparkWorkers(Workers):
         if self._context is None:
             msg = f"Spark with master={self._run.config.master} was not ready after {_SPARK_START_S:g} s"
             raise TrainingFailed(msg)
-        n_workers = self._run.config.n_workers
-        tasks = self._context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(_worker_task(settings))
+        config = self._run.config
+        n_workers = config.n_workers
+        cores = host_cores() if config.master.startswith("local") else self._context.defaultParallelism
+        n_threads = share_of_cores(config.threads_per_worker, cores, n_workers)
+        work = _worker_task({**settings, "devices": AssignedDevices(n_threads=n_threads).to_plain()})
+        tasks = self._context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(work)
         self._job = self._in_background(lambda: self._plain.extend(tasks.collect()))
 
     def is_busy(self, timeout_s: float) -> bool:

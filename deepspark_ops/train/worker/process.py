@@ -60,7 +60,14 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
-        model = TfModel(run, worker=task.worker, pull=link.pull, state=state, in_parts=works_on_gradients(strategy))
+        model = TfModel(
+            run,
+            worker=task.worker,
+            pull=link.pull,
+            state=state,
+            devices=task.devices,
+            in_parts=works_on_gradients(strategy),
+        )
         plan = loop_plan(run, task.worker, task.origin)
         with LeasedBatches(
             link,

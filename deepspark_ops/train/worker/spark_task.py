@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.errors import WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
@@ -25,7 +26,7 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str
     once.
 
     Args:
-        plain: What ``spark_job`` packed: ``address``, ``worker_tries`` and the fields of ``WorkerTask``.
+        plain: What ``spark_job`` packed: ``address``, ``worker_tries``, ``devices`` and the fields of ``WorkerTask``.
         worker: Its id, the task's partition.
         attempt: Earlier starts of the task.
     """
@@ -61,6 +62,11 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
 
     start_state = plain["start_state"]
     task = WorkerTask(
-        Path(plain["run_dir"]), worker, attempt, Path(start_state) if start_state else None, int(plain["origin"])
+        Path(plain["run_dir"]),
+        worker,
+        attempt,
+        Path(start_state) if start_state else None,
+        int(plain["origin"]),
+        AssignedDevices.from_plain(plain["devices"]),
     )
     return run_worker(task, connect(plain["address"]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
@@ -23,6 +24,7 @@ class WorkerTask:
         attempt: Earlier starts of it in this application.
         start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
         origin: Clock at which the run first began.
+        devices: What it computes on.
     """
 
     run_dir: Path
@@ -30,6 +32,7 @@ class WorkerTask:
     attempt: int
     start_state: Path | None
     origin: int
+    devices: AssignedDevices = field(default_factory=AssignedDevices)
 
 
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:

@@ -21,6 +21,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
+from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
@@ -46,23 +47,25 @@ class TfModel:
         worker: int,
         pull: Callable[[], Vector],
         state: WorkerState | None,
+        devices: AssignedDevices,
         in_parts: bool = False,
     ) -> None:
         """Compile the nets and trace the training step, which takes a large net half a minute.
 
         Args:
-            run: Nets, solver, seed and threads.
+            run: Nets, solver and seed.
             worker: Workers with one seed draw different numbers.
             pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
                 during which other workers may have trained.
             state: The worker's own state from a snapshot; None to begin with an empty history.
+            devices: What the worker computes on.
             in_parts: Will ``gradient`` be called and not ``run``?
 
         Raises:
             NetError: A layer type that cannot be computed.
             ConfigError: The state is of another net or solver.
         """
-        n_threads = run.config.threads_per_worker
+        n_threads = devices.n_threads
         self._seed, self._worker = run.random_seed, worker
         self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
         self.statistics = StatisticBlobs.from_layout(run.train_net.params)

@@ -1,0 +1,61 @@
+"""How many cores this process may use, and a worker's share of them. Reads the kernel's files; no framework."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+Threads = Literal["auto"] | int
+"""``TrainConfig.threads_per_worker``."""
+_UNLIMITED: Final = float("inf")
+
+
+def host_cores(root: Path = Path("/")) -> int:
+    """Return the cores that this process may keep busy: its affinity mask, and no more than its cgroups' quota.
+
+    A quota of 2.5 cores counts as 2: a thread more would be stopped for part of each period.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    quota = min(_quotas(root), default=_UNLIMITED)
+    return int(max(1, min(len(os.sched_getaffinity(0)), quota)))
+
+
+def share_of_cores(asked: Threads, cores: int, n_workers: int) -> int:
+    """Return the threads of one of ``n_workers`` workers on ``cores`` cores; 1 or more.
+
+    Example:
+        >>> share_of_cores("auto", 16, 3), share_of_cores("auto", 2, 4), share_of_cores(6, 2, 4)
+        (5, 1, 6)
+    """
+    return max(1, cores // n_workers) if asked == "auto" else asked
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield the limit in cores of each cgroup that this process is in, version 2 or 1, and of those above it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for group in (Path(path), *Path(path).parents):
+            below = str(group).lstrip("/")
+            if not controllers:
+                yield _limit(root / "sys/fs/cgroup" / below / "cpu.max")
+            elif "cpu" in controllers.split(","):
+                folder = root / "sys/fs/cgroup/cpu" / below
+                yield _limit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+
+
+def _limit(*files: Path) -> float:
+    """Return quota / period of the numbers in some files, in cores; no limit where a file is missing or says none."""
+    with suppress(OSError, ValueError):
+        quota, period = (float(word) for file in files for word in file.read_text().split())
+        if quota > 0 and period > 0:
+            return quota / period
+    return _UNLIMITED
