@@ -1,10 +1,11 @@
 """Errors of the importer: a user's mistake in a file: one message with place, finding and remedy.
 
-CaffeImportError            base; whatever a Caffe file can have wrong
+CaffeImportError            base; whatever a Caffe file can have wrong, or the machine that is to compute it
   PrototxtError             text or binary that does not parse, or a field value that is not allowed
   NetError                  a net that parses but cannot be built: wiring, shapes, unknown layer types
   WeightsError              a weights, state or mean file that does not fit the net
   DataSourceError           a source that a data layer names: missing, damaged, or of another shape than asked for
+  DeviceError               a device that was asked for and is not there
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class WeightsError(CaffeImportError):
 
 class DataSourceError(CaffeImportError):
     """Data that a layer reads (LMDB, HDF5, image list, one Datum): missing, damaged or of an unexpected shape."""
+
+
+class DeviceError(CaffeImportError):
+    """Devices that were asked for and are not there, or not any more once TensorFlow runs."""
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:

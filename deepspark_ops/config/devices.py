@@ -27,3 +27,18 @@ PlacementChoice = Annotated[
         json_schema_extra=FORM,
     ),
 ]
+DeviceChoice = Annotated[
+    Literal["auto", "cpu", "gpu"],
+    Field(
+        description="What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a"
+        " GPU to use, else the CPU; gpu: refuses to run without",
+        json_schema_extra=FORM,
+    ),
+]
+Tf32 = Annotated[
+    bool,
+    Field(
+        description="On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)",
+        json_schema_extra=FORM,
+    ),
+]

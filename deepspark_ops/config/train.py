@@ -18,7 +18,7 @@ from deepspark_ops.config.base import (
     StageConfig,
     file_list_text,
 )
-from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice
+from deepspark_ops.config.devices import DeviceChoice, GpusPerWorker, PlacementChoice, Tf32
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -107,12 +107,7 @@ class TrainConfig(StageConfig):
     order: Literal["auto", "file", "shuffled"] = Field(
         "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
     )
-    devices: Literal["auto", "cpu", "gpu"] = Field(
-        "auto",
-        description="What workers compute on; auto: what solver_mode says (Caffe's default is GPU), where there is a"
-        " GPU for the worker, else the CPU; gpu: refuses to run without",
-        json_schema_extra=FORM,
-    )
+    devices: DeviceChoice = "auto"
     share_gpus: bool = Field(
         False, description="Let several workers of a host use one GPU where there are too few", json_schema_extra=FORM
     )
@@ -124,6 +119,7 @@ class TrainConfig(StageConfig):
     )
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
+    tf32: Tf32 = False
     worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")

@@ -17,6 +17,7 @@ from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradi
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.task import WorkerTask, loop_plan
+from deepspark_ops.train.worker.tf_devices import set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel
 
 
@@ -60,12 +61,15 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
+        devices, notes = set_up_worker(task.devices, run.config, run.plan.n_devices)
+        for text in notes:
+            link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=text))
         model = TfModel(
             run,
             worker=task.worker,
             pull=link.pull,
             state=state,
-            devices=task.devices,
+            devices=devices,
             in_parts=works_on_gradients(strategy),
         )
         plan = loop_plan(run, task.worker, task.origin)

@@ -19,9 +19,9 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import ParamLayout, Vector
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.tf_graph.builder import initial_layer_state
+from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
-from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
@@ -47,7 +47,7 @@ class TfModel:
         worker: int,
         pull: Callable[[], Vector],
         state: WorkerState | None,
-        devices: AssignedDevices,
+        devices: ReadyDevices,
         in_parts: bool = False,
     ) -> None:
         """Compile the nets and trace the training step, which takes a large net half a minute.
@@ -58,16 +58,17 @@ class TfModel:
             pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
                 during which other workers may have trained.
             state: The worker's own state from a snapshot; None to begin with an empty history.
-            devices: What the worker computes on.
+            devices: What the worker computes on, as many as the run's plan needs.
             in_parts: Will ``gradient`` be called and not ``run``?
 
         Raises:
             NetError: A layer type that cannot be computed.
             ConfigError: The state is of another net or solver.
         """
-        n_threads = devices.n_threads
         self._seed, self._worker = run.random_seed, worker
-        self._train = compile_training(run.train_net, run.solver, n_threads=n_threads)
+        self._train = compile_training(
+            run.train_net, run.solver, n_threads=devices.n_threads, plan=run.plan, devices=devices.names
+        )
         self.statistics = StatisticBlobs.from_layout(run.train_net.params)
         self.n_passes = run.solver.iter_size
         if in_parts:
@@ -80,7 +81,7 @@ class TfModel:
                 run.train_net.params,
                 compile_forward(
                     side.net,
-                    n_threads=n_threads,
+                    n_threads=devices.n_threads,
                     outputs=tuple(dict.fromkeys((*side.net.outputs, *hdf5_output_inputs(side.net)))),
                     debug_info=run.solver.debug_info,
                 ),

@@ -1,0 +1,52 @@
+"""What a worker makes of its assignment; that TensorFlow then obeys is tests/unit/caffe_import/tf_graph's business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caffe_import.errors import DeviceError
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.train.worker import tf_devices
+from deepspark_ops.train.worker.tf_devices import set_up_worker
+
+pytestmark = pytest.mark.tf
+
+GPUS = AssignedDevices("gpu", ("0", "1"), 3)
+
+
+def config(**options: Any) -> TrainConfig:
+    return TrainConfig(solver=Path("solver.prototxt"), run_dir=Path("run"), **options)
+
+
+def test_one_cpu_is_left_to_tensorflow_and_needs_no_note() -> None:
+    ready, notes = set_up_worker(AssignedDevices(), config(), 1)
+    assert (ready.kind, ready.names, notes) == ("cpu", (), [])
+
+
+def test_a_worker_that_must_have_its_gpu_is_refused_without() -> None:
+    with pytest.raises(DeviceError, match=r"devices=gpu: TensorFlow sees no GPU in this process, 2 needed"):
+        set_up_worker(GPUS, config(devices="gpu"), 2)
+
+
+def test_a_worker_that_may_do_without_goes_on_with_the_cpu_and_says_why() -> None:
+    ready, (note,) = set_up_worker(GPUS, config(devices="auto"), 1)
+    assert (ready.kind, ready.n_threads) == ("cpu", 3)
+    assert note.startswith("devices=auto: computes on the CPU, since TensorFlow sees too few GPUs (TensorFlow ")
+
+
+def test_options_reach_the_devices_and_what_they_are_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def set_up(*given: Any, **options: Any) -> tf_devices.ReadyDevices:
+        asked.append((given, options))
+        return tf_devices.ReadyDevices("gpu", ("/device:GPU:0", "/device:GPU:1"), "2 GPUs: H100; TensorFloat-32")
+
+    monkeypatch.setattr(tf_devices, "set_up_devices", set_up)
+    monkeypatch.setattr(tf_devices, "n_gpus_seen", lambda: 2)
+    _, notes = set_up_worker(GPUS, config(tf32=True), 2)
+    assert asked == [(("gpu", 2), {"n_threads": 3, "tf32": True})]
+    assert notes == ["computes on 2 GPUs: H100; TensorFloat-32"]
