@@ -3,6 +3,7 @@
 CaffeImportError            base; whatever a Caffe file can have wrong, or the machine that is to compute it
   PrototxtError             text or binary that does not parse, or a field value that is not allowed
   NetError                  a net that parses but cannot be built: wiring, shapes, unknown layer types
+  PlacementError            a placement file that does not parse or does not fit the net or its devices
   WeightsError              a weights, state or mean file that does not fit the net
   DataSourceError           a source that a data layer names: missing, damaged, or of another shape than asked for
   DeviceError               a device that was asked for and is not there
@@ -52,6 +53,23 @@ class NetError(CaffeImportError):
         super().__init__(message)
         self.layer = layer
         self.field_name = field_name
+
+
+class PlacementError(CaffeImportError):
+    """A placement file that does not parse or does not fit the net or the devices.
+
+    Attributes:
+        path: The file, as the user gave it.
+        line: 1-based line, 0 where no single line is to blame.
+        allowed: What would have been accepted, may be empty.
+    """
+
+    def __init__(self, message: str, *, path: str = "", line: int = 0, allowed: Iterable[str] = ()) -> None:
+        """Keep the fields; ``message`` is the whole text for the user."""
+        super().__init__(message)
+        self.path = path
+        self.line = line
+        self.allowed = tuple(allowed)
 
 
 class WeightsError(CaffeImportError):

@@ -33,6 +33,11 @@ class RunPaths:
         return self.root / "solver.prototxt"
 
     @property
+    def placement(self) -> Path:
+        """Which device of a worker computes which layer, if there is more than one."""
+        return self.root / "placement.txt"
+
+    @property
     def events(self) -> Path:
         """One JSON object a line, appended while the run lives."""
         return self.root / "events.jsonl"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.placement_file import read_placement
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.check import CheckConfig
@@ -22,11 +24,16 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
 
     Raises:
         ConfigError: Options that do not fit the net or each other.
+        PlacementError: The placement's file.
     """
-    del net, solver
+    del solver
+    n_devices = config.gpus_per_worker
+    if isinstance(config.placement, Path):
+        placement = read_placement(config.placement, net, n_devices)
+        return ComputePlan(placement=placement) if n_devices > 1 else ComputePlan()
     if config.placement == "none":
-        return ComputePlan(n_replicas=config.gpus_per_worker)
-    msg = f"placement={config.placement}: is not there yet; allowed: none"
+        return ComputePlan(n_replicas=n_devices)
+    msg = f"placement={config.placement}: is not there yet; allowed: none or a file"
     raise ConfigError(msg)
 
 

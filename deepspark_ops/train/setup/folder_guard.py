@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deepspark_ops.run_paths import write_whole
 
-_OWN_FILES = ("*.json", "*.prototxt", "sources/*")
+_OWN_FILES = ("*.json", "*.prototxt", "*.txt", "sources/*")
 """What preparing a run writes."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from caffe_import.devices.placement_file import format_placement
 from caffe_import.files.prototxt import format_message
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
@@ -99,8 +100,19 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))
-        write_text_whole(paths.config, config.model_dump_json(indent=2))
+        _write_config(run)
     return PreparedRun(run, orders, (*notes, *sources.notes, *run.train_net.notes))
+
+
+def _write_config(run: Run) -> None:
+    """Write the config; a placement is written out, so that all workers of the run have the same."""
+    config, paths, placement = run.config, run.paths, run.plan.placement
+    if placement is None:
+        paths.placement.unlink(missing_ok=True)
+    else:
+        write_text_whole(paths.placement, format_placement(placement, run.train_net))
+        config = config.model_copy(update={"placement": paths.placement})
+    write_text_whole(paths.config, config.model_dump_json(indent=2))
 
 
 def load_run(run_dir: Path) -> Run:

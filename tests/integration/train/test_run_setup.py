@@ -85,6 +85,27 @@ def test_replicas_multiply_the_passes_of_a_step_and_the_file_keeps_its_own(datas
         assert run.images_per_step() == 32 * 6
 
 
+def test_the_folder_keeps_the_placement_that_the_run_began_with(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "gpus.txt").write_text("*: 0\nip*: 1\n")
+    first = prepared(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
+    (tmp_path / "gpus.txt").unlink()
+    loaded = load_run(first.run.paths.root)
+    loaded.binding.close()
+    placement = loaded.plan.placement
+    assert placement is not None
+    assert placement == first.run.plan.placement
+    assert set(placement.device_of.values()) == {0, 1}
+    assert loaded.plan.n_replicas == 1
+    assert loaded.solver.iter_size == 1
+
+
+def test_a_wrong_placement_leaves_no_folder(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "gpus.txt").write_text("ip9: 1\n")
+    found = refusal(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
+    assert found.startswith(f"{tmp_path / 'gpus.txt'}:1: 'ip9' names no layer of the training net; did you mean")
+    assert not (tmp_path / "run").exists()
+
+
 def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, tmp_path: Path) -> None:
     assert prepared(tmp_path / "a", dataset).orders["train"].order == "file"
     shuffled = prepared(tmp_path / "b", dataset, n_workers=2).orders["train"]

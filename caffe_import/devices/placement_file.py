@@ -1,0 +1,219 @@
+"""A placement as a text file: which device computes which layer.
+
+A line names layers and says where they are::
+
+    # general lines first, exceptions after them
+    conv*: 0
+    fc?: split 0 1       # each device computes half of the outputs
+    fc8: 1
+
+- Before the last colon: a layer's name, or a pattern with ``*``, ``?`` and ``[a-z]`` as file names have; case counts.
+- Behind it: a device, or ``split`` and the devices that share an InnerProduct's outputs equally.
+- Of several lines that name a layer the last one counts. ``#`` at a line's start or after a space begins a comment.
+- A layer that no line names is where the layer is that makes its first bottom (of a split one: its first device), so
+  that an activation stays with its convolution. One without bottoms is with the first placed layer that reads it.
+- Split layers, which Caffe itself inserts, are never named: they copy nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.errors import PlacementError, did_you_mean
+from caffe_import.layers.inner_product import InnerProductOptions
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+
+_FORM: Final = "expected 'LAYERS: DEVICE' or 'LAYERS: split DEVICE DEVICE ...'"
+_SHOWN_LAYERS: Final = 12
+
+
+@dataclass(frozen=True)
+class PlacementLine:
+    """One line of a file.
+
+    Attributes:
+        number: 1-based.
+        pattern: What names the layers.
+        devices: One; of a split layer two or more, in the order of their shares.
+    """
+
+    number: int
+    pattern: str
+    devices: tuple[int, ...]
+
+    def names(self, layer: LayerSpec) -> bool:
+        """Does the line name the layer?"""
+        return layer.type != "Split" and (layer.name == self.pattern or fnmatchcase(layer.name, self.pattern))
+
+
+def read_placement(path: Path, net: NetSpec, n_devices: int) -> Placement:
+    """Return the placement that a file gives the layers of ``net``.
+
+    Args:
+        path: The file.
+        net: The net to lay out.
+        n_devices: Devices are numbered 0 to n_devices - 1.
+
+    Raises:
+        PlacementError: The file cannot be read, or the first line that is wrong: its form, a pattern that names no
+            layer, a device that is not there, a split that the layer cannot have.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
+        msg = f"placement {path}: {what}; {_FORM}, a line each"
+        raise PlacementError(msg, path=str(path)) from error
+    return place_layers(parse_placement(text, path=str(path)), net, n_devices, path=str(path))
+
+
+def parse_placement(text: str, *, path: str) -> tuple[PlacementLine, ...]:
+    r"""Return the lines of a file; ``path`` is what errors call it.
+
+    Raises:
+        PlacementError: A line of another form, or a file without any.
+
+    Example:
+        >>> parse_placement("conv*: 0  # early layers\nfc6: split 0 1", path="p")[1]
+        PlacementLine(number=2, pattern='fc6', devices=(0, 1))
+    """
+    lines = tuple(_parsed_lines(text, path))
+    if not lines:
+        msg = f"{path}: places no layer; {_FORM}, a line each"
+        raise PlacementError(msg, path=path)
+    return lines
+
+
+def _parsed_lines(text: str, path: str) -> Iterator[PlacementLine]:
+    for number, written in enumerate(text.splitlines(), 1):
+        line = re.sub(r"(^|\s)#.*", "", written).strip()
+        if not line:
+            continue
+        found = re.fullmatch(r"(?P<pattern>.*\S)\s*:\s*(?P<one>\d{1,9}|split(?P<many>(\s+\d{1,9})+))", line)
+        if found is None:
+            raise _refusal(path, number, f"found '{line}'; {_FORM}")
+        devices = tuple(int(word) for word in (found["many"] or found["one"]).split())
+        if found["many"] and (len(devices) < 2 or len(set(devices)) < len(devices)):
+            raise _refusal(path, number, f"'{line}' splits over too few devices; name two or more, each once")
+        yield PlacementLine(number, found["pattern"], devices)
+
+
+def place_layers(lines: Sequence[PlacementLine], net: NetSpec, n_devices: int, *, path: str) -> Placement:
+    """Return the placement that the lines give the layers of ``net``.
+
+    Raises:
+        PlacementError: As ``read_placement``.
+    """
+    named: dict[str, PlacementLine] = {}
+    for line in lines:
+        _check_devices(line, n_devices, path)
+        layers = [layer for layer in net.layers if line.names(layer)]
+        if not layers:
+            raise _names_nothing(line, net, path)
+        named.update((layer.name, line) for layer in layers)
+    for line in lines:
+        if line not in named.values():
+            found = f"later lines name every layer that '{line.pattern}' names; the last line counts: put it after them"
+            raise _refusal(path, line.number, found)
+    for layer in net.layers:
+        if layer.name in named and len(named[layer.name].devices) > 1:
+            _check_split(layer, named[layer.name], net, path)
+    devices = {name: line.devices for name, line in named.items()}
+    return _complete(devices, net, n_devices)
+
+
+def _check_devices(line: PlacementLine, n_devices: int, path: str) -> None:
+    for device in line.devices:
+        if device >= n_devices:
+            there = "the only one is 0" if n_devices == 1 else f"allowed: 0 to {n_devices - 1}"
+            found = f"there is no device {device}: {there}; or give gpus_per_worker={device + 1}"
+            raise _refusal(path, line.number, found)
+
+
+def _names_nothing(line: PlacementLine, net: NetSpec, path: str) -> PlacementError:
+    known = [layer.name for layer in net.layers if layer.type != "Split"]
+    shown = ", ".join(known[:_SHOWN_LAYERS])
+    more = f" and {len(known) - _SHOWN_LAYERS} more" if len(known) > _SHOWN_LAYERS else ""
+    found = f"'{line.pattern}' names no layer of the training net{did_you_mean(line.pattern, known)}; its layers"
+    return _refusal(path, line.number, f"{found}: {shown}{more}", allowed=known)
+
+
+def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str) -> None:
+    options = layer.definition.options
+    what = f'layer "{layer.name}" ({layer.type})'
+    if not isinstance(options, InnerProductOptions):
+        found = f"{what} cannot be split; allowed: InnerProduct, whose outputs are computed independently"
+        raise _refusal(path, line.number, found)
+    if options.n_outputs % len(line.devices):
+        found = f"{what} has {options.n_outputs} outputs, which {len(line.devices)} devices cannot share equally"
+        raise _refusal(path, line.number, found)
+    own = {entry for (name, _), entry in net.params.uses.items() if name == layer.name}
+    sharers = [name for (name, _), entry in net.params.uses.items() if entry in own and name != layer.name]
+    if sharers:
+        raise _refusal(path, line.number, f'{what} shares its weights with "{sharers[0]}" and cannot be split')
+
+
+def _complete(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: int) -> Placement:
+    """Place the layers that no line names."""
+    placed: list[int | None] = []
+    readers: list[list[int]] = []
+    makers: dict[str, int] = {}
+    for position, layer in enumerate(net.layers):
+        above = [makers[blob] for blob in layer.bottoms]
+        for maker in above:
+            readers[maker].append(position)
+        followed = placed[above[0]] if above else None
+        placed.append(devices[layer.name][0] if layer.name in devices else followed)
+        readers.append([])
+        makers.update((blob, position) for blob in layer.tops)
+    # From the end, so that what reads a layer has its place before.
+    for position in reversed(range(len(placed))):
+        if placed[position] is None:
+            placed[position] = next((at for reader in readers[position] if (at := placed[reader]) is not None), 0)
+    split = {name: where for name, where in devices.items() if len(where) > 1}
+    places = {layer.name: at or 0 for layer, at in zip(net.layers, placed, strict=True) if layer.name not in split}
+    return Placement(n_devices, places, split)
+
+
+def unused_devices(placement: Placement) -> tuple[int, ...]:
+    """Return the devices that compute no layer."""
+    used = {*placement.device_of.values(), *(device for where in placement.split.values() for device in where)}
+    return tuple(device for device in range(placement.n_devices) if device not in used)
+
+
+def format_placement(placement: Placement, net: NetSpec) -> str:
+    """Return the file that gives ``net`` this placement, every layer on a line of its own.
+
+    Example:
+        >>> from caffe_import.files.prototxt import parse_net
+        >>> from caffe_import.net.net_spec import build_net_spec
+        >>> text = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
+        >>> text += ' layer { name: "#1" type: "ReLU" bottom: "x" top: "y" }'
+        >>> net = build_net_spec(parse_net(text), phase="TRAIN")
+        >>> print(format_placement(Placement(2, {"x": 0, "#1": 1}), net))
+        # layer: device
+        x: 0
+        ?1: 1
+        <BLANKLINE>
+    """
+    lines = ["# layer: device"]
+    for name in dict.fromkeys(layer.name for layer in net.layers if layer.type != "Split"):
+        where = placement.split.get(name)
+        devices = f"split {' '.join(map(str, where))}" if where else str(placement.device_of[name])
+        lines.append(f"{_as_pattern(name)}: {devices}")
+    return "\n".join(lines) + "\n"
+
+
+def _as_pattern(name: str) -> str:
+    """Return a pattern that names the layer; characters that the file cannot hold become ``?``."""
+    return re.sub(r"[#\s\[]", "?", name) if re.search(r"[#\s]", name) else name
+
+
+def _refusal(path: str, number: int, finding: str, *, allowed: Collection[str] = ()) -> PlacementError:
+    return PlacementError(f"{path}:{number}: {finding}", path=path, line=number, allowed=allowed)
