@@ -99,7 +99,7 @@ class TrainDisplay(StageDisplay):
         if self._drawing is None:
             return
         from deepspark_ops.command.live_view import LiveView
-        from deepspark_ops.train.driver.run_watch import EventTail
+        from deepspark_ops.run_view.event_tail import EventTail
 
         self._tail = EventTail(RunPaths(run_dir).events)
         self._view = LiveView(max_iter=max_iter)

@@ -18,8 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, confusion_chart, data_uri, grouped, line_chart
-from deepspark_ops.evaluate.curves import Curves, Point
 from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.run_view.curves import Curves, Point
 
 Picture = npt.NDArray[np.uint8]
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from caffe_import.errors import NetError
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.evaluate.curves import read_curves
 from deepspark_ops.evaluate.metrics import (
     METRICS_NAME,
     REPORT_NAME,
@@ -29,6 +28,7 @@ from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
 
 PROGRESS_INTERVAL_S = 2.0

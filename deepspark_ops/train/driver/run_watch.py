@@ -9,36 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
-from deepspark_ops.events import Event, append_event, format_event, make_event, parse_event
+from deepspark_ops.events import Event, append_event, format_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 
 _LOG = logging.getLogger(__name__)
 _QUIET = ("exchange", "epoch")
 """Kinds for machines: small data have an epoch every second."""
-
-
-class EventTail:
-    """Reads the lines that are appended to ``events.jsonl`` after its making. Not thread-safe."""
-
-    def __init__(self, path: Path) -> None:
-        """Begin at the file's present end: what earlier starts of the run wrote was shown then."""
-        self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
-        self._torn = b""
-
-    def read(self) -> list[Event]:
-        """Return the events that have come since the last call; a line that is still being written waits."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            found = file.read()
-        self._offset += len(found)
-        *lines, self._torn = (self._torn + found).split(b"\n")
-        events = (parse_event(line.decode("utf-8", "replace")) for line in lines)
-        return [event for event in events if event is not None]
 
 
 @dataclass

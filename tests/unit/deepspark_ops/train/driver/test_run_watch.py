@@ -11,7 +11,7 @@ import pytest
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from deepspark_ops.train.driver.run_watch import EventTail, RunWatch, Throughput
+from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import Snapshot
 
@@ -47,20 +47,6 @@ def watch(tmp_path: Path) -> Iterator[RunWatch]:
     watch = RunWatch(tmp_path / "events.jsonl", board, FakeSnapshots(), images_per_step=10, first=0)
     yield watch
     watch.finish()
-
-
-def test_tail_begins_at_the_present_end_and_waits_for_whole_lines(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    append_event(path, make_event("note", text="of an earlier life"))
-    tail = EventTail(path)
-    line = make_event("note", text="torn").to_json()
-    with path.open("a") as file:
-        file.write(line[:20])
-    assert tail.read() == []
-    with path.open("a") as file:
-        file.write(line[20:] + "\n")
-    assert [event.data["text"] for event in tail.read()] == ["torn"]
-    assert tail.read() == []
 
 
 def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path, caplog) -> None:

@@ -1,5 +1,5 @@
-from deepspark_ops.evaluate.curves import read_curves
 from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.run_view.curves import read_curves
 
 
 def loss(clock, worker, value, *, rate=0.1, time=0.0):

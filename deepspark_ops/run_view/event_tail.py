@@ -1,0 +1,112 @@
+"""``events.jsonl`` read as it grows: what has come since a place in it, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from deepspark_ops.events import Event, parse_event
+
+_PIECE = 1 << 22
+"""Bytes read at once."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file of events.
+
+    Attributes:
+        first: CRC of the first line, by which another file in its place is told; None until that line is whole.
+        first_length: Bytes of that line with its newline.
+        offset: Bytes read: up to here every line is whole.
+    """
+
+    first: int | None = None
+    first_length: int = 0
+    offset: int = 0
+
+    def token(self) -> str:
+        """Return the place as a short text for a reader that comes back later."""
+        return f"{self.first or 0:08x}.{self.offset}"
+
+
+class EventTail:
+    """Reads the lines that are appended to a file of events. Not thread-safe.
+
+    A line that is still being written waits for its newline. A damaged line, or one of another version, is left out.
+    A file that was truncated or replaced is read anew from its beginning.
+    """
+
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
+        """Begin at the file's present end, where what is there was shown by somebody else; or at its beginning."""
+        self._path = path
+        self.place = Place()
+        if not from_start and path.exists():
+            with path.open("rb") as file:
+                self.place = _end_of(file)
+
+    def read(self) -> list[Event]:
+        """Return the events that have come since the last call."""
+        return [event for event, _ in self.read_placed()[0]]
+
+    def read_placed(self) -> tuple[list[tuple[Event, int]], bool]:
+        """Return the new events, each with the offset behind its line, and whether they are a new file's.
+
+        Raises:
+            OSError: The file is there and cannot be read.
+        """
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            is_new, self.place = self.place.offset > 0, Place()
+            return [], is_new
+        with file:
+            is_new = not _continues(file, self.place)
+            if is_new:
+                self.place = Place()
+            return self._read(file), is_new
+
+    def _read(self, file: BinaryIO) -> list[tuple[Event, int]]:
+        events: list[tuple[Event, int]] = []
+        file.seek(self.place.offset)
+        torn = b""
+        while piece := file.read(_PIECE):
+            *lines, torn = (torn + piece).split(b"\n")
+            for line in lines:
+                self._advance(line)
+                event = parse_event(line.decode("utf-8", "replace"))
+                if event is not None:
+                    events.append((event, self.place.offset))
+        return events
+
+    def _advance(self, line: bytes) -> None:
+        place = self.place
+        length = len(line) + 1
+        if place.first is None:
+            self.place = Place(zlib.crc32(line), length, length)
+        else:
+            self.place = Place(place.first, place.first_length, place.offset + length)
+
+
+def _continues(file: BinaryIO, place: Place) -> bool:
+    """Whether the file is the one that ``place`` is in, and not shorter."""
+    if place.first is None:
+        return True
+    first = file.read(place.first_length)
+    if not first.endswith(b"\n") or zlib.crc32(first[:-1]) != place.first:
+        return False
+    return file.seek(0, 2) >= place.offset
+
+
+def _end_of(file: BinaryIO) -> Place:
+    """Return the place behind the last whole line."""
+    first = file.readline()
+    if not first.endswith(b"\n"):
+        return Place()
+    end = len(first)
+    while piece := file.read(_PIECE):
+        if (last := piece.rfind(b"\n")) >= 0:
+            end = file.tell() - len(piece) + last + 1
+    return Place(zlib.crc32(first[:-1]), len(first), end)

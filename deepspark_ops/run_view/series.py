@@ -1,0 +1,224 @@
+"""The numbers of a run as columns: one row per report, taken event by event.
+
+A run that went on from a snapshot repeats clocks. What lies beyond the clock that it went on from describes weights
+that were thrown away, and is dropped as soon as the run says so.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.events import DRIVER, Event
+
+SECONDS = ("compute_s", "data_s", "exchange_s")
+"""Where a worker's time went since its last report: computing, waiting for data, exchanging."""
+WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance")
+SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
+_NO_OUTPUT = ("test_net", "seconds")
+Floats = npt.NDArray[np.float64]
+
+
+class Columns:
+    """Rows of numbers in the order of their events. Not thread-safe.
+
+    A number that a row does not have is left out of its line; one that is not finite, and a row by ``gap``, break it.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.clock = array("d")
+        self.time = array("d")
+        self.at = array("d")
+        self.values: dict[str, array[float]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.clock)
+
+    def add(self, clock: float, time: float, at: int, values: Mapping[str, float]) -> None:
+        """Append a row.
+
+        Args:
+            clock: Minibatches over all workers.
+            time: Seconds since the epoch.
+            at: Offset behind the event's line in its file.
+            values: Numbers by name.
+        """
+        for name in values.keys() - self.values.keys():
+            self.values[name] = array("d", [math.nan]) * len(self.clock)
+        self.clock.append(clock)
+        self.time.append(time)
+        self.at.append(at)
+        for name, column in self.values.items():
+            value = values.get(name)
+            # NaN stands for "not reported" here, infinity for everything that is no number.
+            column.append(math.nan if value is None else value if math.isfinite(value) else math.inf)
+
+    def gap(self, clock: float, time: float, at: int) -> None:
+        """Break every line here."""
+        self.add(clock, time, at, dict.fromkeys(self.values, math.inf))
+
+    def cut(self, clock: float) -> None:
+        """Drop the rows beyond a clock."""
+        kept = np.flatnonzero(np.asarray(self.clock) <= clock)
+        if len(kept) < len(self):
+            self.clock, self.time, self.at = (_taken(column, kept) for column in (self.clock, self.time, self.at))
+            self.values = {name: _taken(column, kept) for name, column in self.values.items()}
+
+    def line(self, name: str, *, after: int = -1) -> tuple[Floats, Floats, Floats]:
+        """Return clock, time and value, each of shape ``(n,)``, of the rows whose event ends behind ``after``.
+
+        A value of infinity is a gap in the line.
+        """
+        first = bisect_right(self.at, after)
+        clock, time, value = (np.array(c[first:], np.float64) for c in (self.clock, self.time, self.values[name]))
+        has_value = ~np.isnan(value)
+        return clock[has_value], time[has_value], value[has_value]
+
+
+def _taken(column: array[float], kept: npt.NDArray[np.intp]) -> array[float]:
+    return array("d", np.asarray(column)[kept].tolist())
+
+
+class RunSeries:
+    """All lines of a run. Not thread-safe.
+
+    Attributes:
+        workers: Worker -> ``WORKER_NUMBERS`` of its reports.
+        whole: All workers together: ``loss`` (mean of their last), ``images_per_s`` (sum), ``learning_rate``, and the
+            shares ``SECONDS`` of their time.
+        tests: Test net -> its scalar outputs.
+        server: ``SERVER_NUMBERS`` of the exchange as a whole.
+        epochs: ``epoch``, those of the first dataset that is named.
+        cut_at: Offset behind the event that last dropped rows; -1 if none did.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.workers: dict[int, Columns] = {}
+        self.whole = Columns()
+        self.tests: dict[int, Columns] = {}
+        self.server = Columns()
+        self.epochs = Columns()
+        self.cut_at = -1
+        self._dataset: str | None = None
+        self._last = _LastReports()
+
+    def take(self, event: Event, at: int) -> None:
+        """Take an event whose line ends at offset ``at``."""
+        match event.kind:
+            case "stage" if event.data.get("status") == "started":
+                self._start_again(event.clock, at)
+            case "loss" if event.worker != DRIVER:
+                self._take_report(event, at)
+            case "worker_lost" if event.worker in self.workers:
+                self._last.forget(event.worker)
+                self.workers[event.worker].gap(event.clock, event.time, at)
+                self._add_whole(event, at, {})
+            case "evaluation":
+                net = int(event.data.get("test_net", 0))
+                columns = self.tests.setdefault(net, Columns())
+                columns.add(event.clock, event.time, at, net_outputs(event))
+            case "server":
+                self.server.add(event.clock, event.time, at, _named(event.data, SERVER_NUMBERS))
+            case "epoch":
+                self._take_epoch(event, at)
+
+    def _start_again(self, clock: int, at: int) -> None:
+        self._last = _LastReports()
+        tables = list(self._tables())
+        if any(table.clock and max(table.clock) > clock for table in tables):
+            self.cut_at = at
+        for table in tables:
+            table.cut(clock)
+
+    def _tables(self) -> Iterator[Columns]:
+        yield from (*self.workers.values(), self.whole, *self.tests.values(), self.server, self.epochs)
+
+    def _take_report(self, event: Event, at: int) -> None:
+        numbers = _named(event.data, WORKER_NUMBERS)
+        self.workers.setdefault(event.worker, Columns()).add(event.clock, event.time, at, numbers)
+        self._last.note(event.worker, numbers)
+        rate = {"learning_rate": numbers["learning_rate"]} if "learning_rate" in numbers else {}
+        self._add_whole(event, at, rate)
+
+    def _add_whole(self, event: Event, at: int, rate: Mapping[str, float]) -> None:
+        self.whole.add(event.clock, event.time, at, {**self._last.together(), **rate})
+
+    def _take_epoch(self, event: Event, at: int) -> None:
+        name = str(event.data.get("dataset", ""))
+        self._dataset = self._dataset or name
+        if name == self._dataset:
+            self.epochs.add(event.clock, event.time, at, _named(event.data, ("epoch",)))
+
+    def minibatches_per_epoch(self) -> float | None:
+        """Return how far the clock goes in one epoch, None before the first has ended."""
+        if len(self.epochs) == 0:
+            return None
+        clock, _, epoch = self.epochs.line("epoch")
+        if len(epoch) > 1 and epoch[-1] > epoch[0]:
+            return float((clock[-1] - clock[0]) / (epoch[-1] - epoch[0])) or None
+        return float(clock[-1] / (epoch[-1] + 1)) or None if len(epoch) else None
+
+
+class _LastReports:
+    """The last report of each worker that is there, and their sums, which cost nothing more with a thousand workers."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, Mapping[str, float]] = {}
+        self._sums = dict.fromkeys(("loss", "images_per_s", *SECONDS), 0.0)
+        self._n_lost_losses = 0
+
+    def note(self, worker: int, numbers: Mapping[str, float]) -> None:
+        self.forget(worker)
+        self._reports[worker] = numbers
+        self._add(numbers, 1)
+
+    def forget(self, worker: int) -> None:
+        self._add(self._reports.pop(worker, {}), -1)
+
+    def _add(self, numbers: Mapping[str, float], sign: int) -> None:
+        for name in self._sums.keys() & numbers.keys():
+            if math.isfinite(numbers[name]):
+                self._sums[name] += sign * numbers[name]
+        if not math.isfinite(numbers.get("loss", 0.0)):
+            self._n_lost_losses += sign
+
+    def together(self) -> dict[str, float]:
+        """Return mean loss, sum of rates, shares of the time; with a loss that is no number, so is the mean."""
+        if not self._reports:
+            return {"images_per_s": 0.0}
+        mean = math.nan if self._n_lost_losses else self._sums["loss"] / len(self._reports)
+        found = {"images_per_s": max(0.0, self._sums["images_per_s"]), "loss": mean}
+        spent = sum(self._sums[name] for name in SECONDS)
+        if spent > 1e-6:
+            found |= {name: max(0.0, self._sums[name] / spent) for name in SECONDS}
+        return found
+
+
+def net_outputs(event: Event) -> dict[str, float]:
+    """Return the scalar outputs of an ``evaluation`` event by name; those that are not finite as NaN."""
+    found = {name: number_of(value) for name, value in event.data.items() if name not in _NO_OUTPUT}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def number_of(value: object) -> float | None:
+    """Return a number of an event, which has NaN and infinities as text; None for what is no number.
+
+    Example:
+        >>> number_of(2), number_of("inf"), number_of("easgd"), number_of(True)
+        (2.0, inf, None, None)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return float(value) if value in ("nan", "inf", "-inf") else None
+
+
+def _named(data: Mapping[str, object], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: value for name in names if (value := number_of(data.get(name))) is not None}

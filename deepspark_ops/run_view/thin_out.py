@@ -1,0 +1,38 @@
+"""Fewer points for a line on a screen: of each stretch the least and the greatest value stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.intp]
+
+
+def kept_points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], n_stretches: int) -> Indices:
+    """Return which points of a line to draw, ascending: at most ``2 * n_stretches + 2`` and the gaps.
+
+    Args:
+        x: Shape ``(n,)``, ascending, finite.
+        y: Shape ``(n,)``; a value that is not finite is a gap in the line and stays.
+        n_stretches: Parts of equal width that the range of ``x`` is cut into, at least 1.
+
+    Example:
+        >>> x = np.arange(8.0)
+        >>> kept_points(x, np.array([0.0, 1, 9, 1, 0, -7, 0, 1]), 1).tolist()
+        [0, 2, 5, 7]
+    """
+    if len(x) <= 2 * n_stretches + 2:
+        return np.arange(len(x))
+    is_value = np.isfinite(y)
+    whole = np.flatnonzero(is_value)
+    gaps = np.flatnonzero(~is_value)
+    if whole.size == 0:
+        return gaps[:1]
+    width = max(float(x[-1] - x[0]), 1e-300)
+    stretch = np.minimum(((x[whole] - x[0]) * (n_stretches / width)).astype(np.int64), n_stretches - 1)
+    # Sorted by stretch and then by value: the first of each stretch is its least, the last its greatest.
+    order = np.lexsort((y[whole], stretch))
+    edges = np.flatnonzero(np.diff(stretch[order])) + 1
+    least = order[np.concatenate(([0], edges))]
+    greatest = order[np.concatenate((edges - 1, [len(order) - 1]))]
+    return np.unique(np.concatenate((whole[least], whole[greatest], whole[[0, -1]], gaps)))

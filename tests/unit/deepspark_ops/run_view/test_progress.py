@@ -1,0 +1,62 @@
+from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.run_view.progress import RunProgress
+from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, stage, started
+
+
+def taken(events):
+    progress = RunProgress()
+    for at, event in enumerate(events):
+        progress.take(event, at)
+    return progress
+
+
+def test_clock_rate_and_the_time_left() -> None:
+    progress = taken(RUN)
+    assert (progress.clock, progress.max_iter, progress.title) == (400, 1000, "LeNet: easgd, 2 workers")
+    # from the first report, at clock 0 and 1004 s, to the last, at 400 and 1044 s
+    assert progress.steps_per_s() == 10.0
+    assert progress.seconds_left() == 60.0
+    assert progress.images_per_s() == 200.0
+
+
+def test_before_the_first_report_nothing_is_known() -> None:
+    progress = taken(RUN[:4])
+    assert (progress.has_trained, progress.steps_per_s(), progress.seconds_left()) == (False, None, None)
+    assert progress.mean_loss() is None
+    assert taken([]).first_time is None
+
+
+def test_workers_that_are_lost_and_come_back() -> None:
+    progress = taken(RUN)
+    back = progress.workers[1]
+    assert (back.state, back.starts, back.reason, back.clock) == ("training", 2, "silent for 30 s", 400)
+    assert back.shares() == {"compute_s": 0.75, "data_s": 0.125, "exchange_s": 0.125}
+    assert taken(RUN[:14]).workers[1].state == "lost"
+    assert taken(RUN[:14]).images_per_s() == 150.0
+
+
+def test_marks_and_notes_say_what_happened() -> None:
+    restart = Event("note", 0, DRIVER, {"text": "the exchange server serves again", "server_start": 2}, 1045.0)
+    progress = taken([*RUN, restart])
+    assert [(mark.kind, mark.clock) for mark in progress.marks] == [
+        ("joined", 0), ("joined", 0), ("snapshot", 250), ("lost", 260), ("restarted", 310), ("server", 400),
+    ]  # fmt: skip
+    assert progress.marks[2].text == "snapshot lenet_iter_250.caffemodel"
+    warnings = [note.text for note in progress.notes if note.is_warning]
+    assert warnings == ["worker 1 lost: silent for 30 s", "the exchange server serves again"]
+    assert progress.snapshots == {250: "/r/snapshots/lenet_iter_250.caffemodel"}
+
+
+def test_a_run_that_goes_on_from_a_snapshot_begins_to_count_there() -> None:
+    ended = stage("stopped", 400, 1050.0, signal="SIGTERM")
+    assert taken([*RUN, ended]).ended == ended.data
+    again = taken([*RUN, ended, started(250, 2000.0), loss(0, 250, 2010.0), loss(0, 350, 2015.0)])
+    assert (again.ended, again.clock, again.starts, list(again.workers)) == (None, 350, 2, [0])
+    assert again.steps_per_s() == 20.0
+    assert again.marks[-1].text == "started again from clock 250"
+
+
+def test_the_newest_test_of_any_net() -> None:
+    newer = Event("evaluation", 400, 0, {"test_net": 1, "accuracy": 0.5}, 1050.0)
+    assert taken([*RUN, newer]).newest_test == newer
+    assert taken([newer, *RUN[1:]]).newest_test == newer

@@ -1,0 +1,74 @@
+import math
+
+import pytest
+
+from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.run_view.series import RunSeries
+from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, started
+
+
+def taken(events):
+    series = RunSeries()
+    for at, event in enumerate(events):
+        series.take(event, at)
+    return series
+
+
+def points(columns, name, **kwargs):
+    clock, time, value = columns.line(name, **kwargs)
+    return list(zip(clock.tolist(), time.tolist(), value.tolist(), strict=True))
+
+
+def test_each_worker_has_its_lines_and_a_number_it_did_not_report_is_left_out() -> None:
+    series = taken(RUN)
+    assert points(series.workers[1], "loss") == [(100, 1014.0, 1.0), (260, 1030.0, math.inf), (400, 1044.0, 0.25)]
+    assert points(series.workers[0], "distance") == [(200, 1024.0, 0.25)]
+    assert "staleness" not in series.workers[0].values
+
+
+def test_a_loss_that_is_no_number_and_a_lost_worker_break_their_lines() -> None:
+    series = taken(RUN)
+    assert points(series.workers[0], "loss")[-1] == (300, 1034.0, math.inf)
+    assert points(series.workers[0], "images_per_s")[-1] == (300, 1034.0, 100.0)
+    assert (260, 1030.0, math.inf) in points(series.workers[1], "images_per_s")
+
+
+def test_all_workers_together() -> None:
+    series = taken(RUN)
+    # 0 alone; 0 and 1; 0 faster; 1 lost; 0 again; both
+    assert [value for _, _, value in points(series.whole, "images_per_s")] == [100, 200, 250, 150, 100, 200]
+    losses = [value for _, _, value in points(series.whole, "loss")]
+    assert losses == pytest.approx([2.4, 1.7, 0.8, 0.6, math.inf, math.inf])  # worker 0's NaN is not hidden by worker 1
+    assert points(series.whole, "compute_s")[0] == (0, 1004.0, 0.75)
+
+
+def test_only_what_came_after_an_offset() -> None:
+    series = taken(RUN)
+    assert points(series.workers[0], "loss", after=5) == points(series.workers[0], "loss")[1:]
+    assert points(series.server, "exchanges_per_s", after=10) == []
+
+
+def test_what_a_later_start_threw_away_is_dropped() -> None:
+    series = taken([*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2)])
+    assert [clock for clock, _, _ in points(series.workers[0], "loss")] == [0, 200, 300]
+    assert points(series.workers[0], "loss")[-1] == (300, 2010.0, 0.2)
+    assert [clock for clock, _, _ in points(series.tests[0], "accuracy")] == [0]
+    assert points(series.whole, "images_per_s")[-1] == (300, 2010.0, 100.0)  # nobody of before counts
+    assert series.cut_at == len(RUN)
+    assert taken([*RUN, started(400, 2000.0)]).cut_at == -1
+
+
+def test_length_of_an_epoch() -> None:
+    assert taken(RUN).minibatches_per_epoch() == (225 - 45) / 4
+    assert taken(RUN[:7]).minibatches_per_epoch() == 45
+    assert taken(RUN[:6]).minibatches_per_epoch() is None
+    other = Event("epoch", 300, DRIVER, {"dataset": "more", "epoch": 1}, 1.0)
+    assert taken([*RUN, other]).minibatches_per_epoch() == 45
+
+
+def test_each_test_net_has_its_outputs() -> None:
+    second = Event("evaluation", 400, 0, {"test_net": 1, "accuracy": 0.5, "seconds": 1.0, "prob": [1.0]}, 1050.0)
+    series = taken([*RUN, second])
+    assert set(series.tests[0].values) == {"accuracy", "loss"}
+    assert points(series.tests[1], "accuracy") == [(400, 1050.0, 0.5)]
+    assert set(series.tests[1].values) == {"accuracy"}

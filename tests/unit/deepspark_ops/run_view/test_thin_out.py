@@ -1,0 +1,45 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepspark_ops.run_view.thin_out import kept_points
+
+
+def slow_kept(x, y, n):
+    """By stretch, one after the other: first least, first greatest value; both ends; every gap."""
+    kept = {i for i in range(len(y)) if not np.isfinite(y[i])}
+    whole = [i for i in range(len(y)) if np.isfinite(y[i])]
+    kept |= {whole[0], whole[-1]} if whole else set()
+    for stretch in range(n):
+        inside = [i for i in whole if min(int((x[i] - x[0]) * (n / (x[-1] - x[0]))), n - 1) == stretch]
+        if inside:
+            kept.add(min(inside, key=lambda i: (y[i], i)))
+            kept.add(max(inside, key=lambda i: (y[i], i)))
+    return sorted(kept)
+
+
+@given(
+    values=st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 2.0, 7.0, np.inf]), min_size=12, max_size=60),
+    n=st.integers(1, 4),
+)
+def test_least_and_greatest_value_of_each_stretch_stay(values, n) -> None:
+    x, y = np.arange(len(values)) * 1.5, np.array(values)
+    if np.isfinite(y).any():
+        assert kept_points(x, y, n).tolist() == slow_kept(x, y, n)
+
+
+def test_a_short_line_stays_as_it_is() -> None:
+    assert kept_points(np.arange(4.0), np.array([1.0, 1.0, 1.0, 1.0]), 1).tolist() == [0, 1, 2, 3]
+
+
+def test_no_more_points_than_the_screen_needs() -> None:
+    x = np.arange(100_000.0)
+    kept = kept_points(x, np.sin(x), 300)
+    assert len(kept) <= 602
+    assert kept[0] == 0
+    assert kept[-1] == 99_999
+
+
+def test_a_line_of_nothing_but_gaps_and_one_at_a_single_clock() -> None:
+    assert kept_points(np.arange(9.0), np.full(9, np.inf), 1).tolist() == [0]
+    assert kept_points(np.full(9, 5.0), np.arange(9.0), 1).tolist() == [0, 8]
