@@ -1,6 +1,6 @@
 """Caffe's six update rules, each a pure function on one blob, written once for TensorFlow and for numpy.
 
-A worker's graph traces them on tensors (``tf_graph/step_graph``), the exchange server runs them on arrays; what the two
+A worker's graph traces them on tensors (``tf_graph/step``), the exchange server runs them on arrays; what the two
 call differently is in ``Operations``. What all rules share happens before them: summing over iter_size, clipping,
 dividing. Weight decay comes as a term of its own, since rules that are linear in the gradient add all their terms in
 one pass over memory. Source for all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp, ``ComputeUpdateValue``.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
+from caffe_import.devices.pieces import whole_blobs
 from caffe_import.net.debug_info import StepDebug
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
@@ -22,7 +23,9 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
-from caffe_import.tf_graph.step_graph import StepArguments, StepGraph
+from caffe_import.tf_graph.step.one_pass import PassGraph
+from caffe_import.tf_graph.step.solver_update import UpdateGraph
+from caffe_import.tf_graph.step.step_graph import StepArguments, StepGraph
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -136,7 +139,10 @@ class TrainFunction:
         self._lock = Lock()
         # Caffe shows them at display iterations alone (Solver::Step).
         with_debug = solver.debug_info and solver.display > 0
-        self._graph = StepGraph(net, solver, self.rule, build_forward(net, plan), with_grad_norm, with_debug, plan)
+        pieces = whole_blobs(net.params)
+        passes = PassGraph(net, build_forward(net, plan), pieces, with_debug)
+        self._graph = StepGraph(net, solver, passes, UpdateGraph(solver, self.rule, pieces, with_grad_norm))
+        self._with_grad_norm = with_grad_norm
         self._devices = tuple(devices)
         self._fed = fed_blobs(net)
         self._functions: dict[Part, Callable[..., Any]] = {}
@@ -203,7 +209,7 @@ class TrainFunction:
             losses.numpy(),
             reported,
             rates,
-            norms.numpy() if self._graph.with_grad_norm else None,
+            norms.numpy() if self._with_grad_norm else None,
             {name: tensor.numpy() for name, tensor in n_rows.items()},
             StepDebug(*(values.numpy() for values in debug)) if debug else None,
         )

@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "clipping-sees-the-divided-sum",
-        "caffe_import/tf_graph/step_graph.py",
+        "caffe_import/tf_graph/step/solver_update.py",
         "limit = tf.constant(self.solver.clip_gradients, tf.float32)",
         "limit = tf.constant(self.solver.clip_gradients / self.solver.iter_size, tf.float32)",
         (f"{_IMPORTER}/tf_graph/test_clip_norm.py", f"{_IMPORTER}/tf_graph/test_train_step.py"),

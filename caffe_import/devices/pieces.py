@@ -1,0 +1,154 @@
+"""The parameter vector in pieces: each blob, or each device's share of one, in memory of its own. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.errors import NetError
+from caffe_import.layers.inner_product import InnerProductOptions
+from caffe_import.net.layer_registry import BlobKind, Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.param_layout import ParamEntry, ParamLayout, Vector
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A blob of the layout, or one device's share of it.
+
+    Attributes:
+        position: The blob's position in the layout.
+        entry: The blob.
+        device: Number of the device that holds it and its history, and updates both.
+        axis: The axis along which shares are cut.
+        start: First index on that axis; of a whole blob 0.
+        stop: One past the last; None: a whole blob.
+    """
+
+    position: int
+    entry: ParamEntry
+    device: int = 0
+    axis: int = 0
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the piece."""
+        shape = list(self.entry.shape)
+        if self.stop is not None:
+            shape[self.axis] = self.stop - self.start
+        return tuple(shape)
+
+    def cut(self, vector: Vector) -> Vector:
+        """Return the piece as a view into the vector (n_params,)."""
+        blob = vector[self.entry.offset : self.entry.stop].reshape(self.entry.shape)
+        if self.stop is None:
+            return blob
+        return blob[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+
+
+@dataclass(frozen=True)
+class PieceLayout:
+    """Every piece in the layout's order; the shares of a blob follow each other.
+
+    Attributes:
+        params: The layout.
+        pieces: The pieces.
+    """
+
+    params: ParamLayout
+    pieces: tuple[Piece, ...]
+
+    def of_kind(self, kind: BlobKind) -> list[tuple[int, Piece]]:
+        """Return the pieces of blobs of one kind with their positions among the pieces."""
+        return [(k, piece) for k, piece in enumerate(self.pieces) if piece.entry.kind == kind]
+
+    def cut(self, vector: Vector) -> list[Vector]:
+        """Return the pieces as views into the vector (n_params,)."""
+        return [piece.cut(vector) for piece in self.pieces]
+
+    def joined(self, arrays: Sequence[Vector]) -> Vector:
+        """Return the vector (n_params,) made of the pieces' content, fresh memory."""
+        blobs = []
+        for shares in self.by_entry(list(zip(self.pieces, arrays, strict=True))):
+            axis = shares[0][0].axis
+            whole = shares[0][1] if len(shares) == 1 else np.concatenate([array for _, array in shares], axis)
+            blobs.append(whole.reshape(-1))
+        return np.concatenate(blobs) if blobs else np.zeros(0, np.float32)
+
+    def by_entry(self, values: Sequence[T]) -> list[list[T]]:
+        """Return one list per blob of the layout: what ``values`` has for its pieces."""
+        together = zip(self.pieces, values, strict=True)
+        return [[value for _, value in found] for _, found in groupby(together, lambda pair: pair[0].position)]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Content of all pieces: parameters, or one slot of history.
+
+    Attributes:
+        layout: Which pieces.
+        content: One tensor or array per piece, in order and of its shape.
+    """
+
+    layout: PieceLayout
+    content: Sequence[Any]
+
+
+def whole_blobs(params: ParamLayout) -> PieceLayout:
+    """Return the layout of one device: every blob is one piece."""
+    return PieceLayout(params, tuple(Piece(k, entry) for k, entry in enumerate(params.entries)))
+
+
+def pieces_of(net: NetSpec, plan: ComputePlan) -> PieceLayout:
+    """Return which device holds what: a layer's blobs are where the layer is, of a split layer in shares.
+
+    A blob that several layers share is where its owner is. Replicas take copies of what device 0 holds.
+
+    Raises:
+        NetError: A layer to be split that is no InnerProduct, or has fewer outputs than devices.
+    """
+    if plan.placement is None:
+        return whole_blobs(net.params)
+    pieces: list[Piece] = []
+    for position, entry in enumerate(net.params.entries):
+        devices = plan.placement.split.get(entry.layer)
+        if devices is None:
+            pieces.append(Piece(position, entry, plan.placement.device_of[entry.layer]))
+        else:
+            pieces += _shares(position, entry, net.layer(entry.layer), devices)
+    return PieceLayout(net.params, tuple(pieces))
+
+
+def _shares(position: int, entry: ParamEntry, layer: LayerSpec, devices: Sequence[int]) -> Iterator[Piece]:
+    axis = split_axis(layer, entry.index)
+    for device, (start, stop) in zip(devices, shares_of(entry.shape[axis], len(devices)), strict=True):
+        yield Piece(position, entry, device, axis, start, stop)
+
+
+def split_axis(layer: LayerSpec, index: int) -> int:
+    """Return the axis of a split layer's blob that counts its outputs.
+
+    Raises:
+        NetError: The layer is no InnerProduct.
+    """
+    options = layer.definition.options
+    if not isinstance(options, InnerProductOptions):
+        msg = f'layer "{layer.name}": split is for InnerProduct; found type {layer.type}'
+        raise NetError(msg, layer=layer.name)
+    return 1 if options.is_transposed and index == 0 else 0
+
+
+def shares_of(n_outputs: int, n_shares: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of each share; if the outputs do not divide, the first ones have one more."""
+    size, more = divmod(n_outputs, n_shares)
+    bounds = [k * size + min(k, more) for k in range(n_shares + 1)]
+    return list(pairwise(bounds))

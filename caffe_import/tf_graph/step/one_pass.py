@@ -1,0 +1,153 @@
+"""The graph of one forward and backward pass: gradients of the parameters, outputs, what ``debug_info`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from caffe_import.devices.pieces import PieceLayout
+from caffe_import.files.hdf5_output import hdf5_output_inputs
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.tf_graph.builder import Forward, ForwardResult
+from caffe_import.tf_graph.debug_values import DebugTaps, norms
+
+Tensors = list[tf.Tensor]
+
+
+class Pass(NamedTuple):
+    """The results of one pass, or of the sum of a step's passes.
+
+    Attributes:
+        gradients: One per piece of a weight.
+        loss: Float32 scalar.
+        statistics: Position among the pieces -> new value, for blobs that the forward pass moved.
+        layer_state: For the next pass.
+        outputs: The net's outputs and what its HDF5Output layers take, by name.
+        n_rows: Blob that an HDF5Output layer takes -> extent of its first axis, int32 scalar: how much of an output is
+            not padding.
+        debug: The values of ``debug_info.pass_lines``, float32 (n_values,), of a step (iter_size, n_values); empty
+            unless asked for.
+    """
+
+    gradients: Tensors
+    loss: tf.Tensor
+    statistics: dict[int, tf.Tensor]
+    layer_state: dict[str, tf.Tensor]
+    outputs: dict[str, tf.Tensor]
+    n_rows: dict[str, tf.Tensor]
+    debug: tf.Tensor
+
+
+@dataclass(frozen=True)
+class PassGraph:
+    """Makes one pass. ``pieces`` are what gradients are taken of."""
+
+    net: NetSpec
+    forward: Forward
+    pieces: PieceLayout
+    with_debug: bool
+
+    def one_pass(self, pieces: Tensors, state: Any, seed: tf.Tensor, feeds: Any, before: Tensors) -> Pass:
+        """Return what one pass gives.
+
+        Args:
+            pieces: The parameters.
+            state: "layer/name" -> tensor from the pass before.
+            seed: int32 (2,), different for every step, pass and worker.
+            feeds: Blob name -> batch.
+            before: The sums of the gradients of earlier passes of the step, for ``debug_info`` alone; else empty.
+        """
+        taps = DebugTaps(self.net) if self.with_debug else None
+        entries = self._entries(pieces)
+        result = self.forward.on_entries(
+            entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
+        )
+        outputs = {name: self._whole(name, result.blobs[name].caffe) for name in self.reported()}
+        wanted = [pieces[position] for position, _ in self.pieces.of_kind("weight")]
+        gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
+        debug = tf.zeros((0,))
+        if taps:
+            of_taps = gradients[len(wanted) :]
+            debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
+        statistics, layer_state = self._by_piece(result.param_updates), dict(result.state)
+        n_rows = {name: tf.shape(result.blobs[name].caffe)[0] for name in hdf5_output_inputs(self.net)}
+        return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, n_rows, debug)
+
+    def is_replaced(self) -> list[bool]:
+        """Return for each weight's piece whether a pass's gradient replaces the one before instead of adding to it.
+
+        The top of Caffe's Parameter layer shares the blob's gradient, and a layer that consumes a top writes it
+        afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
+        """
+        kinds = {layer.name: layer.type for layer in self.net.layers}
+        return [kinds[piece.entry.layer] == "Parameter" for _, piece in self.pieces.of_kind("weight")]
+
+    def reported(self) -> tuple[str, ...]:
+        """Return the net's outputs, then what its HDF5Output layers take."""
+        return tuple(dict.fromkeys((*self.net.outputs, *hdf5_output_inputs(self.net))))
+
+    def _entries(self, pieces: Tensors) -> list[Any]:
+        """Return the layout's blobs, of split ones the shares; ``debug_info`` looks at whole blobs alone."""
+        shares = self.pieces.by_entry(pieces)
+        if self.with_debug:
+            return [joined_shares(found, self._axis(k)) for k, found in enumerate(shares)]
+        return [found[0] if len(found) == 1 else tuple(found) for found in shares]
+
+    def _by_piece(self, updates: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+        """Statistics are never split, so each has one piece."""
+        return {k: updates[piece.position] for k, piece in enumerate(self.pieces.pieces) if piece.position in updates}
+
+    def _whole(self, name: str, value: tf.Tensor) -> tf.Tensor:
+        """Return an output in its declared shape: for samples that Filter dropped, rows of NaN follow at the end."""
+        if value.shape.is_fully_defined():
+            return value
+        shape = self.net.blob_shapes[name]
+        missing = shape[0] - tf.shape(value)[0]
+        filled = tf.pad(value, [[0, missing], *[[0, 0]] * (len(shape) - 1)], constant_values=float("nan"))
+        return tf.ensure_shape(filled, shape)
+
+    def _gradients(self, result: ForwardResult, wanted: Tensors) -> Tensors:
+        """Return the loss's gradients with respect to some tensors of the pass."""
+        if not wanted:
+            return []
+        gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # Embed's gradient comes as rows with indices.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _debug_of_pass(
+        self,
+        taps: DebugTaps,
+        result: ForwardResult,
+        entries: Tensors,
+        gradients: Tensors,
+        of_taps: Tensors,
+        before: Tensors,
+    ) -> tf.Tensor:
+        earlier: dict[int, Tensors] = {}
+        sums = []
+        for (_, piece), replaced, sum_before, gradient in zip(
+            self.pieces.of_kind("weight"), self.is_replaced(), before, gradients, strict=True
+        ):
+            if not replaced:
+                earlier.setdefault(piece.position, []).append(sum_before)
+            sums.append(gradient if replaced else sum_before + gradient)
+        whole = {position: joined_shares(shares, self._axis(position)) for position, shares in earlier.items()}
+        values = [*taps.forward(result, entries), *taps.backward(of_taps, whole)]
+        params = [result.param_updates.get(position, entry) for position, entry in enumerate(entries)]
+        return tf.stack([*values, *norms(params, sums)])
+
+    def _axis(self, position: int) -> int:
+        return next(piece.axis for piece in self.pieces.pieces if piece.position == position)
+
+
+def moved(pieces: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
+    """Return the pieces with the statistics that a pass moved."""
+    return [statistics.get(position, piece) for position, piece in enumerate(pieces)]
+
+
+def joined_shares(shares: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+    """Return the blob that its shares make."""
+    return shares[0] if len(shares) == 1 else tf.concat(shares, axis)

@@ -1,0 +1,116 @@
+"""The graph of a solver's update: clipping, division by iter_size, decay and the rule, piece by piece.
+
+Source: BVLC Caffe @9b89154, src/caffe/solvers/sgd_solver.cpp, ``ApplyUpdate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import tensorflow as tf
+
+from caffe_import.devices.pieces import Piece, PieceLayout
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import Operations, SolverRule, UpdateRequest
+
+Tensors = list[tf.Tensor]
+_OPERATIONS = Operations(
+    sqrt=tf.sqrt,
+    square=tf.square,
+    sign=tf.sign,
+    add=tf.add_n,
+    float64=partial(tf.cast, dtype=tf.float64),
+    float32=partial(tf.cast, dtype=tf.float32),
+)
+
+
+def _anywhere(_: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class UpdateGraph:
+    """Makes updates.
+
+    Attributes:
+        solver: The constants.
+        rule: The solver's rule.
+        pieces: What is updated.
+        with_grad_norm: Compute the gradient's norm.
+        on: Device number -> scope in which its operations are made.
+    """
+
+    solver: SolverSpec
+    rule: SolverRule
+    pieces: PieceLayout
+    with_grad_norm: bool
+    on: Callable[[int], AbstractContextManager[None]] = _anywhere
+
+    def clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
+        """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size.
+
+        Returns:
+            One gradient per weight's piece and the norm before, 0 unless it is asked for.
+        """
+        scale = tf.constant(1.0 / self.solver.iter_size)
+        norm = tf.zeros(())
+        if self.with_grad_norm and gradients:
+            squares = self._on_each(lambda gradient: tf.reduce_sum(tf.square(gradient)), gradients)
+            norm = tf.sqrt(tf.add_n(squares))
+        if self.solver.clip_gradients >= 0:
+            limit = tf.constant(self.solver.clip_gradients, tf.float32)
+            scale *= tf.where(norm > limit, limit / norm, 1.0)
+        elif self.solver.iter_size == 1:
+            return gradients, norm
+        return self._on_each(lambda gradient: scale * gradient, gradients), norm
+
+    def update(
+        self, pieces: Tensors, gradients: Tensors, slots: Sequence[Tensors], rate: tf.Tensor, update: tf.Tensor
+    ) -> tuple[Tensors, list[Tensors], dict[int, tf.Tensor]]:
+        """Return pieces and slots after the update, and what was subtracted by position among the pieces."""
+        pieces, slots, steps = list(pieces), [list(slot) for slot in slots], {}
+        statistics = self._decayed_statistics()
+        gradients = [*gradients, *(tf.zeros_like(pieces[k]) for k, _ in statistics)]
+        updated = [*self.pieces.of_kind("weight"), *statistics]
+        # One product for each factor, not for each blob: a deep net has hundreds.
+        factors = {piece.entry.lr_mult for _, piece in updated}
+        rates = {factor: rate if factor == 1 else rate * factor for factor in factors}
+        for gradient, (k, piece) in zip(gradients, updated, strict=True):
+            with self.on(piece.device):
+                done = self.rule.compute_update(
+                    UpdateRequest(
+                        ops=_OPERATIONS,
+                        weights=pieces[k],
+                        gradient=gradient,
+                        decay=self.solver.weight_decay * piece.entry.decay_mult,
+                        slots=tuple(slot[k] for slot in slots),
+                        rate=rates[piece.entry.lr_mult],
+                        update=update,
+                        solver=self.solver,
+                    )
+                )
+                pieces[k] -= done.step
+            steps[k] = done.step
+            for slot, value in zip(slots, done.slots, strict=True):
+                slot[k] = value
+        return pieces, slots, steps
+
+    def _on_each(self, compute: Callable[[tf.Tensor], tf.Tensor], gradients: Tensors) -> Tensors:
+        """Return ``compute`` of each gradient, made on the device of its piece."""
+        found = []
+        for gradient, (_, piece) in zip(gradients, self.pieces.of_kind("weight"), strict=True):
+            with self.on(piece.device):
+                found.append(compute(gradient))
+        return found
+
+    def _decayed_statistics(self) -> Sequence[tuple[int, Piece]]:
+        """Return the statistics whose history fills with weight decay; their values stay, since their rate is 0.
+
+        Nothing reads it, but it is in Caffe's snapshots. A history that is scaled by the rate stays 0.
+        """
+        if self.solver.weight_decay == 0 or self.rule.rate_in_history:
+            return []
+        return [(k, piece) for k, piece in self.pieces.of_kind("statistic") if piece.entry.decay_mult != 0]
