@@ -23,6 +23,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
+from caffe_import.tf_graph.device_copies import to_device, to_host
 from caffe_import.tf_graph.step.one_pass import PassGraph
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
 from caffe_import.tf_graph.step.step_graph import StepArguments, StepGraph
@@ -54,14 +55,14 @@ class TrainState:
     updates: int = 0
 
     def params_view(self) -> Vector:
-        """Return ``params`` as a read-only numpy vector without a copy; it keeps the memory alive."""
-        return as_array(self.params)
+        """Return ``params`` as a read-only numpy vector: a view that keeps the memory alive, of a device a copy."""
+        return to_host(self.params)
 
     def history_view(self) -> Vector:
         """Return ``history`` as a read-only numpy array (n_slots, n_params); joined afresh after a run."""
         if isinstance(self.history, np.ndarray):
-            return as_array(self.history)
-        return as_array(np.stack([np.concatenate([as_array(blob).reshape(-1) for blob in s]) for s in self.history]))
+            return to_host(self.history)
+        return to_host(np.stack([np.concatenate([to_host(blob).reshape(-1) for blob in s]) for s in self.history]))
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,6 @@ class StepGradient:
     outputs: Mapping[str, Array]
     n_rows: Mapping[str, IntArray]
     debug: StepDebug | None = None
-
-
-def as_array(tensor: tf.Tensor | Array) -> Array:
-    """Return a tensor's memory as a read-only numpy array; a numpy array comes back as a read-only view."""
-    array = np.asarray(tensor if isinstance(tensor, np.ndarray) else memoryview(tensor)).view()
-    array.flags.writeable = False
-    return array
 
 
 class TrainFunction:
@@ -241,7 +235,7 @@ class TrainFunction:
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
         rows = {name: tensor.numpy() for name, tensor in n_rows.items()}
-        return after, StepGradient(as_array(gradient), float(loss), reported, rows, numbers)
+        return after, StepGradient(to_host(gradient), float(loss), reported, rows, numbers)
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
@@ -296,18 +290,29 @@ class TrainFunction:
         with self._lock:
             if part not in self._functions:
                 self._functions[part] = self._trace(part)
-        return self._functions[part](*arguments.flat())
+        return self._functions[part](*map(self._placed, arguments.flat()))
+
+    def _placed(self, leaf: Any) -> tf.Tensor:
+        """Return an argument as a tensor where it is used; what the call before returned is there already.
+
+        The scalars too: one that is elsewhere makes TensorFlow run the loops on both devices, in step.
+        """
+        if not self._devices:
+            return tf.convert_to_tensor(leaf)
+        return to_device(np.int64(leaf) if isinstance(leaf, np.int32) else leaf, self._devices[0])
 
     def _trace(self, part: Part) -> Callable[..., Any]:
         signature, compute = self._signature(part), getattr(self._graph, part)
 
         def traced(*flat: tf.Tensor) -> Any:
             self.count_traces += 1
-            return compute(signature.like(flat))
+            if not self._devices:
+                return compute(signature.like(flat))
+            with tf.device(self._devices[0]):
+                given = signature.like(flat)
+                return compute(replace(given, key=None if given.key is None else tf.cast(given.key, tf.int32)))
 
-        function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(
-            *signature.flat(convert=False)
-        )
+        function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(*signature.flat())
         return function
 
     def _signature(self, part: Part) -> StepArguments:
@@ -327,7 +332,8 @@ class TrainFunction:
                 name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()
             },
             step=tf.TensorSpec((), tf.int64),
-            key=tf.TensorSpec((), tf.int32),
+            # TensorFlow leaves every int32 scalar on the host.
+            key=tf.TensorSpec((), tf.int64 if self._devices else tf.int32),
             feeds={name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
         )
 

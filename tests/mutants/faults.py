@@ -309,4 +309,11 @@ FAULTS = (
         "current_step=step_counter(self.solver, snapshot.iteration - 1)",
         (f"{_PIPELINE}/train/snapshots/test_snapshot.py",),
     ),
+    Fault(
+        "parameters-go-through-the-host-at-every-call",
+        "caffe_import/tf_graph/train_step.py",
+        "(rate_scale)\n        arguments = StepArguments(\n            params=state.params,",
+        "(rate_scale)\n        arguments = StepArguments(\n            params=to_host(state.params),",
+        (f"{_IMPORTER}/tf_graph/test_device_copies.py",),
+    ),
 )

@@ -38,15 +38,14 @@ class StepArguments:
     feeds: Mapping[str, Any] = field(default_factory=dict)
     gradient: Any = None
 
-    def flat(self, *, convert: bool = True) -> list[Any]:
-        """Return every given leaf in a fixed order, as tensors if ``convert``."""
-        leaves = [
+    def flat(self) -> list[Any]:
+        """Return every given leaf in a fixed order."""
+        return [
             *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
             *(blob for slot in self.history for blob in slot),
             *(self.layer_state[name] for name in sorted(self.layer_state)),
             *(self.feeds[name] for name in sorted(self.feeds)),
         ]
-        return [tf.convert_to_tensor(leaf) for leaf in leaves] if convert else leaves
 
     def like(self, leaves: Sequence[Any]) -> StepArguments:
         """Return the leaves of ``flat`` in this one's structure."""

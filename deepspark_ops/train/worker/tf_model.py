@@ -19,9 +19,10 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import ParamLayout, Vector
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.tf_graph.builder import initial_layer_state
+from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
-from caffe_import.tf_graph.train_step import TrainState, as_array, compile_training
+from caffe_import.tf_graph.train_step import TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
@@ -163,7 +164,7 @@ class TfModel:
 
     def state(self) -> WorkerState:
         """See ``Model``."""
-        layer_state = {name: as_array(value) for name, value in self._state.layer_state.items()}
+        layer_state = {name: to_host(value) for name, value in self._state.layer_state.items()}
         return WorkerState(self._state.history_view(), layer_state, self._state.updates)
 
     def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:

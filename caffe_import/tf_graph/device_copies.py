@@ -1,0 +1,42 @@
+"""Copies between the memory of the host and that of a device. Nothing else here moves a tensor from one to the other.
+
+The host is TensorFlow's first CPU device. A GPU is another device, and so is each further logical device of a CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+Array = npt.NDArray[Any]
+_HOST: Final = "device:CPU:0"
+
+
+def is_on(value: Any, device: str) -> bool:
+    """Return whether ``value`` is a tensor in the memory of ``device``, e.g. ``/device:GPU:1``; arrays are not."""
+    return isinstance(value, tf.Tensor) and value.backing_device.endswith(device.lstrip("/"))
+
+
+def to_device(value: tf.Tensor | Array, device: str) -> tf.Tensor:
+    """Return ``value`` in the memory of ``device``; itself if it is there. An array may be written afterwards."""
+    if is_on(value, device):
+        return value
+    if isinstance(value, np.ndarray) and "CPU" in device:
+        value = value.copy()  # TensorFlow reads an array in place, and shares memory between devices of one CPU
+    with tf.device(device):
+        return tf.identity(value)
+
+
+def to_host(value: tf.Tensor | Array) -> Array:
+    """Return a read-only numpy array: a view of memory that the host has, which it keeps alive, else a copy."""
+    if isinstance(value, np.ndarray):
+        array = value.view()
+    elif is_on(value, _HOST):
+        array = np.asarray(memoryview(value)).view()
+    else:
+        array = value.numpy()
+    array.flags.writeable = False
+    return array
