@@ -22,6 +22,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
+from caffe_import.tf_graph.precision import Arithmetic, arithmetic_on
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761
@@ -87,10 +88,12 @@ class Forward:
     Attributes:
         net: The net.
         plan: How its layers are computed.
+        arithmetic: Of the layers in 16 bits; None where the plan's precision is float32.
     """
 
     net: NetSpec
     plan: ComputePlan = PLAIN
+    arithmetic: Arithmetic | None = None
 
     def __call__(
         self,
@@ -148,7 +151,7 @@ class Forward:
             params = self._params_of(layer, made.entries, given.param_tap)
             with tf.name_scope(_scope_of(layer)):
                 request = self._request(layer, made.blobs, params, _seed_of_layer(given.seed, position), made.state)
-                emission = _emit(request)
+                emission = self._emit(request)
                 tops = emission.tops
                 if layer.name in given.overwritten:
                     over = given.overwritten[layer.name]
@@ -190,18 +193,22 @@ class Forward:
             state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
         )
 
+    def _emit(self, request: EmitRequest) -> Emission:
+        layer = request.layer
+        emit = registered_emitters().get(layer.type)
+        if emit is None:
+            msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
+            raise NetError(msg, layer=layer.name)
+        return emit(request) if self.arithmetic is None else self.arithmetic.emit(emit, request)
 
-def _emit(request: EmitRequest) -> Emission:
-    layer = request.layer
-    emit = registered_emitters().get(layer.type)
-    if emit is None:
-        msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
-        raise NetError(msg, layer=layer.name)
-    return emit(request)
 
-
-def build_forward(net: NetSpec, plan: ComputePlan = PLAIN) -> Forward:
+def build_forward(net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str] = ()) -> Forward:
     """Return the net's forward pass, computed as ``plan`` says.
+
+    Args:
+        net: The net.
+        plan: How its layers are computed.
+        devices: TensorFlow's names of the plan's devices; empty: its own choice.
 
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
@@ -211,7 +218,7 @@ def build_forward(net: NetSpec, plan: ComputePlan = PLAIN) -> Forward:
         if layer.type not in known and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-    return Forward(net, plan)
+    return Forward(net, plan, arithmetic_on(plan.precision, devices))
 
 
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:
@@ -273,6 +280,7 @@ def _weighted(layer: LayerSpec, tops: Sequence[Blob]) -> list[tf.Tensor]:
     for top, weight in zip(tops, layer.loss_weights, strict=True):
         if weight == 0:
             continue
-        total = top.values if top.values.shape.rank == 0 else tf.reduce_sum(top.values)
+        values = tf.cast(top.values, tf.float32)
+        total = values if values.shape.rank == 0 else tf.reduce_sum(values)
         losses.append(total if weight == 1 else weight * total)
     return losses

@@ -26,17 +26,18 @@ def batch_divisor(tensor: tf.Tensor) -> float | tf.Tensor:
 
 
 class Blob:
-    """A tensor of Caffe shape ``shape``; rank 4 also has a channels-last form. Conversions are made once.
+    """A tensor of Caffe shape ``shape``; rank 4 also has a channels-last form. Conversions are made once, casts too.
 
     Not thread-safe while a graph is traced (tracing is single-threaded).
     """
 
-    __slots__ = ("_caffe", "_channels_last")
+    __slots__ = ("_caffe", "_casts", "_channels_last")
 
     def __init__(self, caffe: tf.Tensor | None, channels_last: tf.Tensor | None = None) -> None:
         """Hold one form or both; use ``from_caffe`` and ``from_channels_last``."""
         self._caffe = caffe
         self._channels_last = channels_last
+        self._casts: dict[tf.DType, Blob] = {}
 
     @classmethod
     def from_caffe(cls, tensor: tf.Tensor) -> Blob:
@@ -71,6 +72,19 @@ class Blob:
     def values(self) -> tf.Tensor:
         """The tensor in the axis order that it already has, for element-wise work; wrap the result by ``like``."""
         return self._channels_last if self._channels_last is not None else self._caffe
+
+    @property
+    def dtype(self) -> tf.DType:
+        """float32, or what 16-bit arithmetic (``precision``) left."""
+        return self.values.dtype
+
+    def as_dtype(self, dtype: tf.DType) -> Blob:
+        """Return the blob with its values cast; itself where they have that dtype."""
+        if dtype == self.dtype:
+            return self
+        if dtype not in self._casts:
+            self._casts[dtype] = self.like(tf.cast(self.values, dtype))
+        return self._casts[dtype]
 
     def like(self, tensor: tf.Tensor) -> Blob:
         """Wrap the result of element-wise work on ``values``: same axis order as this blob."""

@@ -96,7 +96,9 @@ class DebugTaps:
 
 def mean_magnitude(tensor: tf.Tensor) -> tf.Tensor:
     """Return the mean of the absolute values, float32 scalar; 0 for an empty blob."""
-    return tf.math.divide_no_nan(tf.reduce_sum(tf.abs(tensor)), tf.cast(tf.size(tensor), tf.float32))
+    return tf.math.divide_no_nan(
+        tf.reduce_sum(tf.abs(tf.cast(tensor, tf.float32))), tf.cast(tf.size(tensor), tf.float32)
+    )
 
 
 def norms(params: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward
@@ -50,6 +51,7 @@ def run_passes(
     layer_state: Mapping[str, Array],
     top_gradients: Mapping[str, Array],
     seed: int = 0,
+    plan: ComputePlan = PLAIN,
 ) -> Passes:
     """Run one forward and one backward pass; traces anew at each call, so it is for single looks.
 
@@ -60,11 +62,12 @@ def run_passes(
         layer_state: As ``builder.initial_layer_state`` or the pass before gave it.
         top_gradients: Blob -> gradient put on its last content; other tops with a loss weight get that weight.
         seed: For layers that draw numbers.
+        plan: How the passes are computed; what is returned is float32 whatever its precision.
 
     Raises:
         NetError: A layer type that cannot be computed.
     """
-    forward = build_forward(net)
+    forward = build_forward(net, plan)
     blob_names = [name for name in net.blob_shapes]
     arrives: dict[str, bool] = {}
 
@@ -86,10 +89,11 @@ def run_passes(
             of_blobs[name] = tf.zeros(())
             if gradient is not None:
                 # MVN in place gives its blob four axes.
-                of_blobs[name] = tf.reshape(produced[name].to_caffe(gradient), tf.shape(result.blobs[name].caffe))
+                gradient = tf.cast(produced[name].to_caffe(gradient), tf.float32)
+                of_blobs[name] = tf.reshape(gradient, tf.shape(result.blobs[name].caffe))
         of_params = _gradients(tops, entries, weights)
         after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
-        blobs = {name: result.blobs[name].caffe for name in blob_names}
+        blobs = {name: result.blobs[name].as_dtype(tf.float32).caffe for name in blob_names}
         joined = _joined([g if g is not None else tf.zeros_like(e) for g, e in zip(of_params, entries, strict=True)])
         return blobs, result.loss, _joined(after), dict(result.state), of_blobs, joined
 
@@ -120,8 +124,8 @@ def _targets(
         for top, weight in zip(layer.tops, layer.loss_weights, strict=True):
             if weight != 0 and top not in seeds:
                 names.append(top)
-                weights.append(np.float32(weight) * tf.ones_like(blobs[top].caffe))
-    return [blobs[name].caffe for name in names], weights
+                weights.append(np.float32(weight) * tf.ones_like(blobs[top].caffe, tf.float32))
+    return [blobs[name].as_dtype(tf.float32).caffe for name in names], weights
 
 
 def _gradients(tops: Sequence[tf.Tensor], wanted: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Sequence[Any]:

@@ -248,22 +248,25 @@ def with_memory_gradient(
     channels_last = top.is_channels_last
     shape = layer.definition.top_shapes[0]
 
+    # In float32, as the later layer's content may be, where 16-bit layers and others work in one place.
     def content() -> tf.Tensor:
         blob = blobs[overwritten_by]
         if overwritten_by != layer.tops[0]:
             # Another shape over the same memory.
             blob = Blob.from_caffe(tf.reshape(blob.caffe, (-1, *shape[1:])))
-        return blob.channels_last if channels_last else blob.caffe
+        return tf.cast(blob.channels_last if channels_last else blob.caffe, tf.float32)
 
     @tf.custom_gradient
     def replaced(outputs: tf.Tensor, *inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
         def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            found = content()
+            found, of_top = content(), tf.cast(of_top, tf.float32)
             memories = (
                 _Memory(layer, given, found if is_in_place else given, found, of_top, is_in_place, channels_last)
-                for given in inputs
+                for given in (tf.cast(given, tf.float32) for given in inputs)
             )
-            return tf.zeros_like(outputs), *(_RULES[layer.type].gradient(seen) for seen in memories)
+            of_inputs = (_RULES[layer.type].gradient(seen) for seen in memories)
+            cast = (tf.cast(tensor, given.dtype) for tensor, given in zip(of_inputs, inputs, strict=True))
+            return tf.zeros_like(outputs), *cast
 
         return tf.identity(outputs), gradient
 

@@ -134,7 +134,7 @@ class TrainFunction:
         # Caffe shows them at display iterations alone (Solver::Step).
         with_debug = solver.debug_info and solver.display > 0
         pieces = whole_blobs(net.params)
-        passes = PassGraph(net, build_forward(net, plan), pieces, with_debug)
+        passes = PassGraph(net, build_forward(net, plan, devices), pieces, with_debug)
         self._graph = StepGraph(net, solver, passes, UpdateGraph(solver, self.rule, pieces, with_grad_norm))
         self._with_grad_norm = with_grad_norm
         self._devices = tuple(devices)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from caffe_import.devices.compute_plan import ComputePlan, Precision
 from caffe_import.errors import NetError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.layer_registry import LayerDefinition, Phase
@@ -27,6 +28,8 @@ FORWARD_BOUND = 1e-5
 """Of norm(ours - reference) / norm(reference): float32 against float64, sums of at most some hundred terms."""
 BACKWARD_BOUND = 1e-4
 """As above; adds the error of the central difference, about (step)^2."""
+TWO_ROUNDINGS = {"float32": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""Of one value's size: a 16-bit result is rounded once, and what it is made from, or its bias's sum, once more."""
 
 _STEP = 1e-4
 _MOST_PLACES = 40
@@ -85,6 +88,7 @@ def run_layer(
     channels_last: bool = False,
     top_gradients: Mapping[str, npt.ArrayLike] | None = None,
     seed: int = 0,
+    precision: Precision = "float32",
 ) -> LayerRun:
     """Run one forward and one backward pass of the layer in ``text`` (see ``net_of``)."""
     arrays = [np.asarray(bottom, np.float32) for bottom in bottoms]
@@ -101,6 +105,7 @@ def run_layer(
         layer_state=initial_layer_state(net),
         top_gradients={name: np.asarray(value, np.float32) for name, value in (top_gradients or {}).items()},
         seed=seed,
+        plan=ComputePlan(precision=precision),
     )
     return LayerRun(net, passes, tuple(passes.blobs[top] for top in net.layers[-1].tops))
 
@@ -116,6 +121,7 @@ def check_layer(
     no_gradient: Sequence[int] = (),
     fixed_params: bool = False,
     by_direction: bool = False,
+    precision: Precision = "float32",
 ) -> LayerRun:
     """Assert that the layer's tops and gradients are the reference's.
 
@@ -130,7 +136,9 @@ def check_layer(
         fixed_params: The blobs must get no gradient (statistics).
         by_direction: Compare each gradient along one random direction only: two runs of the reference instead of
             two for each value.
+        precision: Arithmetic of the layer; the bounds are two roundings then. Bottoms and blobs must be representable.
     """
+    rounding = TWO_ROUNDINGS[precision]
     assert_gradient = _assert_slope if by_direction else _assert_gradient
     doubles = [np.asarray(bottom, np.float64) for bottom in bottoms]
     blobs = [np.asarray(param, np.float64) for param in params]
@@ -149,9 +157,10 @@ def check_layer(
         phase=phase,
         channels_last=channels_last,
         top_gradients={} if is_loss else dict(zip(spec.tops, weights, strict=True)),
+        precision=precision,
     )
     for top, ours, theirs in zip(spec.tops, run.tops, expected, strict=True):
-        assert_close(ours, theirs, FORWARD_BOUND, f"top {top}")
+        assert_close(ours, theirs, max(FORWARD_BOUND, rounding), f"top {top}")
 
     def objective() -> float:
         return sum(float(np.sum(w * t)) for w, t in zip(weights, reference(*doubles, *blobs), strict=True))
@@ -163,17 +172,20 @@ def check_layer(
             continue
         ours = np.zeros(values.shape) if ours is None else ours
         assert ours.shape == values.shape
-        assert_gradient(ours, objective, values, f"gradient of x{position}")
+        assert_gradient(ours, objective, values, f"gradient of x{position}", max(BACKWARD_BOUND, rounding))
     views = run.net.params.views(run.passes.param_gradients)
     for index, blob in enumerate(blobs):
         if fixed_params:
             assert not views[f"layer[{index}]"].any()
         else:
-            assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}")
+            bound = max(BACKWARD_BOUND, rounding)
+            assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}", bound)
     return run
 
 
-def _assert_gradient(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str) -> None:
+def _assert_gradient(
+    ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str, bound: float
+) -> None:
     """Compare with central differences of ``objective``, which reads ``values``; they are written and put back."""
     flat, n_values = values.reshape(-1), values.size
     # Loops are slow: of larger blobs a random sample of places is looked at.
@@ -187,10 +199,10 @@ def _assert_gradient(ours: npt.ArrayLike, objective: Callable[[], float], values
         below = objective()
         flat[place] = kept
         theirs[position] = (above - below) / (2 * _STEP)
-    assert_close(np.reshape(ours, -1)[places], theirs, BACKWARD_BOUND, what)
+    assert_close(np.reshape(ours, -1)[places], theirs, bound, what)
 
 
-def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str) -> None:
+def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str, bound: float) -> None:
     """Compare the slope along one random direction; ``values`` are written and put back."""
     direction = np.random.default_rng(values.size).uniform(-1, 1, values.shape)
     kept = values.copy()
@@ -202,7 +214,7 @@ def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: A
     theirs = (slopes[0] - slopes[1]) / (2 * _STEP)
     # The slope itself may be near zero by chance: the gradient's size times the direction's is what it is measured by.
     error, size = abs(float(np.sum(np.multiply(ours, direction))) - theirs), float(np.linalg.norm(ours))
-    bound = BACKWARD_BOUND * max(size * float(np.linalg.norm(direction)), 5e-3)
+    bound *= max(size * float(np.linalg.norm(direction)), 5e-3)
     assert error <= bound, f"{what}: slope differs by {error:.2e}, allowed: {bound:.2e}"
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.shapes.convolved_windows import ConvolutionOptions
 from caffe_import.net.shapes.windows import Window
+from caffe_import.tf_graph.bias import add_bias, add_bias_to_channels
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, NHWC_TO_NCHW, OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.padding import is_same_padding
@@ -29,12 +30,12 @@ def _convolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request: 
     window = options.window
     if window.channel_axis == 1 and len(window.kernel) == 2:
         outputs = convolve_nhwc(bottom.channels_last, weights, window, options.group)
-        return Blob.from_channels_last(outputs if bias is None else tf.nn.bias_add(outputs, bias))
+        return Blob.from_channels_last(outputs if bias is None else add_bias(outputs, bias))
     # Every other form: all axes before the channels act as one batch axis, the spatial axes follow the channels.
     inputs = tf.reshape(bottom.caffe, (-1, *shape[window.channel_axis :]))
     outputs = convolve(inputs, weights, window, options.group)
     if bias is not None:
-        outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
+        outputs = add_bias_to_channels(outputs, bias)
     return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 
@@ -42,7 +43,7 @@ def convolve(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) 
     """Convolve over any number of axes, in Caffe's order.
 
     Args:
-        inputs: (N, in, spatial...), float32.
+        inputs: (N, in, spatial...), float32 or 16 bits, as the weights.
         weights: (out, in / group, kernel...).
         window: As many axes as ``inputs`` has after the channels.
         group: As in Caffe; the groups' channels follow one another.
@@ -79,7 +80,7 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
     """Convolve an image.
 
     Args:
-        inputs: (N, H, W, in), float32.
+        inputs: (N, H, W, in), float32 or 16 bits, as the weights.
         weights_oihw: (out, in / group, kh, kw).
         window: Two spatial axes.
         group: As in Caffe; the groups' channels follow one another.
@@ -154,8 +155,11 @@ def _depthwise(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window, group
 def _convolve_by_taps(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:
     """Convolve as ``convolve`` does: for each kernel tap one strided slice and one matrix product.
 
-    Slower than a fused kernel, but right for every rank, dilation, stride and group.
+    Slower than a fused kernel, but right for every rank, dilation, stride and group. The taps of 16-bit values are
+    added up in float32.
     """
+    dtype = inputs.dtype
+    inputs, weights = tf.cast(inputs, tf.float32), tf.cast(weights, tf.float32)
     spatial = tuple(inputs.shape[2:])
     positions = window.slid_over(spatial)
     rank = len(spatial)
@@ -172,5 +176,5 @@ def _convolve_by_taps(inputs: tf.Tensor, weights: tf.Tensor, window: Window, gro
         seen = tf.reshape(padded[(slice(None), *cut, slice(None))], (-1, group, n_inputs))
         product_of_tap = tf.einsum("pgi,goi->pgo", seen, taps[..., index])
         total = product_of_tap if total is None else total + product_of_tap
-    outputs = tf.reshape(total, (-1, *positions, n_outputs))
+    outputs = tf.cast(tf.reshape(total, (-1, *positions, n_outputs)), dtype)
     return tf.transpose(outputs, (0, rank + 1, *range(1, rank + 1)))

@@ -7,6 +7,7 @@ import tensorflow as tf
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.shapes.convolved_windows import ConvolutionOptions
 from caffe_import.net.shapes.windows import Window
+from caffe_import.tf_graph.bias import add_bias, add_bias_to_channels
 from caffe_import.tf_graph.data_layout import OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.layers.convolution import convolve
@@ -27,11 +28,11 @@ def _deconvolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request
     bias = request.params[1] if options.has_bias else None
     if window.channel_axis == 1 and len(window.kernel) == 2 and max(window.dilation) == 1:
         outputs = _spread_nhwc(bottom.channels_last, weights, options)
-        return Blob.from_channels_last(outputs if bias is None else tf.nn.bias_add(outputs, bias))
+        return Blob.from_channels_last(outputs if bias is None else add_bias(outputs, bias))
     inputs = tf.reshape(bottom.caffe, (-1, *shape[window.channel_axis :]))
     outputs = _spread_any(inputs, weights, options)
     if bias is not None:
-        outputs += tf.reshape(bias, (options.n_outputs, *(1,) * len(window.kernel)))
+        outputs = add_bias_to_channels(outputs, bias)
     return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 

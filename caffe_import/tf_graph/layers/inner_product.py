@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caffe_import.layers.inner_product import InnerProductOptions
+from caffe_import.tf_graph.bias import add_bias
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
@@ -22,6 +23,6 @@ def emit_inner_product(request: EmitRequest) -> Emission:
         inputs = tf.reshape(inputs, (-1, n_inputs))
     outputs = tf.matmul(inputs, weights, transpose_b=not options.is_transposed)
     if options.has_bias:
-        outputs = tf.nn.bias_add(outputs, request.params[1])
+        outputs = add_bias(outputs, request.params[1])
     top_shape = request.layer.definition.top_shapes[0]
     return Emission((Blob.from_caffe(outputs if len(top_shape) == 2 else tf.reshape(outputs, (-1, *top_shape[1:]))),))

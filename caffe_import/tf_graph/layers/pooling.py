@@ -42,7 +42,7 @@ def pool(inputs: tf.Tensor, options: PoolingOptions, pooled: Pair, request: Emit
 
 def max_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair) -> tf.Tensor:
     """Return the maxima (N, H', W', C); at a tie the first in row-major order takes the gradient, as in Caffe."""
-    mode, padded = _fit(inputs, options, size, pooled, filling=_LOWEST)
+    mode, padded = _fit(inputs, options, size, pooled, filling=inputs.dtype.min)
     return tf.nn.max_pool2d(padded, options.kernel, options.stride, mode)
 
 

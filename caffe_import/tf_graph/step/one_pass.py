@@ -65,7 +65,7 @@ class PassGraph:
         result = self.forward.on_entries(
             entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
         )
-        outputs = {name: self._whole(name, result.blobs[name].caffe) for name in self.reported()}
+        outputs = {name: self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe) for name in self.reported()}
         wanted = [pieces[position] for position, _ in self.pieces.of_kind("weight")]
         gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
         debug = tf.zeros((0,))

@@ -1,0 +1,224 @@
+"""16-bit arithmetic: products against slow float64 references on rounded values; who computes in what; no cast else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caffe_import.devices.compute_plan import ComputePlan, Precision
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.tf_graph import precision as tested
+from caffe_import.tf_graph.builder import build_forward
+from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.gradients import Passes, run_passes
+from tests.reference.layer_check import TWO_ROUNDINGS, Reference, assert_close, check_layer, run_layer
+from tests.reference.slow_windows import slow_convolution, slow_deconvolution
+
+pytestmark = pytest.mark.tf
+
+DTYPES: dict[Precision, type] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+SIXTEEN_BITS = pytest.mark.parametrize("precision", list(DTYPES))
+ON_EITHER_KIND = pytest.mark.usefixtures("_kernels")
+
+
+@pytest.fixture(params=["as the device does", "float32 kernels"])
+def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute with what the device has, and as a device without kernels that add up in float32."""
+    if request.param == "float32 kernels":
+        monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: False)
+
+
+def drawn(precision: Precision, *shape: int, seed: int = 1) -> np.ndarray:
+    """Return normal values that 16 bits can say, float64."""
+    return np.random.default_rng(seed).normal(size=shape).astype(DTYPES[precision]).astype(np.float64)
+
+
+def windows(
+    slow: object, *, stride: int = 1, pad: int = 0, dilation: int = 1, group: int = 1, rank: int = 2
+) -> Reference:
+    """Return a slow reference with its options, one value for all axes."""
+    spread = {"stride": (stride,) * rank, "pad": (pad,) * rank, "dilation": (dilation,) * rank}
+    return lambda *arrays: [slow(*arrays, **spread, group=group)]  # type: ignore[operator]
+
+
+CONVOLVED = {
+    "plain": ("kernel_size: 3", {}, (2, 4, 6, 6), (4, 4, 3, 3)),
+    "same": ("kernel_size: 3 pad: 1", {"pad": 1}, (2, 4, 6, 6), (4, 4, 3, 3)),
+    "one pixel": ("kernel_size: 1", {}, (2, 4, 5, 5), (4, 4, 1, 1)),
+    "two groups": ("kernel_size: 3 group: 2", {"group": 2}, (2, 4, 5, 5), (4, 2, 3, 3)),
+    "depthwise": ("kernel_size: 3 group: 4", {"group": 4}, (2, 4, 5, 5), (4, 1, 3, 3)),
+    "dilated": ("kernel_size: 3 dilation: 2", {"dilation": 2}, (2, 4, 7, 7), (4, 4, 3, 3)),
+    "by taps": (
+        "kernel_size: 3 stride: 2 dilation: 2", {"stride": 2, "dilation": 2}, (2, 4, 7, 7), (4, 4, 3, 3),
+    ),
+    "three axes": (
+        "kernel_size: 2 kernel_size: 2 kernel_size: 2", {"rank": 3}, (1, 2, 4, 4, 4), (4, 2, 2, 2, 2),
+    ),
+}  # fmt: skip
+
+
+@ON_EITHER_KIND
+@SIXTEEN_BITS
+@pytest.mark.parametrize("case", list(CONVOLVED))
+def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision: Precision) -> None:
+    options, slow, bottom, weights = CONVOLVED[case]
+    check_layer(
+        f'type: "Convolution" top: "n0" convolution_param {{ num_output: 4 {options} }}',
+        windows(slow_convolution, **slow),
+        [drawn(precision, *bottom)],
+        [drawn(precision, *weights, seed=2), drawn(precision, 4, seed=3)],
+        by_direction=True,
+        precision=precision,
+    )
+
+
+@ON_EITHER_KIND
+@SIXTEEN_BITS
+@pytest.mark.parametrize("group", [1, 4])
+def test_a_deconvolution_too(group: int, precision: Precision) -> None:
+    check_layer(
+        f'type: "Deconvolution" top: "n0" convolution_param {{ num_output: 4 kernel_size: 4 stride: 2'
+        f" group: {group} }}",
+        windows(slow_deconvolution, stride=2, group=group),
+        [drawn(precision, 2, 4, 4, 4)],
+        [drawn(precision, 4, 4 // group, 4, 4, seed=2), drawn(precision, 4, seed=3)],
+        by_direction=True,
+        precision=precision,
+    )
+
+
+@ON_EITHER_KIND
+@SIXTEEN_BITS
+def test_an_inner_product_too(precision: Precision) -> None:
+    check_layer(
+        'type: "InnerProduct" top: "n0" inner_product_param { num_output: 5 }',
+        lambda x, w, b: [x @ w.T + b],
+        [drawn(precision, 6, 300)],
+        [drawn(precision, 5, 300, seed=2), drawn(precision, 5, seed=3)],
+        precision=precision,
+    )
+
+
+@ON_EITHER_KIND
+@SIXTEEN_BITS
+@pytest.mark.parametrize(
+    ("text", "bottom", "blobs", "n_terms"),
+    [
+        ('type: "InnerProduct" top: "n0" inner_product_param { num_output: 4 }', (4000, 2), [(4, 2), (4,)], 4000),
+        (
+            'type: "Convolution" top: "n0" convolution_param { num_output: 4 kernel_size: 2 stride: 2 }',
+            (4, 2, 64, 64), [(4, 2, 2, 2), (4,)], 4096,
+        ),
+        (
+            'type: "Convolution" top: "n0" convolution_param { num_output: 2 kernel_size: 1'
+            " kernel_size: 1 kernel_size: 1 }",
+            (4, 2, 4, 16, 16), [(2, 2, 1, 1, 1), (2,)], 4096,
+        ),
+    ],
+)  # fmt: skip
+def test_gradients_over_thousands_of_terms_do_not_stop_to_grow(
+    text: str, bottom: tuple[int, ...], blobs: list[tuple[int, ...]], n_terms: int, precision: Precision
+) -> None:
+    # In 16 bits a sum of equal terms stops at 256 (bfloat16) or 2048 (float16) of them.
+    top = run_layer(text, [np.ones(bottom)], [np.ones(shape) for shape in blobs]).tops[0].shape
+    ones = {"n0": np.full(top, 2.0**-4)}
+    run = run_layer(text, [np.ones(bottom)], [np.ones(b) for b in blobs], top_gradients=ones, precision=precision)
+    views = run.net.params.views(run.passes.param_gradients)
+    for index, shape in enumerate(blobs):
+        expected = np.full(shape, n_terms * 2.0**-4)
+        assert_close(views[f"layer[{index}]"], expected, TWO_ROUNDINGS[precision], f"gradient of blob {index}")
+
+
+CHAIN = """
+layer { name: "in" type: "Input" top: "data" top: "label"
+  input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } shape { dim: 2 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "relu" }
+layer { name: "max" type: "Pooling" bottom: "relu" top: "max" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "drop" type: "Dropout" bottom: "max" top: "drop" }
+layer { name: "ave" type: "Pooling" bottom: "max" top: "ave" pooling_param { pool: AVE kernel_size: 3 pad: 1 } }
+layer { name: "lrn" type: "LRN" bottom: "drop" top: "lrn" }
+layer { name: "both" type: "Concat" bottom: "drop" bottom: "lrn" top: "both" }
+layer { name: "same" type: "Concat" bottom: "drop" bottom: "max" top: "same" }
+layer { name: "flat" type: "Flatten" bottom: "same" top: "flat" }
+layer { name: "ip" type: "InnerProduct" bottom: "flat" top: "ip" inner_product_param { num_output: 3 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+
+def traced_dtypes(net: NetSpec, precision: Precision) -> dict[str, str]:
+    """Return blob -> dtype of a pass that is traced and not run."""
+    forward = build_forward(net, ComputePlan(precision=precision))
+    found: dict[str, str] = {}
+
+    def tap(name: str, blob: Blob) -> Blob:
+        found[name] = blob.dtype.name
+        return blob
+
+    with tf.Graph().as_default():
+        entries = forward.entries(tf.zeros(net.params.n_params))
+        feeds = {name: tf.zeros(shape) for name, shape in net.inputs.items()}
+        loss = forward.on_entries(entries, {}, tf.zeros(2, tf.int32), feeds, tap).loss
+        assert loss.dtype == tf.float32
+        assert {gradient.dtype for gradient in tf.gradients(loss, entries)} == {tf.float32}
+    return found
+
+
+@SIXTEEN_BITS
+def test_products_and_what_keeps_their_values_are_in_16_bits_all_else_in_float32(
+    precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = build_net_spec(parse_net(CHAIN), phase="TRAIN")
+    monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: True)
+    wide = {"data", "label", "ave", "lrn", "both", "loss"}
+    expected = {name: "float32" if name in wide else precision for name in net.blob_shapes if "split" not in name}
+    found = traced_dtypes(net, precision)
+    assert {name: found[name] for name in expected} == expected
+    monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: False)
+    assert set(traced_dtypes(net, precision).values()) == {"float32"}
+
+
+def test_a_float32_net_casts_no_float() -> None:
+    net = build_net_spec(parse_net(CHAIN), phase="TRAIN")
+    forward = build_forward(net, ComputePlan(precision="float32"))
+    with tf.Graph().as_default() as graph:
+        entries = forward.entries(tf.zeros(net.params.n_params))
+        feeds = {name: tf.zeros(shape) for name, shape in net.inputs.items()}
+        tf.gradients(forward.on_entries(entries, {}, tf.zeros(2, tf.int32), feeds).loss, entries)
+        casts = [op for op in graph.get_operations() if op.type == "Cast"]
+    assert [op.name for op in casts if op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_floating] == []
+
+
+def run_both(text: str, precision: Precision, top: str, shape: Sequence[int]) -> tuple[Passes, Passes]:
+    net = build_net_spec(parse_net("force_backward: true\n" + text), phase="TRAIN")
+    vector = drawn(precision, net.params.n_params, seed=4).astype(np.float32)
+    feeds = {name: drawn(precision, *extent, seed=5).astype(np.float32) for name, extent in net.inputs.items()}
+    run = partial(
+        run_passes, net, vector, feeds, layer_state={}, top_gradients={top: drawn(precision, *shape).astype(np.float32)}
+    )
+    return run(), run(plan=ComputePlan(precision=precision))
+
+
+IN_PLACE = """
+layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "tanh" type: "TanH" bottom: "conv" top: "conv" }
+layer { name: "power" type: "Power" bottom: "conv" top: "conv" power_param { power: 2 scale: 0.5 shift: 1 } }
+"""
+
+
+@ON_EITHER_KIND
+@SIXTEEN_BITS
+def test_gradients_that_read_overwritten_memory_mix_dtypes(precision: Precision) -> None:
+    exact, found = run_both(IN_PLACE, precision, "conv", (2, 4, 4, 4))
+    # TanH saturates, and the square doubles an error: some roundings more than a product has.
+    assert_close(found.blobs["conv"], exact.blobs["conv"], 4 * TWO_ROUNDINGS[precision], "conv")
+    assert_close(found.param_gradients, exact.param_gradients, 8 * TWO_ROUNDINGS[precision], "gradient")
+    assert not np.array_equal(found.param_gradients, exact.param_gradients)
