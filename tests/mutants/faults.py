@@ -312,8 +312,8 @@ FAULTS = (
     Fault(
         "parameters-go-through-the-host-at-every-call",
         "caffe_import/tf_graph/train_step.py",
-        "(rate_scale)\n        arguments = StepArguments(\n            params=state.params,",
-        "(rate_scale)\n        arguments = StepArguments(\n            params=to_host(state.params),",
+        "rates *= np.float32(rate_scale)",
+        "rates, state = rates * np.float32(rate_scale), replace(state, params=to_host(state.params))",
         (f"{_IMPORTER}/tf_graph/test_device_copies.py",),
     ),
 )
