@@ -21,4 +21,34 @@ class PromoteConfig(StageConfig):
         json_schema_extra=FORM,
     )
     metric: Literal["top1", "top5", "loss"] = Field("top1", description="What must be better", json_schema_extra=FORM)
-    min_gain: float = Field(0.0, ge=0.0, description="How much better, in the metric's unit", json_schema_extra=FORM)
+    min_gain: float = Field(
+        0.0,
+        ge=0.0,
+        description="How much better at least, in the metric's unit: 0.01 is one point of accuracy",
+        json_schema_extra=FORM,
+    )
+    confidence: float = Field(
+        0.95,
+        ge=0.5,
+        le=0.999,
+        description="How sure the gain must be, by a paired test on the same samples (top1, top5: McNemar's; loss:"
+        " bootstrap). 0.95: if both were equally good, 1 candidate in 20 would be promoted; the best case of a small"
+        " gain, 5 samples gained and none lost, is just enough. 0.5: whatever scores better",
+        json_schema_extra=FORM,
+    )
+    max_class_loss: float = Field(
+        0.05,
+        ge=0.0,
+        le=1.0,
+        description="Keep production if a class' accuracy falls by more than this share, beyond chance; a class of"
+        " fewer than 6 samples is too small to say so. 1: no class is looked at",
+        json_schema_extra=FORM,
+    )
+    max_slowdown: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="Keep production if the net scores fewer images/s by more than this share, measured on the same"
+        " machine. 1: speed is not looked at",
+        json_schema_extra=FORM,
+    )

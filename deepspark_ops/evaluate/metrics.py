@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Scores, accuracy_interval
 
-METRICS_VERSION: Final = 1
+METRICS_VERSION: Final = 2
 METRICS_NAME = "metrics.json"
 REPORT_NAME = "report.html"
 
@@ -80,11 +80,25 @@ class ScoredOn(_Frozen):
     score_blob: str
 
 
+class Speed(_Frozen):
+    """How fast the net scores, data already in memory: comparable on one machine and for one batch size only.
+
+    Attributes:
+        images_per_s: Of the fastest of many forward passes.
+        batch_size: Samples of a pass.
+        machine: Host name and processors.
+    """
+
+    images_per_s: float
+    batch_size: int
+    machine: str
+
+
 class MetricsReport(_Frozen):
     """The whole file.
 
     Attributes:
-        format_version: Version of this form.
+        format_version: Version of this form; 1 has no ``speed``.
         created: UTC, ISO 8601, whole seconds.
         scored: What was scored on what.
         n_samples: Samples that count.
@@ -96,9 +110,10 @@ class MetricsReport(_Frozen):
         classes: One per class, in label order.
         confusion: Counts, true class by row, predicted class by column.
         mistakes: Surest wrong predictions first.
+        speed: How fast the net scores; None if it was not measured.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     created: str
     scored: ScoredOn
     n_samples: int
@@ -110,6 +125,7 @@ class MetricsReport(_Frozen):
     classes: tuple[ClassReport, ...]
     confusion: tuple[tuple[int, ...], ...]
     mistakes: tuple[MistakeReport, ...]
+    speed: Speed | None = None
 
     def summary(self) -> str:
         """Return the figures in one line."""
@@ -121,7 +137,9 @@ class MetricsReport(_Frozen):
         return self.model_dump_json(indent=1) + "\n"
 
 
-def build_metrics(scores: Scores, scored: ScoredOn, class_names: tuple[str, ...]) -> MetricsReport:
+def build_metrics(
+    scores: Scores, scored: ScoredOn, class_names: tuple[str, ...], speed: Speed | None = None
+) -> MetricsReport:
     """Return the report of ``scores``; classes beyond ``class_names`` are named by their number."""
     matrix = scores.confusion
     return MetricsReport(
@@ -155,6 +173,7 @@ def build_metrics(scores: Scores, scored: ScoredOn, class_names: tuple[str, ...]
             )
             for mistake in scores.mistakes
         ),
+        speed=speed,
     )
 
 

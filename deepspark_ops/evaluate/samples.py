@@ -91,22 +91,31 @@ class Samples:
 
 
 class SampleDigest:
-    """SHA-256 over the stored values of samples: equal digests mean equal samples in equal order."""
+    """SHA-256 over the stored values of samples: equal digests mean equal samples in equal order.
+
+    Beside it, a short hash of each sample by itself, which is the same wherever the sample stands.
+    """
 
     def __init__(self) -> None:
         """Start at nothing."""
         self._digest = hashlib.sha256()
+        self._content: list[bytes] = []
 
     def add(self, batch: Batch) -> None:
         """Add the next samples. Sample by sample, so that the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
         for row in range(batch.count):
-            for column in columns:
-                self._digest.update(column[row].tobytes())
+            values = b"".join(column[row].tobytes() for column in columns)
+            self._digest.update(values)
+            self._content.append(hashlib.blake2b(values, digest_size=8).digest())
 
     def text(self) -> str:
         """Return ``sha256:<hex>``."""
         return f"sha256:{self._digest.hexdigest()}"
+
+    def content(self) -> npt.NDArray[np.uint64]:
+        """Return a hash of each sample's values, (n_samples,)."""
+        return np.frombuffer(b"".join(self._content), "<u8").astype(np.uint64)
 
 
 def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Samples:

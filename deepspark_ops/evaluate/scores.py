@@ -7,8 +7,10 @@ true one, hence a tie counts against the true class.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +49,30 @@ class Mistake:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """A net's answer to each sample that counts, in the order of the samples. The arrays are read only by agreement.
+
+    Attributes:
+        index: (n_samples,) int64, position of the sample in the order it was read.
+        label: (n_samples,) int32, true class.
+        predicted: (n_samples,) int32, the net's class.
+        rank: (n_samples,) int32, how many other classes score at least as much as the true one: 0 is right, below
+            ``TOP_K`` is right in top-5.
+        loss: (n_samples,) float64, -log probability of the true class, floored as Caffe does.
+    """
+
+    index: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int32]
+    predicted: npt.NDArray[np.int32]
+    rank: npt.NDArray[np.int32]
+    loss: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.index)
+
+
+@dataclass(frozen=True)
 class Scores:
     """What a net scored on a set of samples.
 
@@ -58,6 +84,7 @@ class Scores:
         loss: Mean of -log(probability of the true class), natural logarithm, floored as Caffe does.
         confusion: Counts, shape (n_classes, n_classes), int64: true class by row, predicted class by column.
         mistakes: The wrong predictions that the net was surest of, surest first.
+        answers: Sample by sample.
     """
 
     n_samples: int
@@ -67,6 +94,7 @@ class Scores:
     loss: float
     confusion: Counts
     mistakes: tuple[Mistake, ...]
+    answers: Answers
 
 
 class ScoreSum:
@@ -97,6 +125,7 @@ class ScoreSum:
         self._n_read = 0
         self._n_samples = 0
         self._mistakes: list[tuple[float, int, Mistake]] = []
+        self._answers: list[Answers] = []
 
     def add(self, probabilities: Floats, labels: npt.NDArray[np.generic]) -> None:
         """Count the next batch.
@@ -122,7 +151,17 @@ class ScoreSum:
         np.add.at(self._confusion, (truth, predicted), 1)
         self._n_samples += len(rows)
         self._top5 += int(np.count_nonzero(rank < TOP_K))
-        self._loss -= float(np.log(np.maximum(true_probability, SMALLEST_PROBABILITY)).sum())
+        loss = -np.log(np.maximum(true_probability, SMALLEST_PROBABILITY))
+        self._loss += float(loss.sum())
+        self._answers.append(
+            Answers(
+                index=(first + rows).astype(np.int64),
+                label=truth.astype(np.int32),
+                predicted=predicted.astype(np.int32),
+                rank=rank.astype(np.int32),
+                loss=loss,
+            )
+        )
         for row in np.flatnonzero(rank):
             self._keep_mistake(
                 Mistake(
@@ -152,6 +191,7 @@ class ScoreSum:
             loss=self._loss / n,
             confusion=self._confusion.copy(),
             mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
+            answers=joined_answers(self._answers),
         )
 
     def _refuse_bad(self, probabilities: Floats, labels: Labels, indices: npt.NDArray[np.intp]) -> None:
@@ -174,6 +214,12 @@ class ScoreSum:
             heapq.heappush(self._mistakes, entry)
         elif self._worst:
             heapq.heappushpop(self._mistakes, entry)
+
+
+def joined_answers(parts: Sequence[Answers]) -> Answers:
+    """Return the answers of consecutive batches as one, fresh arrays."""
+    names = [field.name for field in dataclasses.fields(Answers)]
+    return Answers(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def softmax(scores: Floats) -> npt.NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from deepspark_ops.evaluate.metrics import (
     REPORT_NAME,
     MetricsReport,
     ScoredOn,
+    Speed,
     build_metrics,
 )
 from deepspark_ops.evaluate.report import Picture, percent, render_report
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, write_samples
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.scores import Scores, ScoreSum
-from deepspark_ops.evaluate.tf_predict import compile_probabilities
+from deepspark_ops.evaluate.tf_predict import Predict, compile_probabilities
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -32,6 +35,8 @@ from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
 
 PROGRESS_INTERVAL_S = 2.0
+SPEED_PASSES = 50
+SPEED_LIMIT_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +57,7 @@ class Evaluation:
 
 
 def run_evaluate(config: EvaluateConfig) -> Evaluation:
-    """Score a run's net and write the two files; both are replaced whole, metrics last.
+    """Score a run's net and write metrics, report and samples; each is replaced whole, metrics last.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
@@ -66,7 +71,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
         batch_size=config.batch_size,
     ) as trained:
         blob = find_score_blob(trained.net)
-        scores, digest = _score(trained, blob, config.worst)
+        scores, digest, speed = _score(trained, blob, config.worst)
         metrics = build_metrics(
             scores,
             ScoredOn(
@@ -76,11 +81,12 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
                 weights=trained.weights.path.name,
                 weights_digest=f"sha256:{sha256_of_file(trained.weights.path)}",
                 dataset=trained.data_name,
-                dataset_digest=digest,
+                dataset_digest=digest.text(),
                 split=config.split,
                 score_blob=blob.name,
             ),
             trained.samples.class_names,
+            speed,
         )
         page = render_report(
             metrics,
@@ -90,11 +96,22 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
         )
     evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
     write_text_whole(evaluation.report_path, page)
+    write_samples(output / SAMPLES_NAME, _scored_samples(metrics, scores, digest))
     write_text_whole(evaluation.metrics_path, metrics.to_json())
     return evaluation
 
 
-def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, str]:
+def _scored_samples(metrics: MetricsReport, scores: Scores, digest: SampleDigest) -> ScoredSamples:
+    return ScoredSamples(
+        dataset_digest=metrics.scored.dataset_digest,
+        weights_digest=metrics.scored.weights_digest,
+        n_classes=len(metrics.classes),
+        answers=scores.answers,
+        content=digest.content()[scores.answers.index],
+    )
+
+
+def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, SampleDigest, Speed]:
     if blob.label is None:
         msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
         raise NetError(msg)
@@ -119,7 +136,22 @@ def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, st
         scores.loss,
         f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
     )
-    return scores, digest.text()
+    return scores, digest, _measure_speed(predict, samples)
+
+
+def _measure_speed(predict: Predict, samples: Samples) -> Speed:
+    """Time the forward pass on one full batch; the fastest pass is what other work on the machine disturbs least."""
+    feeds = samples.read(0, min(samples.batch_size, samples.n_samples)).feeds
+    began = time.monotonic()
+    fastest = float("inf")
+    for _ in range(SPEED_PASSES):
+        start = time.perf_counter()
+        predict(feeds)
+        fastest = min(fastest, time.perf_counter() - start)
+        if time.monotonic() - began > SPEED_LIMIT_S:
+            break
+    machine = f"{platform.node()}, {len(os.sched_getaffinity(0))} processors"
+    return Speed(images_per_s=round(samples.batch_size / fastest, 1), batch_size=samples.batch_size, machine=machine)
 
 
 def _pictures(samples: Samples, scores: Scores) -> Mapping[int, Picture]:

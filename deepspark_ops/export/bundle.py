@@ -23,6 +23,7 @@ from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
@@ -156,12 +157,17 @@ class _Export:
                 write_mean(self._folder / MEAN_NAME, mean)
 
     def _copy_metrics(self) -> None:
-        """Take the run's metrics along if they are of these weights."""
-        path = self._trained.run.evaluation / METRICS_NAME
-        if not path.is_file():
+        """Take the run's metrics, and its answers sample by sample, along if they are of these weights."""
+        evaluation = self._trained.run.evaluation
+        if not (evaluation / METRICS_NAME).is_file():
             return
-        if read_metrics(path).scored.weights_digest == file_digest(self._trained.weights.path):
-            shutil.copyfile(path, self._folder / METRICS_NAME)
+        digest = file_digest(self._trained.weights.path)
+        if read_metrics(evaluation / METRICS_NAME).scored.weights_digest != digest:
+            return
+        shutil.copyfile(evaluation / METRICS_NAME, self._folder / METRICS_NAME)
+        samples = evaluation / SAMPLES_NAME
+        if samples.is_file() and read_samples(samples).weights_digest == digest:
+            shutil.copyfile(samples, self._folder / SAMPLES_NAME)
 
     def _probabilities(self, net: NetSpec, params: Vector, scores: ScoreBlob) -> Probabilities:
         predict = compile_probabilities(net, params, scores, n_threads=self._n_threads)

@@ -9,13 +9,14 @@ from airflow.sdk import Asset, BaseOperator
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import MetricsReport, read_metrics
+from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors
-from deepspark_ops.registry.production import Decision, decide, promote, version_folder
+from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.registry.production import bundle_labels, bundle_samples, promote, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
@@ -49,9 +50,7 @@ class DecideOperator(BaseOperator):
         """
         run = StageRun.of(context)
         with airflow_errors():
-            production = None if run.production is None else _metrics(run.run_dir / "evaluation_production")
-            candidate = _metrics(RunPaths(run.run_dir).evaluation)
-            decision = decide(candidate, production, promote_config(context, self.places))
+            decision = self._decide(run, promote_config(context, self.places))
         path = decision_file(run)
         write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
         self.log.info("%s", decision.reason)
@@ -59,13 +58,24 @@ class DecideOperator(BaseOperator):
             raise AirflowSkipException(decision.reason)
         return {"decision": str(path), "digest": file_digest(path)}
 
+    def _decide(self, run: StageRun, config: PromoteConfig) -> Decision:
+        candidate = _evaluation(RunPaths(run.run_dir).evaluation)
+        if run.production is None:
+            return decide(candidate, None, config)
+        return decide(
+            candidate,
+            _evaluation(run.run_dir / "evaluation_production"),
+            config,
+            production_labels=bundle_labels(run.production.parent),
+            known=bundle_samples(run.production.parent),
+        )
 
-def _metrics(evaluation: Path) -> MetricsReport:
-    path = evaluation / "metrics.json"
-    if not path.is_file():
-        msg = f'{path} is missing; clear task "evaluate" of this run'
+
+def _evaluation(folder: Path) -> Evaluated:
+    if not (folder / "metrics.json").is_file():
+        msg = f'{folder / "metrics.json"} is missing; clear task "evaluate" of this run'
         raise DataError(msg)
-    return read_metrics(path)
+    return read_evaluation(folder)
 
 
 class PromoteOperator(BaseOperator):

@@ -16,38 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, file_digest, read_manifest
+from deepspark_ops.registry.gate import Decision
 from deepspark_ops.run_paths import sync_folder, write_text_whole
 
 PRODUCTION_VERSION: Final = 1
 _VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
-
-class Decision(BaseModel):
-    """Should the candidate go into production?
-
-    Attributes:
-        promotes: The answer.
-        metric: What was compared.
-        candidate: The candidate's value.
-        production: The value of the model in production on the same samples; None if there is no such model.
-        dataset_digest: Digest of the samples.
-        reason: One sentence for the log.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    promotes: bool
-    metric: Literal["top1", "top5", "loss"]
-    candidate: float
-    production: float | None
-    dataset_digest: str
-    reason: str
 
 
 class Production(BaseModel):
@@ -113,44 +94,6 @@ def production_weights(models: Path, model: str) -> Path | None:
     return version_folder(models, model, production.version) / WEIGHTS_NAME if production else None
 
 
-def decide(candidate: MetricsReport, production: MetricsReport | None, config: PromoteConfig) -> Decision:
-    """Compare two models that were scored on the same samples.
-
-    The candidate must be strictly better, and by ``min_gain`` at least; without a model in production it goes in.
-
-    Raises:
-        ConfigError: The metric is not defined for these classes (top5 of five or fewer).
-        DataError: The two were scored on different samples.
-    """
-    mine = _value(candidate, config.metric)
-    shown = f"{config.metric} {mine:.6g}"
-    digest = candidate.scored.dataset_digest
-    if production is None:
-        reason = f"{shown}; no model in production yet"
-        return Decision(
-            promotes=True, metric=config.metric, candidate=mine, production=None, dataset_digest=digest, reason=reason
-        )
-    if production.scored.dataset_digest != digest:
-        msg = (
-            f"candidate was scored on {candidate.scored.dataset} ({digest}), production on {production.scored.dataset} "
-            f"({production.scored.dataset_digest}); evaluate both on the same data"
-        )
-        raise DataError(msg)
-    theirs = _value(production, config.metric)
-    gain = theirs - mine if config.metric == "loss" else mine - theirs
-    promotes = gain > 0 and gain >= config.min_gain
-    needed = f"at least {config.min_gain:g} better" if config.min_gain else "better"
-    verdict = "promoted" if promotes else f"kept production, the candidate is not {needed}"
-    return Decision(
-        promotes=promotes,
-        metric=config.metric,
-        candidate=mine,
-        production=theirs,
-        dataset_digest=digest,
-        reason=f"{shown} against {theirs:.6g} in production: {verdict}",
-    )
-
-
 def promote(bundle: Path, version: str, decision: Decision, config: PromoteConfig) -> Production:
     """Copy a bundle into the versions and point production at it.
 
@@ -211,9 +154,21 @@ def _copy_version(bundle: Path, folder: Path, digest: str) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _value(metrics: MetricsReport, metric: str) -> float:
-    value = {"top1": metrics.top1, "top5": metrics.top5, "loss": metrics.loss}[metric]
-    if value is None:
-        msg = f"metric={metric}: not defined for {len(metrics.classes)} classes; allowed here: top1, loss"
-        raise ConfigError(msg)
-    return value
+def bundle_labels(bundle: Path) -> tuple[str, ...]:
+    """Return a bundle's class names as an evaluation names them: a class without a name by its number.
+
+    Raises:
+        DataError: The bundle is incomplete.
+    """
+    output = read_manifest(bundle).output
+    return output.labels or tuple(str(label) for label in range(output.n_classes))
+
+
+def bundle_samples(bundle: Path) -> npt.NDArray[np.uint64] | None:
+    """Return the content hashes of the samples that a bundle was scored on; None if it does not hold them.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    path = bundle / SAMPLES_NAME
+    return read_samples(path).content if path.is_file() else None

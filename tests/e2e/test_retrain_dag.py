@@ -125,7 +125,12 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(api: Api, sandbo
     )
     assert mine["scored"]["dataset_digest"] == theirs["scored"]["dataset_digest"]
     assert (decision["candidate"], decision["production"]) == (mine["top1"], theirs["top1"])
-    is_better = mine["top1"] > theirs["top1"]
-    assert decision["promotes"] is is_better
-    assert states["promote"] == ("success" if is_better else "skipped")
-    assert (json.loads(pointer.read_text())["version"] != production["version"]) is is_better
+    comparison = decision["comparison"]
+    assert comparison["gain"] == pytest.approx(mine["top1"] - theirs["top1"])
+    assert comparison["n_samples"] == mine["n_samples"]
+    promotes = decision["promotes"]
+    assert decision["reason"].startswith("promoted: " if promotes else "kept production: ")
+    if promotes:
+        assert comparison["p_value"] <= 0.05
+    assert states["promote"] == ("success" if promotes else "skipped")
+    assert (json.loads(pointer.read_text())["version"] != production["version"]) is promotes

@@ -177,11 +177,18 @@ FAULTS = (
         (f"{_PIPELINE}/export", "tests/integration/export/test_bundle.py"),
     ),
     Fault(
-        "an-equal-model-is-promoted",
-        "deepspark_ops/registry/production.py",
-        "promotes = gain > 0 and gain >= config.min_gain",
-        "promotes = gain >= 0 and gain >= config.min_gain",
-        (f"{_PIPELINE}/registry",),
+        "luck-promotes",
+        "deepspark_ops/evaluate/paired.py",
+        "fewer = min(n_lost, n_gained - 1)",
+        "fewer = min(n_lost, n_gained) - 1",
+        (f"{_PIPELINE}/evaluate/test_paired.py",),
+    ),
+    Fault(
+        "a-worse-class-goes-unseen",
+        "deepspark_ops/registry/gate.py",
+        "change.p_worse <= CLASS_ALARM / len(present)",
+        "change.p_worse >= CLASS_ALARM / len(present)",
+        (f"{_PIPELINE}/registry/test_gate.py",),
     ),
     Fault(
         "a-sample-is-dropped-at-each-shards-end",

@@ -33,7 +33,7 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
         "ingest": {"train"},
         "train": {"evaluate", "evaluate_production"},
         "evaluate": {"decide"},
-        "evaluate_production": {"decide"},
+        "evaluate_production": {"evaluate"},
         "decide": {"export"},
         "export": {"promote"},
         "promote": set(),

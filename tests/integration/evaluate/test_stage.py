@@ -12,6 +12,7 @@ from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
@@ -94,7 +95,7 @@ def test_train_split_reads_the_training_samples_with_the_test_transform(run, dat
 
 def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", worst=5))
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["metrics.json", "report.html"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["metrics.json", "report.html", "samples.h5"]
     metrics = read_metrics(evaluation.metrics_path)
     assert metrics == evaluation.metrics
     assert metrics.scored.iteration == 40
@@ -116,6 +117,21 @@ def test_dataset_digest_depends_on_samples_alone(run, dataset, tmp_path):
     other = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split="train")).metrics.scored.dataset_digest
     assert len(digests) == 1
     assert other not in digests
+
+
+def test_samples_file_has_each_answer_and_what_the_sample_holds(run, dataset, tmp_path):
+    images, labels = dataset[1]["test"]
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=7)).metrics
+    found = read_evaluation(tmp_path).samples
+    assert found.answers.index.tolist() == list(range(53))
+    np.testing.assert_array_equal(found.answers.label, labels)
+    assert (found.answers.rank == 0).mean() == pytest.approx(metrics.top1)
+    assert found.answers.loss.mean() == pytest.approx(metrics.loss)
+    assert len(set(found.content.tolist())) == len({image.tobytes() for image in images})
+    run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=53))
+    np.testing.assert_array_equal(read_evaluation(tmp_path).samples.content, found.content)
+    assert metrics.speed is not None
+    assert (metrics.speed.batch_size, metrics.speed.images_per_s > 0) == (7, True)
 
 
 def test_mirror_does_not_make_scores_random(run, tmp_path):

@@ -1,9 +1,13 @@
+import json
+
 import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics, read_metrics
-from deepspark_ops.evaluate.scores import Scores
+from deepspark_ops.evaluate.scores import Answers, Scores
+
+NO_ANSWERS = Answers(*(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.int32, np.float64)))
 
 SCORED = ScoredOn(
     net="n",
@@ -21,7 +25,7 @@ SCORED = ScoredOn(
 def scores_of(matrix):
     confusion = np.array(matrix, np.int64)
     n = int(confusion.sum())
-    return Scores(n, 0, float(np.trace(confusion)) / n, None, 0.5, confusion, ())
+    return Scores(n, 0, float(np.trace(confusion)) / n, None, 0.5, confusion, (), NO_ANSWERS)
 
 
 def test_class_figures_by_hand():
@@ -49,6 +53,14 @@ def test_missing_file_names_the_command(tmp_path):
 
 def test_other_version_is_refused(tmp_path):
     text = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ()).to_json()
-    (tmp_path / "metrics.json").write_text(text.replace('"format_version": 1', '"format_version": 2'))
-    with pytest.raises(DataError, match=r'format_version: Input should be 1; run "deepspark evaluate" again'):
+    (tmp_path / "metrics.json").write_text(text.replace('"format_version": 2', '"format_version": 3'))
+    with pytest.raises(DataError, match=r'format_version: Input should be 1 or 2; run "deepspark evaluate" again'):
         read_metrics(tmp_path / "metrics.json")
+
+
+def test_file_of_version_1_is_read(tmp_path):
+    report = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ())
+    values = json.loads(report.to_json())
+    del values["speed"]
+    (tmp_path / "metrics.json").write_text(json.dumps({**values, "format_version": 1}))
+    assert read_metrics(tmp_path / "metrics.json") == report.model_copy(update={"format_version": 1})

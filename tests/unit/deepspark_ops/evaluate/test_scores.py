@@ -33,6 +33,18 @@ def test_sum_over_batches_equals_slow_loop(n, n_classes, batch, ignore_label):
     found = [(m.index, m.label, m.predicted, m.probability) for m in scores.mistakes]
     assert found == expected["mistakes"]
     assert scores.n_samples + scores.n_ignored == n
+    check_answers(scores.answers, probabilities.tolist(), labels.tolist(), ignore_label)
+
+
+def check_answers(answers, rows, labels, ignore_label):
+    counted = [index for index, label in enumerate(labels) if label != ignore_label]
+    assert answers.index.tolist() == counted
+    for at, index in enumerate(counted):
+        row, label = rows[index], labels[index]
+        reached = [k for k in range(len(row)) if k != label and row[k] >= row[label]]
+        assert (answers.label[at], answers.rank[at]) == (label, len(reached))
+        assert row[answers.predicted[at]] == (max(row[k] for k in reached) if reached else row[label])
+        assert answers.loss[at] == pytest.approx(-math.log(max(row[label], SMALLEST_PROBABILITY)), rel=1e-12)
 
 
 def test_confusion_has_true_class_by_row():

@@ -31,6 +31,8 @@ from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitH
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
+from tests.reference.bundles import make_bundle
+from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
 pytestmark = pytest.mark.airflow
 
@@ -290,35 +292,23 @@ def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) ->
         )
 
 
-def write_metrics(folder: Path, top1: float) -> None:
-    folder.mkdir(parents=True)
-    scored = dict.fromkeys(
-        ["net", "run", "weights", "weights_digest", "dataset", "dataset_digest", "score_blob"], "x"
-    ) | {"iteration": 1, "split": "test"}
-    report = {
-        "format_version": 1,
-        "created": "2026-01-01T00:00:00+00:00",
-        "scored": scored,
-        "n_samples": 9,
-        "n_ignored": 0,
-    }
-    report |= {"top1": top1, "top1_interval": [0.5, 1.0], "top5": None, "loss": 0.3}
-    (folder / "metrics.json").write_text(json.dumps(report | {"classes": [], "confusion": [], "mistakes": []}))
-
-
-@pytest.mark.parametrize(("mine", "theirs", "promotes"), [(0.9, 0.8, True), (0.8, 0.8, False), (0.7, 0.8, False)])
-def test_only_a_better_model_goes_on(places: Places, dag: DAG, mine: float, theirs: float, promotes: bool) -> None:
-    run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
-    write_metrics(run.run_dir / "evaluation", mine)
-    write_metrics(run.run_dir / "evaluation_production", theirs)
+@pytest.mark.parametrize(("wrong", "promotes"), [(0, True), (8, False), (9, False)])
+def test_only_a_better_model_goes_on(places: Places, dag: DAG, wrong: int, promotes: bool) -> None:
+    labels = [0, 1] * 50
+    bundle = make_bundle(places.home / "version")
+    run = StageRun(places.home / "r", None, bundle / "weights.caffemodel")
+    for name, n_wrong in (("evaluation", wrong), ("evaluation_production", 9)):
+        write_evaluation(run.run_dir / name, evaluation(answers_with(labels, range(n_wrong)), labels))
     operator = DecideOperator(task_id="decide", places=places, dag=dag)
     values = context(dag, xcom=run.to_xcom())
     if promotes:
         assert execute(operator, values)["decision"] == str(run.run_dir / "decision.json")
     else:
-        with pytest.raises(AirflowSkipException, match="kept production"):
+        with pytest.raises(AirflowSkipException, match=r"kept production: .* on 100 samples, p = "):
             execute(operator, values)
-    assert json.loads((run.run_dir / "decision.json").read_text())["promotes"] is promotes
+    decision = json.loads((run.run_dir / "decision.json").read_text())
+    assert decision["promotes"] is promotes
+    assert decision["comparison"]["n_gained"] == 9 - wrong
 
 
 def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) -> None:

@@ -1,0 +1,185 @@
+"""Two nets' answers to the same samples, compared pair by pair: what the gate decides on and the report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.paired import Right, compare_losses, compare_right, mcnemar_p_value
+from deepspark_ops.evaluate.sample_scores import ScoredSamples
+from deepspark_ops.evaluate.scores import TOP_K, Answers
+
+Metric = Literal["top1", "top5", "loss"]
+COMPARISON_VERSION: Final = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClassChange(_Frozen):
+    """One class, by top-1.
+
+    Attributes:
+        label: The class' number.
+        name: Its name, or the number as text.
+        n_samples: Samples of this class.
+        candidate: Share that the candidate gets right; None without samples.
+        production: Share that production gets right.
+        n_gained: Samples that the candidate alone gets right.
+        n_lost: Samples that production alone gets right.
+        p_worse: One-sided p-value that the class got worse (McNemar's exact test within the class).
+    """
+
+    label: int
+    name: str
+    n_samples: int
+    candidate: float | None
+    production: float | None
+    n_gained: int
+    n_lost: int
+    p_worse: float
+
+    def loss(self) -> float:
+        """Return how much smaller the candidate's share is; negative where it is larger."""
+        return (self.n_lost - self.n_gained) / self.n_samples if self.n_samples else 0.0
+
+
+class Comparison(_Frozen):
+    """A candidate against what is in production, on the same samples.
+
+    Attributes:
+        format_version: Version of this form.
+        metric: What is compared.
+        candidate: The candidate's value of the metric.
+        production: Production's.
+        n_samples: Samples that count.
+        gain: How much better the candidate is; positive is better, in the metric's unit (a share, or nats).
+        interval: Interval of ``gain``.
+        interval_level: Its level, two-sided.
+        p_value: One-sided: chance of such a gain if both were equally good.
+        n_gained: Samples that the candidate alone gets right (top5: among its first five).
+        n_lost: Samples that production alone gets right.
+        n_new: Samples that were not in the set on which production was promoted; None if that set is not known.
+        classes: In label order.
+    """
+
+    format_version: Literal[1]
+    metric: Metric
+    candidate: float
+    production: float
+    n_samples: int
+    gain: float
+    interval: tuple[float, float]
+    interval_level: float
+    p_value: float
+    n_gained: int
+    n_lost: int
+    n_new: int | None
+    classes: tuple[ClassChange, ...]
+
+
+def compare_samples(
+    candidate: ScoredSamples,
+    production: ScoredSamples,
+    *,
+    metric: Metric,
+    confidence: float,
+    class_names: Sequence[str] = (),
+    known: npt.NDArray[np.uint64] | None = None,
+) -> Comparison:
+    """Compare two nets sample by sample.
+
+    Args:
+        candidate: What the candidate answered.
+        production: What production answered, to the same samples in the same order.
+        metric: What to compare.
+        confidence: That the decision needs. The interval's lower end is exceeded with this confidence, so its level
+            is ``2 * confidence - 1``.
+        class_names: In label order; classes beyond them are named by their number.
+        known: Content hashes of the samples on which production was promoted; None if they are not known.
+
+    Raises:
+        ConfigError: The metric is not defined for so few classes.
+        DataError: The two were scored on different samples.
+    """
+    _require_same_samples(candidate, production)
+    if metric == "top5" and candidate.n_classes <= TOP_K:
+        msg = f"metric=top5: not defined for {candidate.n_classes} classes; allowed here: top1, loss"
+        raise ConfigError(msg)
+    mine, theirs = candidate.answers, production.answers
+    top = TOP_K if metric == "top5" else 1
+    my_right, their_right = mine.rank < top, theirs.rank < top
+    level = 2 * confidence - 1
+    if metric == "loss":
+        values = float(mine.loss.mean()), float(theirs.loss.mean())
+        gain = compare_losses(mine.loss, theirs.loss, level=level)
+    else:
+        values = float(my_right.mean()), float(their_right.mean())
+        gain = compare_right(my_right, their_right, level=level)
+    return Comparison(
+        format_version=COMPARISON_VERSION,
+        metric=metric,
+        candidate=values[0],
+        production=values[1],
+        n_samples=len(mine),
+        gain=gain.value,
+        interval=gain.interval,
+        interval_level=gain.level,
+        p_value=gain.p_value,
+        n_gained=_count(my_right & ~their_right),
+        n_lost=_count(their_right & ~my_right),
+        n_new=None if known is None else _count(~np.isin(candidate.content, known)),
+        classes=_class_changes(mine, theirs, candidate.n_classes, class_names),
+    )
+
+
+def _require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:
+    remedy = "evaluate both on the same data"
+    if candidate.dataset_digest != production.dataset_digest:
+        msg = (
+            f"the candidate was scored on other samples ({candidate.dataset_digest}) than production "
+            f"({production.dataset_digest}); {remedy}"
+        )
+        raise DataError(msg)
+    if not np.array_equal(candidate.answers.index, production.answers.index):
+        msg = (
+            f"of the same data {len(candidate.answers):,} samples count for the candidate and "
+            f"{len(production.answers):,} for production, not the same ones (ignore_label); {remedy}"
+        )
+        raise DataError(msg)
+
+
+def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequence[str]) -> tuple[ClassChange, ...]:
+    counts, my_right, their_right, gained, lost = (
+        np.bincount(mine.label[chosen], minlength=n_classes)
+        for chosen in (
+            np.ones(len(mine), np.bool_),
+            mine.rank == 0,
+            theirs.rank == 0,
+            (mine.rank == 0) & (theirs.rank != 0),
+            (mine.rank != 0) & (theirs.rank == 0),
+        )
+    )
+    return tuple(
+        ClassChange(
+            label=label,
+            name=names[label] if label < len(names) else str(label),
+            n_samples=int(counts[label]),
+            candidate=float(my_right[label] / counts[label]) if counts[label] else None,
+            production=float(their_right[label] / counts[label]) if counts[label] else None,
+            n_gained=int(gained[label]),
+            n_lost=int(lost[label]),
+            p_worse=mcnemar_p_value(int(lost[label]), int(gained[label])),
+        )
+        for label in range(n_classes)
+    )
+
+
+def _count(chosen: Right) -> int:
+    return int(np.count_nonzero(chosen))

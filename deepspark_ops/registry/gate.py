@@ -1,0 +1,231 @@
+"""The rule that moves production: only a model that is better beyond chance goes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.comparison import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.evaluation_folder import Evaluated
+from deepspark_ops.evaluate.metrics import MetricsReport, Speed
+
+DECISION_VERSION: Final = 2
+CLASS_ALARM: Final = 0.2
+"""If no class got worse, at most this share of candidates is refused for a class that seems to have: all classes
+together (Bonferroni), so that a thousand classes do not refuse everything. A refusal by mistake keeps what works."""
+
+
+class Decision(BaseModel):
+    """Should the candidate go into production?
+
+    Attributes:
+        format_version: Version of this form; version 1 ends with ``reason``, had no ``format_version`` and compared
+            plain values.
+        promotes: The answer.
+        metric: What was compared.
+        candidate: The candidate's value.
+        production: The value of the model in production on the same samples; None if there is no such model.
+        dataset_digest: Digest of the samples.
+        reason: One sentence for people.
+        confidence: What was asked for.
+        comparison: Gain, interval, p-value, discordant samples and classes; None without a model in production.
+        candidate_speed: How fast the candidate scores; None if not measured.
+        production_speed: Likewise.
+        is_forced: Did a person decide against or without the comparison?
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1, 2] = 1
+    promotes: bool
+    metric: Literal["top1", "top5", "loss"]
+    candidate: float
+    production: float | None
+    dataset_digest: str
+    reason: str
+    confidence: float | None = None
+    comparison: Comparison | None = None
+    candidate_speed: Speed | None = None
+    production_speed: Speed | None = None
+    is_forced: bool = False
+
+
+def decide(
+    candidate: Evaluated,
+    production: Evaluated | None,
+    config: PromoteConfig,
+    *,
+    production_labels: Sequence[str] = (),
+    known: npt.NDArray[np.uint64] | None = None,
+) -> Decision:
+    """Compare two models that were scored on the same samples; without one in production the candidate goes in.
+
+    The candidate must be better, by ``min_gain`` at least, and with ``confidence`` that it was not luck; no class may
+    be worse by more than ``max_class_loss`` (beyond chance), the net not slower by more than ``max_slowdown``, and the
+    label set the same.
+
+    Args:
+        candidate: The candidate's evaluation.
+        production: That of what is in production, on the same samples.
+        config: The bounds.
+        production_labels: Class names of what is in production; empty if they are not known.
+        known: Content hashes of the samples on which production was promoted; None if they are not known.
+
+    Raises:
+        ConfigError: The metric is not defined for these classes (top5 of five or fewer).
+        DataError: The two were scored on different samples.
+    """
+    mine = metric_value(candidate.metrics, config.metric)
+    comparison = None
+    if production is None:
+        problem, reason = None, f"promoted: {_value_text(config.metric, mine)}; no model was in production"
+    else:
+        comparison = compare_samples(
+            candidate.samples,
+            production.samples,
+            metric=config.metric,
+            confidence=config.confidence,
+            class_names=candidate.class_names(),
+            known=known,
+        )
+        problem = _first_problem(candidate, production, comparison, config, production_labels)
+        reason = f"kept production: {problem}" if problem else f"promoted: {_gain_text(comparison)}"
+        reason += _new_samples_text(comparison)
+    return Decision(
+        format_version=DECISION_VERSION,
+        promotes=problem is None,
+        metric=config.metric,
+        candidate=mine,
+        production=comparison.production if comparison else None,
+        dataset_digest=candidate.metrics.scored.dataset_digest,
+        reason=reason,
+        confidence=config.confidence,
+        comparison=comparison,
+        candidate_speed=candidate.metrics.speed,
+        production_speed=production.metrics.speed if production else None,
+    )
+
+
+def metric_value(metrics: MetricsReport, metric: str) -> float:
+    """Return a metric's value.
+
+    Raises:
+        ConfigError: It is not defined for these classes.
+    """
+    value = {"top1": metrics.top1, "top5": metrics.top5, "loss": metrics.loss}[metric]
+    if value is None:
+        msg = f"metric={metric}: not defined for {len(metrics.classes)} classes; allowed here: top1, loss"
+        raise ConfigError(msg)
+    return value
+
+
+def _first_problem(
+    candidate: Evaluated,
+    production: Evaluated,
+    comparison: Comparison,
+    config: PromoteConfig,
+    production_labels: Sequence[str],
+) -> str | None:
+    checks: list[Callable[[], str | None]] = [
+        lambda: _changed_labels(candidate.class_names(), production_labels),
+        lambda: _small_gain(comparison, config),
+        lambda: _worse_class(comparison, config.max_class_loss),
+        lambda: _slower(candidate.metrics.speed, production.metrics.speed, config.max_slowdown),
+    ]
+    return next((problem for check in checks if (problem := check()) is not None), None)
+
+
+def _changed_labels(mine: Sequence[str], theirs: Sequence[str]) -> str | None:
+    if not theirs or tuple(mine) == tuple(theirs):
+        return None
+    start = "the label set has changed"
+    if len(mine) != len(theirs):
+        return f"{start}: {len(mine)} classes, production has {len(theirs)}"
+    label = next(k for k, names in enumerate(zip(mine, theirs, strict=True)) if names[0] != names[1])
+    return f'{start}: class {label} is "{mine[label]}", in production "{theirs[label]}"'
+
+
+def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
+    text = _gain_text(comparison)
+    if comparison.gain <= 0:
+        return f"{text}; only a better model goes in"
+    if comparison.p_value > 1 - config.confidence:
+        return f"{text}; at least {_percent(config.confidence)} confidence is needed"
+    if comparison.gain < config.min_gain:
+        return f"{text}; min_gain asks for at least {_amount(comparison.metric, config.min_gain)}"
+    return None
+
+
+def _worse_class(comparison: Comparison, allowed: float) -> str | None:
+    present = [change for change in comparison.classes if change.n_samples]
+    suspects = [
+        change for change in present if change.loss() > allowed and change.p_worse <= CLASS_ALARM / len(present)
+    ]
+    if not suspects:
+        return None
+    worst: ClassChange = max(suspects, key=ClassChange.loss)
+    return (
+        f'class "{worst.name}" fell by {_amount("top1", worst.loss())} on {worst.n_samples:,} samples ('
+        f"{p_text(worst.p_worse)}); max_class_loss allows {_amount('top1', allowed)}"
+    )
+
+
+def _slower(mine: Speed | None, theirs: Speed | None, allowed: float) -> str | None:
+    if mine is None or theirs is None or (mine.machine, mine.batch_size) != (theirs.machine, theirs.batch_size):
+        return None
+    slowdown = 1 - mine.images_per_s / theirs.images_per_s
+    if slowdown <= allowed:
+        return None
+    return (
+        f"it scores {mine.images_per_s:,.0f} images/s where production scores {theirs.images_per_s:,.0f}, "
+        f"{_percent(slowdown)} less; max_slowdown allows {_percent(allowed)}"
+    )
+
+
+def _gain_text(comparison: Comparison) -> str:
+    sign = "+" if comparison.gain > 0 else "-" if comparison.gain < 0 else ""
+    amount = f"{sign}{_amount(comparison.metric, abs(comparison.gain))}"
+    if comparison.metric == "loss":
+        amount = f"loss {comparison.candidate:.4g} against {comparison.production:.4g}"
+    elif comparison.metric == "top5":
+        amount += " of top-5 accuracy"
+    return f"{amount} on {comparison.n_samples:,} samples, {p_text(comparison.p_value)}"
+
+
+def _new_samples_text(comparison: Comparison) -> str:
+    if not comparison.n_new:
+        return ""
+    return f" ({comparison.n_new:,} of the samples are new since production was promoted)"
+
+
+def _value_text(metric: str, value: float) -> str:
+    return f"loss {value:.4g}" if metric == "loss" else f"{metric} {100 * value:.1f} %"
+
+
+def _amount(metric: str, value: float) -> str:
+    if metric == "loss":
+        return f"{value:.4g}"
+    points = 100 * value
+    return f"{points:.1f} points" if points >= 0.1 or not points else f"{points:.2g} points"
+
+
+def p_text(value: float) -> str:
+    """Return a p-value with as many digits as make sense.
+
+    Example:
+        >>> p_text(0.5), p_text(0.0312), p_text(0.00195), p_text(3e-9)
+        ('p = 0.50', 'p = 0.03', 'p = 0.002', 'p < 0.0001')
+    """
+    if value < 0.0001:
+        return "p < 0.0001"
+    return f"p = {value:.2f}" if value >= 0.01 else f"p = {value:.1g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,51 @@
+"""Evaluations made of lists of answers, for tests of what compares and promotes models; no net is involved."""
+
+import numpy as np
+
+from deepspark_ops.evaluate.evaluation_folder import Evaluated
+from deepspark_ops.evaluate.metrics import MetricsReport, ScoredOn, Speed, build_metrics
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, write_samples
+from deepspark_ops.evaluate.scores import ScoreSum
+
+
+def evaluation(
+    answers, labels, *, n_classes=2, names=(), data="same", weights="w", speed=None, sureness=0.9, content=None
+) -> Evaluated:
+    """Return the evaluation of a net that gives ``answers``, each with probability ``sureness``."""
+    answers, labels = np.asarray(answers), np.asarray(labels)
+    rows = np.full((len(labels), n_classes), (1 - sureness) / max(1, n_classes - 1))
+    rows[np.arange(len(labels)), answers] = sureness
+    total = ScoreSum(n_classes, worst=3)
+    total.add(rows, labels)
+    scores = total.result()
+    scored = ScoredOn(
+        net="n",
+        run="r",
+        iteration=1,
+        weights="w.caffemodel",
+        weights_digest=f"sha256:{weights}",
+        dataset="/data/d",
+        dataset_digest=f"sha256:{data}",
+        split="test",
+        score_blob="ip",
+    )
+    timing = None if speed is None else Speed(images_per_s=speed, batch_size=100, machine="m")
+    metrics: MetricsReport = build_metrics(scores, scored, tuple(names), timing)
+    hashes = np.array(range(len(labels)) if content is None else list(content), np.uint64)
+    samples = ScoredSamples(scored.dataset_digest, scored.weights_digest, n_classes, scores.answers, hashes)
+    return Evaluated(metrics, samples)
+
+
+def answers_with(labels, wrong, *, n_classes=2):
+    """Return the labels as answers, but the next class at the positions ``wrong``."""
+    answers = np.asarray(labels).copy()
+    answers[list(wrong)] = (answers[list(wrong)] + 1) % n_classes
+    return answers
+
+
+def write_evaluation(folder, evaluated: Evaluated):
+    """Write the two files as stage evaluate does; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").write_text(evaluated.metrics.to_json())
+    write_samples(folder / SAMPLES_NAME, evaluated.samples)
+    return folder

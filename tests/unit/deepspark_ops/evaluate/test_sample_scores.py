@@ -1,0 +1,64 @@
+import dataclasses
+
+import h5py
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+from deepspark_ops.evaluate.sample_scores import read_samples
+from tests.reference.evaluations import evaluation, write_evaluation
+
+LABELS = [0, 1, 1, 0, 1]
+
+
+def test_what_is_written_reads_back_equal(tmp_path):
+    written = evaluation([0, 1, 0, 0, 1], LABELS, content=[7, 2**63 + 5, 1, 2, 3])
+    folder = write_evaluation(tmp_path, written)
+    read = read_evaluation(folder)
+    assert read.metrics == written.metrics
+    for field in dataclasses.fields(written.samples.answers):
+        expected = getattr(written.samples.answers, field.name)
+        found = getattr(read.samples.answers, field.name)
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+    assert read.samples.content.tolist() == [7, 2**63 + 5, 1, 2, 3]
+    assert (read.samples.n_classes, read.samples.dataset_digest) == (2, "sha256:same")
+
+
+def test_missing_file_names_the_command(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_samples(tmp_path / "samples.h5")
+    assert str(caught.value) == (
+        f'{tmp_path}/samples.h5: no such file, so samples cannot be compared one by one; run "deepspark evaluate" again'
+    )
+
+
+@pytest.mark.parametrize("damage", ["torn", "column", "lengths", "version"])
+def test_damaged_or_foreign_file_is_refused(tmp_path, damage):
+    path = write_evaluation(tmp_path, evaluation(LABELS, LABELS)) / "samples.h5"
+    if damage == "torn":
+        path.write_bytes(path.read_bytes()[:500])
+    else:
+        with h5py.File(path, "r+") as file:
+            if damage == "version":
+                file.attrs["format_version"] = 2
+            else:
+                del file["rank"]
+            if damage == "lengths":
+                file.create_dataset("rank", data=np.zeros(3, np.int32))
+    words = {
+        "torn": "damaged",
+        "column": "damaged .*rank",
+        "lengths": "different lengths",
+        "version": "is 2, allowed: 1",
+    }
+    with pytest.raises(DataError, match=rf'samples.h5: .*{words[damage]}.*run "deepspark evaluate" again$'):
+        read_samples(path)
+
+
+def test_files_of_two_evaluations_are_not_mixed(tmp_path):
+    write_evaluation(tmp_path, evaluation(LABELS, LABELS, weights="old"))
+    (tmp_path / "metrics.json").write_text(evaluation(LABELS, LABELS, weights="new").metrics.to_json())
+    with pytest.raises(DataError, match=r"are of different evaluations \(weights sha256:new and sha256:old\)"):
+        read_evaluation(tmp_path)

@@ -1,0 +1,165 @@
+import json
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.registry.gate import Decision, decide
+from tests.reference.evaluations import answers_with, evaluation
+
+LABELS = np.arange(359) % 10
+NAMES = tuple(f"n{k}" for k in range(10))
+
+
+def scored(*wrong, speed=None, **options):
+    answers = answers_with(LABELS, wrong, n_classes=10)
+    return evaluation(answers, LABELS, n_classes=10, names=NAMES, speed=speed, **options)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return PromoteConfig(models=tmp_path / "models", model="digits")
+
+
+def with_options(config, **options):
+    return PromoteConfig.model_validate({**config.model_dump(), **options})
+
+
+def test_first_model_goes_in_unopposed(config):
+    decision = decide(scored(*range(300)), None, config)
+    assert decision.promotes
+    assert decision.comparison is None
+    assert decision.reason == "promoted: top1 16.4 %; no model was in production"
+
+
+def test_one_sample_of_359_does_not_decide(config):
+    decision = decide(scored(1, 2), scored(1, 2, 3), config)
+    assert not decision.promotes
+    assert decision.reason == (
+        "kept production: +0.3 points on 359 samples, p = 0.50; at least 95 % confidence is needed"
+    )
+    assert decide(scored(1, 2), scored(1, 2, 3), with_options(config, confidence=0.5)).promotes
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "options", "promotes"),
+    [
+        # Gained and lost samples, and whether McNemar's exact p = P(X >= gained) is small enough: 4:0 0.0625, 5:0
+        # 0.03125, 7:1 0.0352, 6:1 0.0625, 11:4 0.0592, 12:4 0.0384.
+        ([], range(4), {}, False),
+        ([], range(5), {}, True),
+        ([20], range(7), {}, True),
+        ([20], range(6), {}, False),
+        (range(20, 24), range(11), {}, False),
+        (range(20, 24), range(12), {}, True),
+        ([], range(5), {"confidence": 0.97}, False),
+        ([], range(4), {"confidence": 0.9}, True),
+        # Nothing gained, or less.
+        (range(5), range(5), {"confidence": 0.5}, False),
+        (range(5), [], {"confidence": 0.5}, False),
+        # 10 of 359 are 2.79 points.
+        ([], range(10), {"min_gain": 0.027}, True),
+        ([], range(10), {"min_gain": 0.028}, False),
+        # Loss: 2 of 359 wrong answers cost log(9 * 9) each, in all resamples but those without one of them.
+        ([], range(2), {"metric": "loss"}, False),
+        ([], range(12), {"metric": "loss"}, True),
+        (range(12), [], {"metric": "loss"}, False),
+    ],
+)
+def test_only_a_gain_beyond_chance_is_promoted(config, mine, theirs, options, promotes):
+    assert decide(scored(*mine), scored(*theirs), with_options(config, **options)).promotes is promotes
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "options", "reason"),
+    [
+        ([], range(9), {}, "promoted: +2.5 points on 359 samples, p = 0.002"),
+        (range(9), [], {}, "kept production: -2.5 points on 359 samples, p = 1.00; only a better model goes in"),
+        ([3], [4], {}, "kept production: 0.0 points on 359 samples, p = 0.75; only a better model goes in"),
+        (
+            [],
+            range(9),
+            {"min_gain": 0.05},
+            "kept production: +2.5 points on 359 samples, p = 0.002; min_gain asks for at least 5.0 points",
+        ),
+        (
+            [],
+            range(9),
+            {"metric": "loss"},
+            "promoted: loss 0.1054 against 0.2155 on 359 samples, p < 0.0001",
+        ),
+    ],
+)
+def test_reason_is_a_sentence_with_the_figures(config, mine, theirs, options, reason):
+    assert decide(scored(*mine), scored(*theirs), with_options(config, **options)).reason == reason
+
+
+def test_worse_class_keeps_production(config):
+    # Production errs on 40 samples of nine classes; the candidate on 6 of the 36 of class 3 alone.
+    theirs = [k for k in range(359) if k % 10 != 3][:40]
+    mine = [k for k in range(359) if k % 10 == 3][:6]
+    decision = decide(scored(*mine), scored(*theirs), config)
+    assert decision.reason == (
+        'kept production: class "n3" fell by 16.7 points on 36 samples (p = 0.02); max_class_loss allows 5.0 points'
+    )
+    assert decide(scored(*mine), scored(*theirs), with_options(config, max_class_loss=0.17)).promotes
+    # Five samples of a class of 36 are within chance where ten classes are looked at: 0.03125 > 0.2 / 10.
+    assert decide(scored(*mine[:5]), scored(*theirs), config).promotes
+
+
+def test_slower_model_keeps_production(config):
+    decision = decide(scored(speed=400.0), scored(*range(9), speed=1000.0), config)
+    assert decision.reason == (
+        "kept production: it scores 400 images/s where production scores 1,000, 60 % less; max_slowdown allows 50 %"
+    )
+    assert decide(scored(speed=500.0), scored(*range(9), speed=1000.0), config).promotes
+    assert decide(scored(speed=400.0), scored(*range(9)), config).promotes
+
+
+def test_speeds_of_two_machines_are_not_compared(config):
+    other = scored(*range(9), speed=1000.0)
+    speed = other.metrics.speed.model_copy(update={"machine": "another"})
+    object.__setattr__(other, "metrics", other.metrics.model_copy(update={"speed": speed}))
+    assert decide(scored(speed=1.0), other, config).promotes
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (NAMES[:9], "kept production: the label set has changed: 10 classes, production has 9"),
+        ((*NAMES[:9], "x"), 'kept production: the label set has changed: class 9 is "n9", in production "x"'),
+    ],
+)
+def test_changed_label_set_keeps_production(config, labels, reason):
+    assert decide(scored(), scored(*range(50)), config, production_labels=labels).reason == reason
+    assert decide(scored(), scored(*range(50)), config, production_labels=NAMES).promotes
+
+
+def test_reason_says_how_many_samples_are_new(config):
+    decision = decide(scored(), scored(*range(9)), config, known=np.arange(350).astype(np.uint64))
+    assert decision.comparison.n_new == 9
+    assert decision.reason == (
+        "promoted: +2.5 points on 359 samples, p = 0.002 (9 of the samples are new since production was promoted)"
+    )
+
+
+def test_decision_reads_back_equal_and_old_ones_are_read(config):
+    decision = decide(scored(speed=3.0), scored(*range(9)), config)
+    assert Decision.model_validate_json(decision.model_dump_json()) == decision
+    assert decision.format_version == 2
+    old = {
+        key: json.loads(decision.model_dump_json())[key] for key in ("promotes", "metric", "candidate", "production")
+    }
+    read = Decision.model_validate({**old, "dataset_digest": "sha256:1", "reason": "top1 0.9 against 0.8"})
+    assert (read.format_version, read.comparison) == (1, None)
+
+
+def test_scores_on_different_samples_are_not_compared(config):
+    with pytest.raises(DataError, match="scored on other samples"):
+        decide(scored(), scored(data="other"), config)
+
+
+def test_metric_that_is_not_defined_is_refused(config):
+    with pytest.raises(ConfigError, match=r"^metric=top5: not defined for 2 classes; allowed here: top1, loss$"):
+        decide(evaluation([0], [0]), None, with_options(config, metric="top5"))
