@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -26,7 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def start_context(
-    master: str, properties: Mapping[str, str], *, listen_address: str, insecure_network: bool
+    master: str,
+    properties: Mapping[str, str],
+    *,
+    listen_address: str,
+    insecure_network: bool,
+    further: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {},
 ) -> SparkContext:
     """Start Spark's driver in this process.
 
@@ -38,9 +43,10 @@ def start_context(
         properties: Spark properties, no secret among them; ``spark.app.name`` is needed.
         listen_address: Address of this host that the driver binds to, unless the master is local.
         insecure_network: The user accepts that driver and executors do not encrypt what they send each other.
+        further: Takes Spark's settings as they are, spark-defaults.conf included, and returns properties to add.
 
     Raises:
-        ConfigError: There is no Java, or the cluster's settings forbid encryption.
+        ConfigError: There is no Java, the cluster's settings forbid encryption, or ``further`` refuses them.
         DeepSparkError: Spark does not start.
     """
     if _GATEWAY not in os.environ:
@@ -51,12 +57,12 @@ def start_context(
     gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(given.items())))
     try:
         conf = SparkConf(_jvm=gateway.jvm)
-        network = cluster_network(
-            master, dict(conf.getAll()), listen_address=listen_address, insecure_network=insecure_network
-        )
+        settings = dict(conf.getAll())
+        network = cluster_network(master, settings, listen_address=listen_address, insecure_network=insecure_network)
         if network.warning is not None:
             _log.warning("%s", network.warning)
-        return SparkContext(conf=conf.setAll([*given.items(), *network.properties.items()]), gateway=gateway)
+        added = {**given, **network.properties, **further(settings)}
+        return SparkContext(conf=conf.setAll(list(added.items())), gateway=gateway)
     except (Py4JError, PySparkException) as error:
         gateway.shutdown()
         msg = f"Spark did not start with master={master}: {spark_failure(error, master=master, task='task')}"

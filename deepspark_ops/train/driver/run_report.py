@@ -6,6 +6,7 @@ import logging
 import signal
 from typing import Any
 
+from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver.run_watch import RunWatch
@@ -17,7 +18,7 @@ from deepspark_ops.train.worker.task import rate_scale
 _LOG = logging.getLogger(__name__)
 
 
-def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strategy: str) -> None:
+def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strategy: str, devices: RunDevices) -> None:
     """Report what is trained from where, and what was chosen for it; ``strategy`` is the name of what runs."""
     run, config = prepared.run, prepared.run.config
     report_stage(
@@ -29,6 +30,7 @@ def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strate
         n_workers=config.n_workers,
         strategy=strategy,
         max_iter=run.solver.max_iter,
+        **({"devices": devices.lines()} if devices.dealt else {}),
     )
     for text in (*prepared.notes, *start.notes, *_decisions(run, start)):
         watch.note(text, clock=start.clock)

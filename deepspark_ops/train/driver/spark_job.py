@@ -6,11 +6,13 @@ spark-submit with the same file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +22,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.devices.host_cores import host_cores, share_of_cores
+from deepspark_ops.devices.host_cores import share_of_cores
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.devices.spark_resources import gpu_properties
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
@@ -36,8 +39,14 @@ from deepspark_ops.train.snapshots.start import (
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
+_LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
+_POLL_S = 0.1
+_SETTLED_S = 1.0
+"""No executor has come for this long: those that start together are there."""
+_TELL_S = 60.0
+"""Without any executor for this long the user is told what is waited for."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
 
@@ -55,9 +64,11 @@ def main(config_path: Path) -> None:
 class SparkWorkers(Workers):
     """A Spark application with one job: started in the background, stopped at the end. Used by one thread."""
 
-    def __init__(self, run: Run, listen_address: str) -> None:
+    def __init__(self, run: Run, devices: RunDevices, listen_address: str) -> None:
         """Begin to start Spark, its driver on ``listen_address``; ``submit`` waits for it."""
         self._run = run
+        self._devices = devices
+        self._is_over = threading.Event()
         self._listen_address = listen_address
         self._context: SparkContext | None = None
         self._error: Exception | None = None
@@ -74,6 +85,7 @@ class SparkWorkers(Workers):
 
     def __exit__(self, *exception: object) -> None:
         """Cancel what runs and stop Spark; nothing of it stays behind."""
+        self._is_over.set()
         self._starter.join(_SPARK_START_S)
         if self._context is not None:
             # A JVM that was killed with this process does not answer.
@@ -98,13 +110,31 @@ class SparkWorkers(Workers):
         if self._context is None:
             msg = f"Spark with master={self._run.config.master} was not ready after {_SPARK_START_S:g} s"
             raise TrainingFailed(msg)
-        config = self._run.config
-        n_workers = config.n_workers
-        cores = host_cores() if config.master.startswith("local") else self._context.defaultParallelism
-        n_threads = share_of_cores(config.threads_per_worker, cores, n_workers)
-        work = _worker_task({**settings, "devices": AssignedDevices(n_threads=n_threads).to_plain()})
-        tasks = self._context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(work)
-        self._job = self._in_background(lambda: self._plain.extend(tasks.collect()))
+        context = self._context
+        self._job = self._in_background(lambda: self._run_tasks(context, settings))
+
+    def _run_tasks(self, context: SparkContext, settings: Mapping[str, Any]) -> None:
+        n_workers = self._run.config.n_workers
+        # What the driver dealt is final; else a worker's share is known once there are executors.
+        cores = 1 if self._devices.dealt else self._granted_cores(context)
+        work = _worker_task({**settings, "core_share": share_of_cores("auto", cores, n_workers)})
+        tasks = context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(work)
+        self._plain.extend(tasks.collect())
+
+    def _granted_cores(self, context: SparkContext) -> int:
+        """Return the cores of all executors, once some are there and no more of them come; no task begins before."""
+        registered = context._jsc.sc().getExecutorMemoryStatus  # the driver is among them
+        count, since, is_told = 1, time.monotonic(), False
+        while not self._is_over.wait(_POLL_S):
+            now, found = time.monotonic(), registered().size()
+            if found != count:
+                count, since = found, now
+            if count > 1 and now - since >= _SETTLED_S:
+                return int(context.defaultParallelism)
+            if count == 1 and now - since >= _TELL_S and not is_told:
+                is_told = True
+                _LOG.warning("%s", _no_executor(self._run.config.master, self._devices))
+        return 1
 
     def is_busy(self, timeout_s: float) -> bool:
         """See ``Workers``."""
@@ -140,7 +170,17 @@ class SparkWorkers(Workers):
             _properties(config),
             listen_address=self._listen_address,
             insecure_network=config.insecure_network,
+            further=lambda settings: gpu_properties(
+                config.master, settings, self._devices.wanted, n_workers=config.n_workers
+            ),
         )
+
+
+def _no_executor(master: str, devices: RunDevices) -> str:
+    wanted = devices.wanted
+    gpus = f", each with {wanted.per_worker} GPU or more" if wanted.is_required else ""
+    remedy = "; the cluster's workers must offer GPUs: docs/devices.md" if wanted.is_required else ""
+    return f"master={master}: no executor has started in {_TELL_S:g} s; still waiting for executors{gpus}{remedy}"
 
 
 def _properties(config: TrainConfig) -> dict[str, str]:
@@ -149,6 +189,8 @@ def _properties(config: TrainConfig) -> dict[str, str]:
         "spark.app.name": f"deepspark train {config.run_dir.name}",
         # One more than we use: the last start says "given up", where Spark would end the job and with it all workers.
         "spark.task.maxFailures": str(config.worker_tries + 1),
+        # A process that has imported TensorFlow keeps its devices and threads, which are another worker's.
+        "spark.python.worker.reuse": "false",
         **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
     }
 
@@ -168,11 +210,14 @@ def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], 
         # Imported in the worker's process: the driver stays without TensorFlow.
         from pyspark import TaskContext
 
+        from deepspark_ops.devices.in_task import TaskGrant
         from deepspark_ops.train.worker.spark_task import run_in_task
 
         context = TaskContext.get()
         assert context is not None, "runs inside a Spark task"
-        yield run_in_task(settings, worker, context.attemptNumber())
+        gpus = context.resources().get("gpu")
+        grant = TaskGrant(tuple(gpus.addresses) if gpus else (), context.cpus())
+        yield run_in_task(settings, worker, context.attemptNumber(), grant)
 
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.dealing import devices_of_run
+from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
@@ -68,13 +71,13 @@ class Workers(AbstractContextManager["Workers"], Protocol):
         """
 
 
-def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[Run, str], Workers]) -> None:
+def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[Run, RunDevices, str], Workers]) -> None:
     """Train; a run that is finished already returns at once, an interrupted one goes on from its last snapshot.
 
     Args:
         config: Of the run.
         signals: What the user asks for meanwhile.
-        prepare_workers: Takes the run and the address that the driver listens on.
+        prepare_workers: Takes the run, its devices and the address that the driver listens on.
 
     Raises:
         ConfigError, DataError, CaffeImportError: The user must correct something.
@@ -92,7 +95,8 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         if is_done(run, start):
             return
         address = choose_listen_address(config.listen_address, config.master)
-        workers = stack.enter_context(prepare_workers(run, address))
+        devices = devices_of_run(config, run.solver, os.environ)
+        workers = stack.enter_context(prepare_workers(run, devices, address))
         exchange = stack.enter_context(
             start_exchange(
                 exchange_settings(prepared, start),
@@ -108,8 +112,9 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
             _LOG.info("workers connect to the %s", exchange.address.server)
         watch = _watch_of(run, start)
         try:
-            report_start(watch, prepared, start, strategy=exchange.settings.running_strategy().name)
-            workers.submit(_task_settings(run, start, exchange))
+            strategy = exchange.settings.running_strategy().name
+            report_start(watch, prepared, start, strategy=strategy, devices=devices)
+            workers.submit(_task_settings(run, start, exchange, devices))
             status = watch_run(lambda: watch.step(exchange.poll), lambda: workers.is_busy(_WATCH_S), exchange, signals)
             if signals.stopped_by is not None:
                 report_stop(run, watch, status, signals.stopped_by)
@@ -141,12 +146,13 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
     return RunWatch(run.paths.events, board, writer, images_per_step=run.images_per_step(), first=start.clock)
 
 
-def _task_settings(run: Run, start: Start, exchange: RunningExchange) -> dict[str, Any]:
+def _task_settings(run: Run, start: Start, exchange: RunningExchange, devices: RunDevices) -> dict[str, Any]:
     return {
         "run_dir": str(run.paths.root),
         "start_state": str(start.state) if start.state is not None else "",
         "origin": start.origin,
         "worker_tries": run.config.worker_tries,
+        "devices": devices.to_plain(),
         # The secret goes inside the task's closure, never into a file, a property or the environment.
         "address": exchange.address,
     }

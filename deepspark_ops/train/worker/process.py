@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from caffe_import.errors import CaffeImportError
-from deepspark_ops.errors import ConfigError, DataError, TrainingFailed
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
@@ -13,6 +11,7 @@ from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.snapshots.state_file import read_worker_state
+from deepspark_ops.train.worker.ending import to_its_end
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -22,34 +21,8 @@ from deepspark_ops.train.worker.tf_model import TfModel
 
 
 def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
-    """Run one worker to the end of the run; the link is left and closed.
-
-    What the user or the run itself did wrong is an outcome. Everything else is raised: another try may help.
-
-    Raises:
-        ExchangeUnavailable, ProtocolError, OSError: The server stayed silent, a disk, anything unforeseen.
-    """
-    try:
-        welcome = link.join(task.worker)
-        outcome = _outcome(task, link, welcome)
-        if outcome.ends_the_run:
-            # The driver sees it now, not when the last of the other workers is done.
-            data = {"reason": outcome.message, "ending": outcome.ending}
-            link.send_event(make_event("worker_lost", clock=welcome.clock, worker=task.worker, **data))
-        link.leave()
-    finally:
-        # Without leave() the server sees a crash at once; a process that is used again would keep the socket open.
-        link.close()
-    return outcome
-
-
-def _outcome(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
-    try:
-        return _train(task, link, welcome)
-    except (ConfigError, DataError, CaffeImportError) as error:
-        return WorkerOutcome(task.worker, "refused", str(error))
-    except TrainingFailed as error:
-        return WorkerOutcome(task.worker, "failed", str(error))
+    """Run one worker to the end of the run; the link is left and closed. See ``to_its_end``."""
+    return to_its_end(task.worker, link, lambda welcome: _train(task, link, welcome))
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:

@@ -7,18 +7,21 @@ reach the last try, which only says that it is given up.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.errors import WorkerFenced, WorkerReplaced
+from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 _LOG = logging.getLogger(__name__)
 
 
-def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str, Any]:
+def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> dict[str, Any]:
     """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
 
     What another start may cure is raised, so that Spark starts this task again, and no other. After ``worker_tries``
@@ -26,15 +29,17 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str
     once.
 
     Args:
-        plain: What ``spark_job`` packed: ``address``, ``worker_tries``, ``devices`` and the fields of ``WorkerTask``.
+        plain: What ``spark_job`` packed: ``address``, ``worker_tries``, ``devices``, ``core_share`` and the fields
+            of ``WorkerTask``.
         worker: Its id, the task's partition.
         attempt: Earlier starts of the task.
+        grant: What Spark assigned to this one.
     """
     tries = int(plain["worker_tries"])
     if attempt >= tries:
         return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
     try:
-        return _run_unless_fenced(plain, worker, attempt).to_plain()
+        return _run_unless_fenced(plain, worker, attempt, grant).to_plain()
     except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
         if attempt + 1 < tries:
             raise
@@ -42,11 +47,11 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int) -> dict[str
         return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()
 
 
-def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
+def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
     """Run a worker that leaves in one line when it is fenced; one that was only given up joins again."""
     while True:
         try:
-            return _run(plain, worker, attempt)
+            return _run(plain, worker, attempt, grant)
         except WorkerReplaced as error:
             _LOG.warning("%s", error)
             return WorkerOutcome(worker, "replaced", str(error))
@@ -55,8 +60,24 @@ def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int) -> W
             attempt += 1
 
 
-def _run(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
+def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
     from deepspark_ops.exchange.client import connect
+
+    try:
+        devices = devices_in_task(
+            RunDevices.from_plain(plain["devices"]),
+            worker,
+            grant,
+            core_share=int(plain["core_share"]),
+            environment=os.environ,
+        )
+    except ConfigError as error:
+        from deepspark_ops.train.worker.ending import to_its_end
+
+        refusal = WorkerOutcome(worker, "refused", str(error))
+        return to_its_end(worker, connect(plain["address"]), lambda _: refusal)
+    show_only(devices, os.environ, sys.modules)
+    # TensorFlow is imported here, and looks for GPUs.
     from deepspark_ops.train.worker.process import run_worker
     from deepspark_ops.train.worker.task import WorkerTask
 
@@ -67,6 +88,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int) -> WorkerOutcome:
         attempt,
         Path(start_state) if start_state else None,
         int(plain["origin"]),
-        AssignedDevices.from_plain(plain["devices"]),
+        devices,
     )
     return run_worker(task, connect(plain["address"]))
