@@ -22,6 +22,7 @@ EventKind = Literal[
     "evaluation",
     "snapshot",
     "worker_joined",
+    "worker_devices",
     "worker_lost",
     "epoch",
     "note",
@@ -124,12 +125,14 @@ def read_events(path: Path) -> Iterator[Event]:
 def format_event(event: Event) -> str:
     """Return the log line of an event, e.g. ``worker 1 clock=200 loss=0.31 learning_rate=0.01 images_per_s=4800``.
 
-    A ``debug`` event has one line per value, in Caffe's words.
+    A ``debug`` event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
     """
     who = "driver" if event.worker == DRIVER else f"worker {event.worker}"
     if event.kind == "debug":
         test = f" test_net={event.data['test_net']}" if "test_net" in event.data else ""
         return "\n".join(f"{who} debug clock={event.clock}{test}{line}" for line in event.data.get("lines", ()))
+    if event.kind == "worker_devices":
+        return f"{who}: {event.data.get('text', '')}"
     pairs = " ".join(f"{key}={_short(value)}" for key, value in event.data.items())
     return f"{who} {event.kind} clock={event.clock} {pairs}".rstrip()
 

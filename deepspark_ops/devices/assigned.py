@@ -19,14 +19,12 @@ class AssignedDevices:
             devices; empty for ``cpu``.
         n_threads: Threads that TensorFlow's kernels on the CPU may use, 1 or more.
         note: Why it is not what the options and the solver ask for, one line; None if it is.
-        is_required: The worker must not compute on anything else if TensorFlow does not see these GPUs.
     """
 
     kind: Kind = "cpu"
     gpus: tuple[str, ...] = ()
     n_threads: int = 1
     note: str | None = None
-    is_required: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values."""

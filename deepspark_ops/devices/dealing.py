@@ -11,7 +11,7 @@ from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.host_cores import host_cores, share_of_cores
 from deepspark_ops.devices.host_gpus import HostGpus, host_gpus
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices, check_enough, wanted_devices, with_gpus, without_gpus
+from deepspark_ops.devices.wanted import WantedDevices, check_enough, wanted_devices, without_gpus
 from deepspark_ops.errors import ConfigError
 
 
@@ -66,10 +66,8 @@ def deal(wanted: WantedDevices, host: HostGpus, *, n_workers: int, cores: int) -
     n_found, first = len(host.addresses), wanted.first if n_workers == 1 else 0
     starts = (first + worker * wanted.per_worker for worker in range(n_workers))
     return tuple(
-        with_gpus(
-            wanted,
-            [host.addresses[(start + i) % n_found] for i in range(wanted.per_worker)],
-            n_threads=n_threads,
+        AssignedDevices(
+            "gpu", tuple(host.addresses[(start + i) % n_found] for i in range(wanted.per_worker)), n_threads
         )
         for start in starts
     )

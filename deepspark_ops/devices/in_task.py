@@ -12,7 +12,7 @@ from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import NO_GPU, ORDER, VISIBLE, host_gpus
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices, check_enough, with_gpus, without_gpus
+from deepspark_ops.devices.wanted import WantedDevices, check_enough, without_gpus
 from deepspark_ops.errors import ConfigError, DeepSparkError
 
 _NOT_ASSIGNED = (
@@ -62,7 +62,7 @@ def devices_in_task(
                 f" ({', '.join(grant.gpus)}); set spark.task.resource.gpu.amount to {wanted.per_worker}"
             )
             raise ConfigError(msg)
-        return with_gpus(wanted, grant.gpus[: wanted.per_worker], n_threads=n_threads)
+        return AssignedDevices("gpu", grant.gpus[: wanted.per_worker], n_threads)
     if wanted.is_required:
         return without_gpus(wanted, "Spark assigned the worker's task no GPU", n_threads=n_threads)
     host = host_gpus(environment)
@@ -70,8 +70,8 @@ def devices_in_task(
         return without_gpus(wanted, f"Spark assigned no GPU and {host.reason}", n_threads=n_threads)
     n_found = len(host.addresses)
     check_enough(wanted, n_found, "the worker's host has")
-    chosen = [host.addresses[(worker * wanted.per_worker + i) % n_found] for i in range(wanted.per_worker)]
-    return with_gpus(wanted, chosen, n_threads=n_threads, note=_NOT_ASSIGNED)
+    chosen = tuple(host.addresses[(worker * wanted.per_worker + i) % n_found] for i in range(wanted.per_worker))
+    return AssignedDevices("gpu", chosen, n_threads, _NOT_ASSIGNED)
 
 
 def _threads(wanted: WantedDevices, grant: TaskGrant, core_share: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -77,13 +77,6 @@ def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> Assig
     return AssignedDevices("cpu", (), n_threads, f"{note} say so")
 
 
-def with_gpus(
-    wanted: WantedDevices, gpus: Sequence[str], *, n_threads: int, note: str | None = None
-) -> AssignedDevices:
-    """Return ``gpus`` for a worker, in their order."""
-    return AssignedDevices("gpu", tuple(gpus), n_threads, note, wanted.is_required)
-
-
 def check_enough(wanted: WantedDevices, n_found: int, where: str) -> None:
     """Refuse more GPUs a worker than there are.
 
@@ -102,21 +95,3 @@ def check_enough(wanted: WantedDevices, n_found: int, where: str) -> None:
             " the devices of a worker are logical ones of its CPU"
         )
         raise ConfigError(msg)
-
-
-def as_seen(assigned: AssignedDevices, n_seen: int) -> AssignedDevices:
-    """Return a worker's devices once TensorFlow has said how many GPUs it sees in the worker.
-
-    Raises:
-        ConfigError: It sees too few, and the worker must not compute on anything else.
-    """
-    if assigned.kind == "cpu" or n_seen >= len(assigned.gpus):
-        return assigned
-    named = ", ".join(f"GPU {gpu}" for gpu in assigned.gpus)
-    seen = "none" if n_seen == 0 else f"only {n_seen}"
-    reason = (
-        f"of {named}, which the worker was given, TensorFlow sees {seen}: it needs NVIDIA's driver and CUDA's"
-        ' libraries (pip install "deepspark[gpu]")'
-    )
-    wanted = WantedDevices("gpu", assigned.is_required)
-    return without_gpus(wanted, reason, n_threads=assigned.n_threads)

@@ -116,3 +116,9 @@ def test_installed_beside_no_checkout_it_finds_its_own_files(wheel: zipfile.ZipF
     where, count = done.stdout.split()
     assert where == str(tmp_path / "site" / "deepspark_ops" / "__init__.py")
     assert int(count) > 200
+
+
+def test_the_script_that_spark_runs_stays_a_program(wheel: zipfile.ZipFile) -> None:
+    # pip sets the right to run it if the archive has it.
+    mode = wheel.getinfo("deepspark_ops/devices/gpu_discovery.sh").external_attr >> 16
+    assert mode & 0o111

@@ -71,6 +71,7 @@ class RunWatch:
         self._first = first
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
+        self._told_of_devices = False
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -126,8 +127,16 @@ class RunWatch:
                 level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
                 for line in format_event(event).splitlines():
                     _LOG.log(level, "%s", line)
+            if event.kind == "worker_devices":
+                self._tell_of_devices(event)
             if event.kind == "worker_lost" and self._fatal is None:
                 self._fatal = _fatal_error(event)
+
+    def _tell_of_devices(self, event: Event) -> None:
+        """Note once why workers do not compute on what was asked for: the others' reasons are in their events."""
+        if (text := event.data.get("note")) and not self._told_of_devices:
+            self._told_of_devices = True
+            self.note(str(text), clock=event.clock)
 
 
 def _fatal_error(event: Event) -> DeepSparkError | None:

@@ -16,7 +16,7 @@ from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradi
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.task import WorkerTask, loop_plan
-from deepspark_ops.train.worker.tf_devices import set_up_worker
+from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel
 
 
@@ -34,9 +34,8 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             note = f"start {task.attempt + 1} of this worker: it takes the center and an empty solver history"
             link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note))
         strategy = plan_strategy(run.config).running
-        devices, notes = set_up_worker(task.devices, run.config, run.plan.n_devices)
-        for text in notes:
-            link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=text))
+        devices, used = set_up_worker(task.devices, run.config, run.plan.n_devices)
+        link.send_event(devices_event(devices, used, clock=welcome.clock, worker=task.worker))
         model = TfModel(
             run,
             worker=task.worker,

@@ -1,13 +1,18 @@
-"""From what a worker was assigned to TensorFlow's devices, with the notes that the run should keep about it."""
+"""From what a worker was assigned to TensorFlow's devices, and the event that says what they are."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices, why_no_gpu
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.events import Event, make_event
 
 
-def set_up_worker(assigned: AssignedDevices, config: TrainConfig, n_devices: int) -> tuple[ReadyDevices, list[str]]:
+def set_up_worker(
+    assigned: AssignedDevices, config: TrainConfig, n_devices: int
+) -> tuple[ReadyDevices, AssignedDevices]:
     """Set up what a worker computes on, before TensorFlow's first operation in its process.
 
     Args:
@@ -16,16 +21,22 @@ def set_up_worker(assigned: AssignedDevices, config: TrainConfig, n_devices: int
         n_devices: Devices of the plan.
 
     Returns:
-        The devices, and a note for each thing about them that is not one CPU as a whole.
+        The devices, and the assignment as it is used: of the CPU, with a note, where TensorFlow sees too few GPUs.
 
     Raises:
         DeviceError: TensorFlow sees too few GPUs and the user insists on them, or it runs with other devices.
     """
-    kind, notes = assigned.kind, []
-    if kind == "gpu" and config.devices == "auto" and n_gpus_seen() < n_devices:
-        kind = "cpu"
-        notes.append(f"devices=auto: computes on the CPU, since TensorFlow sees too few GPUs ({why_no_gpu()})")
-    ready = set_up_devices(kind, n_devices, n_threads=assigned.n_threads, tf32=config.tf32)
-    if ready.names:
-        notes.append(f"computes on {ready.description}")
-    return ready, notes
+    if assigned.kind == "gpu" and config.devices == "auto" and n_gpus_seen() < n_devices:
+        note = f"devices=auto: computes on the CPU, since TensorFlow sees too few GPUs ({why_no_gpu()})"
+        assigned = replace(assigned, kind="cpu", gpus=(), note=note)
+    ready = set_up_devices(assigned.kind, n_devices, n_threads=assigned.n_threads, tf32=config.tf32)
+    return ready, assigned
+
+
+def devices_event(ready: ReadyDevices, used: AssignedDevices, *, clock: int, worker: int) -> Event:
+    """Return the event of what ``set_up_worker`` gave; ``text`` is the log's line."""
+    text = f"{used.line()} ({ready.description})" if used.kind == "gpu" else ready.description
+    note = {"note": used.note} if used.note else {}
+    gpus = list(used.gpus)
+    data = {"text": text, "device": used.kind, "gpus": gpus, "n_threads": used.n_threads, **note}
+    return make_event("worker_devices", clock=clock, worker=worker, **data)

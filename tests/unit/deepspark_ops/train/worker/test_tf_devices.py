@@ -10,8 +10,9 @@ import pytest
 from caffe_import.errors import DeviceError
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.events import format_event
 from deepspark_ops.train.worker import tf_devices
-from deepspark_ops.train.worker.tf_devices import set_up_worker
+from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
 
 pytestmark = pytest.mark.tf
 
@@ -23,8 +24,11 @@ def config(**options: Any) -> TrainConfig:
 
 
 def test_one_cpu_is_left_to_tensorflow_and_needs_no_note() -> None:
-    ready, notes = set_up_worker(AssignedDevices(), config(), 1)
-    assert (ready.kind, ready.names, notes) == ("cpu", (), [])
+    ready, used = set_up_worker(AssignedDevices(), config(), 1)
+    assert (ready.kind, ready.names, used.note) == ("cpu", (), None)
+    event = devices_event(ready, used, clock=7, worker=2)
+    assert format_event(event) == "worker 2: CPU, 1 thread"
+    assert event.data == {"text": "CPU, 1 thread", "device": "cpu", "gpus": [], "n_threads": 1}
 
 
 def test_a_worker_that_must_have_its_gpu_is_refused_without() -> None:
@@ -33,12 +37,13 @@ def test_a_worker_that_must_have_its_gpu_is_refused_without() -> None:
 
 
 def test_a_worker_that_may_do_without_goes_on_with_the_cpu_and_says_why() -> None:
-    ready, (note,) = set_up_worker(GPUS, config(devices="auto"), 1)
-    assert (ready.kind, ready.n_threads) == ("cpu", 3)
+    ready, used = set_up_worker(GPUS, config(devices="auto"), 1)
+    assert (ready.kind, ready.n_threads, used.kind, used.gpus) == ("cpu", 3, "cpu", ())
+    note = devices_event(ready, used, clock=0, worker=0).data["note"]
     assert note.startswith("devices=auto: computes on the CPU, since TensorFlow sees too few GPUs (TensorFlow ")
 
 
-def test_options_reach_the_devices_and_what_they_are_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_devices_and_what_they_are_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def set_up(*given: Any, **options: Any) -> tf_devices.ReadyDevices:
@@ -47,6 +52,7 @@ def test_options_reach_the_devices_and_what_they_are_is_noted(monkeypatch: pytes
 
     monkeypatch.setattr(tf_devices, "set_up_devices", set_up)
     monkeypatch.setattr(tf_devices, "n_gpus_seen", lambda: 2)
-    _, notes = set_up_worker(GPUS, config(tf32=True), 2)
+    event = devices_event(*set_up_worker(GPUS, config(tf32=True), 2), clock=0, worker=1)
     assert asked == [(("gpu", 2), {"n_threads": 3, "tf32": True})]
-    assert notes == ["computes on 2 GPUs: H100; TensorFloat-32"]
+    assert format_event(event) == "worker 1: GPU 0, GPU 1, 3 threads (2 GPUs: H100; TensorFloat-32)"
+    assert event.data["gpus"] == ["0", "1"]

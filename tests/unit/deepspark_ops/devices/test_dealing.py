@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caffe_import.files.prototxt import parse_solver
+from caffe_import.solver.solver_spec import SolverSpec, solver_spec
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.devices.dealing import deal, devices_of_run
+from deepspark_ops.devices.host_gpus import HostGpus
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.devices.wanted import WantedDevices
+from deepspark_ops.errors import ConfigError
+from tests.unit.deepspark_ops.devices.fake_smi import smi_folder
+
+FOUR = HostGpus(("0", "1", "2", "3"))
+NONE = HostGpus((), "this host has no card")
+
+
+def solver(text: str = "") -> SolverSpec:
+    return solver_spec(parse_solver(f'base_lr: 1 lr_policy: "fixed" max_iter: 9 {text}'))
+
+
+def config(**options: Any) -> TrainConfig:
+    return parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "run", **options})
+
+
+def dealt(wanted: WantedDevices, host: HostGpus, n_workers: int) -> list[tuple[str, ...]]:
+    return [one.gpus for one in deal(wanted, host, n_workers=n_workers, cores=8)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n_workers", "expected"),
+    [
+        (WantedDevices("gpu"), 1, [("0",)]),
+        (WantedDevices("gpu"), 4, [("0",), ("1",), ("2",), ("3",)]),
+        (WantedDevices("gpu", per_worker=2), 2, [("0", "1"), ("2", "3")]),
+        (WantedDevices("gpu", per_worker=4), 1, [("0", "1", "2", "3")]),
+        # The solver's device_id counts where one worker runs.
+        (WantedDevices("gpu", first=2), 1, [("2",)]),
+        (WantedDevices("gpu", first=3, per_worker=2), 1, [("3", "0")]),
+        (WantedDevices("gpu", first=2), 2, [("0",), ("1",)]),
+        # Shared GPUs go round.
+        (WantedDevices("gpu", is_shared=True), 6, [("0",), ("1",), ("2",), ("3",), ("0",), ("1",)]),
+        (WantedDevices("gpu", is_shared=True, per_worker=3), 2, [("0", "1", "2"), ("3", "0", "1")]),
+        (WantedDevices("cpu", per_worker=9), 3, [(), (), ()]),
+    ],
+)
+def test_each_gpu_goes_to_one_worker_unless_shared(
+    wanted: WantedDevices, n_workers: int, expected: list[tuple[str, ...]]
+) -> None:
+    assert dealt(wanted, FOUR, n_workers) == expected
+
+
+def test_cores_are_divided_by_the_workers() -> None:
+    assert [one.n_threads for one in deal(WantedDevices(), NONE, n_workers=3, cores=8)] == [2, 2, 2]
+    assert deal(WantedDevices(n_threads=5), NONE, n_workers=3, cores=8)[0].n_threads == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "host", "n_workers", "message"),
+    [
+        (
+            WantedDevices("gpu", is_required=True),
+            NONE,
+            1,
+            "devices=gpu: this host has no card; make GPUs available to the workers (docs/devices.md), or use"
+            " devices=auto or devices=cpu",
+        ),
+        (
+            WantedDevices("gpu"),
+            FOUR,
+            5,
+            "n_workers=5, gpus_per_worker=1: they need 5 GPUs, and this host has 4 (GPU 0, 1, 2, 3); use at most"
+            " n_workers=4, or share_gpus (--share-gpus: several workers on one GPU, which is slower for each), or"
+            " devices=cpu",
+        ),
+        (
+            WantedDevices("gpu", per_worker=5, is_shared=True),
+            FOUR,
+            1,
+            "gpus_per_worker=5: this host has 4 GPUs; allowed: 1 to 4, or devices=cpu, where the devices of a worker"
+            " are logical ones of its CPU",
+        ),
+        (
+            WantedDevices("gpu", first=4),
+            FOUR,
+            1,
+            "device_id: 4 in the solver: this host has 4 (GPU 0, 1, 2, 3), counted from 0; allowed: 0 to 3, e.g. by"
+            " overrides 'device_id: 0'",
+        ),
+    ],
+)
+def test_too_few_gpus_are_one_message(wanted: WantedDevices, host: HostGpus, n_workers: int, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        deal(wanted, host, n_workers=n_workers, cores=8)
+    assert str(error.value) == message
+
+
+def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> None:
+    (first, second) = deal(WantedDevices("gpu", per_worker=2), NONE, n_workers=2, cores=2)
+    assert first == second
+    assert (first.kind, first.gpus, first.n_threads) == ("cpu", (), 1)
+    assert first.note == (
+        "solver_mode is GPU (Caffe's default), but this host has no card: training on the CPU; solver_mode: CPU or"
+        " devices=cpu say so"
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "text", "kind"),
+    [
+        ("auto", "", "gpu"),
+        ("auto", "solver_mode: GPU", "gpu"),
+        ("auto", "solver_mode: CPU", "cpu"),
+        ("cpu", "solver_mode: GPU", "cpu"),
+        ("gpu", "solver_mode: CPU", "gpu"),
+    ],
+)
+def test_auto_reads_the_solvers_mode_as_caffe_does(devices: str, text: str, kind: str, tmp_path: Path) -> None:
+    env = {"PATH": f"{smi_folder(tmp_path, '0')}:/usr/bin:/bin"}
+    found = devices_of_run(config(devices=devices, n_workers=1), solver(text), env)
+    assert [one.kind for one in found.dealt] == [kind]
+    assert RunDevices.from_plain(found.to_plain()) == found
+
+
+def test_options_and_device_id_reach_the_dealing() -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    options = config(gpus_per_worker=2, n_workers=1, threads_per_worker=3)
+    found = devices_of_run(options, solver("device_id: 1"), env)
+    assert found.dealt == (AssignedDevices("gpu", ("5", "6"), 3),)
+    assert found.lines() == ["GPU 5, GPU 6, 3 threads"]
+    shared = devices_of_run(config(n_workers=5, share_gpus=True, threads_per_worker=1), solver(), env)
+    assert [one.gpus for one in shared.dealt] == [("4",), ("5",), ("6",), ("7",), ("4",)]
+
+
+def test_on_a_cluster_nothing_is_dealt_and_no_host_is_asked() -> None:
+    found = devices_of_run(config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"})
+    assert found.dealt == ()
+    assert found.wanted == WantedDevices("gpu", is_required=True)
+
+
+def test_shared_gpus_without_a_gpu_are_one_message() -> None:
+    with pytest.raises(ConfigError) as error:
+        config(devices="cpu", share_gpus=True)
+    assert "share_gpus=true and devices=cpu: there is no GPU to share" in str(error.value)
+    assert config(devices="cpu", gpus_per_worker=2).gpus_per_worker == 2
