@@ -18,13 +18,14 @@ A line names layers and says where they are::
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError, did_you_mean
 from caffe_import.layers.inner_product import InnerProductOptions
 from caffe_import.net.net_spec import LayerSpec, NetSpec
@@ -125,7 +126,7 @@ def place_layers(lines: Sequence[PlacementLine], net: NetSpec, n_devices: int, *
         if layer.name in named and len(named[layer.name].devices) > 1:
             _check_split(layer, named[layer.name], net, path)
     devices = {name: line.devices for name, line in named.items()}
-    return _complete(devices, net, n_devices)
+    return place_all(devices, net, n_devices)
 
 
 def _check_devices(line: PlacementLine, n_devices: int, path: str) -> None:
@@ -157,28 +158,6 @@ def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str)
     sharers = [name for (name, _), entry in net.params.uses.items() if entry in own and name != layer.name]
     if sharers:
         raise _refusal(path, line.number, f'{what} shares its weights with "{sharers[0]}" and cannot be split')
-
-
-def _complete(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: int) -> Placement:
-    """Place the layers that no line names."""
-    placed: list[int | None] = []
-    readers: list[list[int]] = []
-    makers: dict[str, int] = {}
-    for position, layer in enumerate(net.layers):
-        above = [makers[blob] for blob in layer.bottoms]
-        for maker in above:
-            readers[maker].append(position)
-        followed = placed[above[0]] if above else None
-        placed.append(devices[layer.name][0] if layer.name in devices else followed)
-        readers.append([])
-        makers.update((blob, position) for blob in layer.tops)
-    # From the end, so that what reads a layer has its place before.
-    for position in reversed(range(len(placed))):
-        if placed[position] is None:
-            placed[position] = next((at for reader in readers[position] if (at := placed[reader]) is not None), 0)
-    split = {name: where for name, where in devices.items() if len(where) > 1}
-    places = {layer.name: at or 0 for layer, at in zip(net.layers, placed, strict=True) if layer.name not in split}
-    return Placement(n_devices, places, split)
 
 
 def unused_devices(placement: Placement) -> tuple[int, ...]:

@@ -1,0 +1,171 @@
+"""What a device that computes some of a net's layers has to do, to keep and to receive, from shapes alone.
+
+Times are counted in operations: every byte that a layer reads or writes, and every byte that comes from another device,
+counts as so many operations as a device could do meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+
+OPERATIONS_PER_BYTE: Final = 10.0
+"""While one byte goes to or from memory: about 15 TFLOP/s beside 1.5 TB/s on a GPU, 100 GFLOP/s beside 10 GB/s on a
+core."""
+OPERATIONS_PER_BORDER_BYTE: Final = 500.0
+"""While one byte comes from another device: 10 TFLOP/s beside 20 GB/s, PCIe of the fourth generation."""
+_PARAM_BYTES_PER_PASS: Final = 4
+"""Times that a pass touches each weight: read forward and backward, its gradient written and added to the others."""
+_PARAM_BYTES_PER_UPDATE: Final = 3
+"""Times that an update does: gradient read, weight read and written; each history blob is read and written, too."""
+
+
+@dataclass(frozen=True)
+class DeviceLoad:
+    """What one device computes in a training step.
+
+    Attributes:
+        layers: Its layers in net order, automatic Split layers left out; of a split layer it has a share.
+        flops: Floating-point operations of one pass, forward and backward.
+        time: The same with the bytes that are moved, in operations; of one pass with its share of the update.
+        memory_bytes: Forecast of what it keeps while a step runs.
+        border_bytes: Bytes of one pass' blobs, and of shared parameters, that come from other devices; their gradients
+            go the same way back.
+    """
+
+    layers: tuple[str, ...]
+    flops: int
+    time: float
+    memory_bytes: int
+    border_bytes: int
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """How a step repeats what a pass does.
+
+    Attributes:
+        n_passes: Passes of a step: the solver's iter_size.
+        n_slots: History blobs of each parameter blob.
+        n_in_flight: Passes whose activations are kept at the same time.
+    """
+
+    n_passes: int = 1
+    n_slots: int = 1
+    n_in_flight: int = 1
+
+
+class NetCosts:
+    """The costs of each layer of a net, found once. Immutable."""
+
+    def __init__(self, net: NetSpec, step: StepShape) -> None:
+        """Follow the net's tensors."""
+        self.net = net
+        self.step = step
+        self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
+        self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
+        self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
+        self.blobs = [
+            {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
+        ]
+
+
+class LoadCount:
+    """Adds up the layers of one device. Add them in net order."""
+
+    def __init__(self, costs: NetCosts) -> None:
+        """Begin with no layer."""
+        self._costs = costs
+        self._layers: list[str] = []
+        self._here: set[str] = set(costs.sources)
+        self._kept: set[str] = set()
+        self._blobs: set[int] = set()
+        self._flops = 0.0
+        self._touched = 0.0
+        self._kept_bytes = 0.0
+        self._param_bytes = 0.0
+        self._border_bytes = 0.0
+
+    def add(self, position: int, *, n_shares: int = 1, joins: bool = True) -> None:
+        """Add a layer by its position in the net; of a split one, a share of its outputs.
+
+        Args:
+            position: Of the layer.
+            n_shares: Devices that share its outputs.
+            joins: Does this device put the shares together?
+        """
+        costs, layer = self._costs, self._costs.net.layers[position]
+        found = costs.tensors[position]
+        if layer.type != "Split":
+            self._layers.append(layer.name)
+        made = {tensor.name: tensor.n_bytes for tensor in found.makes}
+        for name in found.reads:
+            if _content(name) not in self._here:
+                self._here.add(_content(name))
+                self._border_bytes += costs.bytes_of[name]
+        if joins:
+            self._border_bytes += sum(made.values()) * (1 - 1 / n_shares)
+            self._here.update(_content(name) for name in made)
+        for name in set(found.kept) - self._kept:
+            self._kept.add(name)
+            self._kept_bytes += costs.bytes_of[name] / (n_shares if name in made and not joins else 1)
+        self._flops += layer.definition.flops * _directions(layer) / n_shares
+        moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
+        self._touched += moved * (2 if layer.needs_backward else 1)
+        self._add_blobs(position, layer, n_shares)
+
+    def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> None:
+        entries = self._costs.net.params.entries
+        for blob in self._costs.blobs[position] - self._blobs:
+            self._blobs.add(blob)
+            n_bytes = 4 * entries[blob].size / n_shares
+            if entries[blob].layer == layer.name:
+                self._param_bytes += n_bytes
+            else:
+                self._border_bytes += n_bytes
+
+    def load(self) -> DeviceLoad:
+        """Return what was added so far."""
+        step = self._costs.step
+        touches = _PARAM_BYTES_PER_PASS + (_PARAM_BYTES_PER_UPDATE + 2 * step.n_slots) / step.n_passes
+        moved = self._touched + touches * self._param_bytes
+        # Values come, their gradients go.
+        over_border = 2 * self._border_bytes
+        return DeviceLoad(
+            layers=tuple(self._layers),
+            flops=round(self._flops),
+            time=self._flops + OPERATIONS_PER_BYTE * moved + OPERATIONS_PER_BORDER_BYTE * over_border,
+            memory_bytes=round(self._param_bytes * (2 + step.n_slots) + self._kept_bytes * step.n_in_flight),
+            border_bytes=round(self._border_bytes),
+        )
+
+
+def device_loads(net: NetSpec, placement: Placement, step: StepShape) -> tuple[DeviceLoad, ...]:
+    """Return the load of each device of a placement, in the order of the devices."""
+    costs = NetCosts(net, step)
+    counts = [LoadCount(costs) for _ in range(placement.n_devices)]
+    for position, layer in enumerate(net.layers):
+        where = placement.split.get(layer.name)
+        if where is None:
+            counts[placement.device_of[layer.name]].add(position)
+            continue
+        for device in where:
+            counts[device].add(position, n_shares=len(where), joins=device == where[0])
+    return tuple(count.load() for count in counts)
+
+
+def _content(tensor: str) -> str:
+    """Return what tensors that hold the same values in two axis orders have in common."""
+    return tensor.removesuffix(" (caffe)").removesuffix(" (channels last)")
+
+
+def _directions(layer: LayerSpec) -> int:
+    """Return how often the operations of a forward pass are done: forward, for the bottoms, for the parameters."""
+    if not layer.needs_backward:
+        return 1
+    return 1 + any(layer.propagate_down) + any(layer.param_propagate_down)

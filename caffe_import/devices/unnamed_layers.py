@@ -1,0 +1,54 @@
+"""Where the layers of a net are that a placement does not name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.net.net_spec import NetSpec
+
+
+def place_all(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: int) -> Placement:
+    """Return the placement of all layers.
+
+    A layer that is not named is where the layer is that makes its first bottom (of a split one: its first device). So
+    is all that follows from a layer without bottoms, up to the named layers; it is where the first of these is, or any
+    other layer with a place, that reads a part of it; with none, on device 0.
+
+    Args:
+        devices: Layer -> its device, or those that share its outputs.
+        net: The net.
+        n_devices: Devices there are.
+    """
+    decided: dict[int, int] = {}
+    n_known = -1
+    while n_known < len(decided):
+        n_known = len(decided)
+        places = _places(devices, net, decided)
+    split = {name: where for name, where in devices.items() if len(where) > 1}
+    named = {layer.name: at for layer, at in zip(net.layers, places, strict=True) if layer.name not in split}
+    return Placement(n_devices, {name: 0 if at is None else at for name, at in named.items()}, split)
+
+
+def _places(devices: Mapping[str, tuple[int, ...]], net: NetSpec, decided: dict[int, int]) -> list[int | None]:
+    """Return each layer's device as far as it is known; add to ``decided``, layer without bottoms -> device."""
+    places: list[int | None] = []
+    # Of each layer that follows from one without bottoms: that one.
+    roots: list[int | None] = []
+    makers: dict[str, int] = {}
+    for position, layer in enumerate(net.layers):
+        above = [makers[blob] for blob in layer.bottoms]
+        place: int | None
+        if layer.name in devices:
+            root, place = None, devices[layer.name][0]
+        else:
+            root = roots[above[0]] if above else position
+            place = places[above[0]] if root is None else decided.get(root)
+        if place is not None:
+            for maker in above:
+                if (of_maker := roots[maker]) is not None:
+                    decided.setdefault(of_maker, place)
+        places.append(place)
+        roots.append(root)
+        makers.update((blob, position) for blob in layer.tops)
+    return places

@@ -1,0 +1,139 @@
+"""The cuts of ``placement=auto`` against all cuts there are, and what is never cut."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from random import Random
+
+import pytest
+
+from caffe_import.devices.device_load import DeviceLoad, StepShape, device_loads
+from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts, uncut_parts
+from caffe_import.devices.unnamed_layers import place_all
+from caffe_import.errors import PlacementError
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+
+
+def best_of_all(stages_of_cuts: dict[tuple[int, ...], list[DeviceLoad]]) -> set[tuple[int, ...]]:
+    """Return every cut that the module's aims leave: memory within the slack, then time, then bytes over borders."""
+    least = min(max(load.memory_bytes for load in loads) for loads in stages_of_cuts.values())
+    fit = {
+        cuts: loads
+        for cuts, loads in stages_of_cuts.items()
+        if max(load.memory_bytes for load in loads) <= MEMORY_SLACK * least
+    }
+    shortest = min(max(load.time for load in loads) for loads in fit.values())
+    fast = {cuts: loads for cuts, loads in fit.items() if max(load.time for load in loads) == shortest}
+    fewest = min(sum(load.border_bytes for load in loads) for loads in fast.values())
+    return {cuts for cuts, loads in fast.items() if sum(load.border_bytes for load in loads) == fewest}
+
+
+@pytest.mark.parametrize("n_stages", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("seed", range(20))
+def test_cuts_are_among_the_best_of_all_cuts_of_random_loads(n_stages: int, seed: int) -> None:
+    draw = Random(seed)
+    n_parts = draw.randint(n_stages, 9)
+    few = draw.choice([3, 1000])  # few values make many cuts equal by the first aims
+    loads = [
+        [
+            DeviceLoad((), 0, float(draw.randint(1, few)), draw.randint(1, few), draw.randint(0, few))
+            for _ in range(n_parts - first)
+        ]
+        for first in range(n_parts)
+    ]
+    stages = {
+        cuts: [loads[first][stop - first - 1] for first, stop in pairwise((0, *cuts, n_parts))]
+        for cuts in combinations(range(1, n_parts), n_stages - 1)
+    }
+    assert tuple(best_cuts(loads, n_stages)) in best_of_all(stages)
+
+
+NET = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 12 dim: 12 } } }
+layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 2 } } }
+layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
+  convolution_param { num_output: 8 kernel_size: 3 } }
+layer { name: "norm1" type: "BatchNorm" bottom: "conv1" top: "conv1" }
+layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }
+layer { name: "conv2" type: "Convolution" bottom: "conv1" top: "conv2"
+  convolution_param { num_output: 8 kernel_size: 3 pad: 1 } }
+layer { name: "tanh2" type: "TanH" bottom: "conv2" top: "tanh2" }
+layer { name: "conv3" type: "Convolution" bottom: "tanh2" top: "conv3"
+  convolution_param { num_output: 8 kernel_size: 3 pad: 1 } }
+layer { name: "sum" type: "Eltwise" bottom: "conv3" bottom: "tanh2" top: "sum" }
+layer { name: "pool" type: "Pooling" bottom: "sum" top: "pool" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "fc1" type: "InnerProduct" bottom: "pool" top: "fc1" inner_product_param { num_output: 32 } }
+layer { name: "relu2" type: "ReLU" bottom: "fc1" top: "fc1" }
+layer { name: "fc2" type: "InnerProduct" bottom: "fc1" top: "fc2" inner_product_param { num_output: 4 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc2" bottom: "label" top: "loss" }
+"""
+
+
+def net_of(text: str = NET) -> NetSpec:
+    return build_net_spec(parse_net(text), phase="TRAIN")
+
+
+def names_of(net: NetSpec) -> list[list[str]]:
+    return [[net.layers[position].name for position in part] for part in uncut_parts(net)]
+
+
+def test_layers_in_place_and_splits_stay_with_the_layer_above_and_data_is_in_no_part() -> None:
+    assert names_of(net_of()) == [
+        ["conv1", "norm1", "relu1"],
+        ["conv2"],
+        ["tanh2", "tanh2_tanh2_0_split"],
+        ["conv3"],
+        ["sum"],
+        ["pool"],
+        ["fc1", "relu2"],
+        ["fc2"],
+        ["loss"],
+    ]
+
+
+def test_what_lies_between_a_layer_and_one_in_place_behind_it_stays_with_both() -> None:
+    late = """
+    layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+    layer { name: "x_in_place" type: "ReLU" bottom: "x" top: "x" }
+    layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 2 } }
+    layer { name: "b" type: "InnerProduct" bottom: "x" top: "b" inner_product_param { num_output: 2 } }
+    layer { name: "a_in_place" type: "ReLU" bottom: "a" top: "a" }
+    layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }
+    layer { name: "loss" type: "Reduction" bottom: "sum" top: "loss" loss_weight: 1 }
+    """
+    assert names_of(net_of(late)) == [
+        ["x_in_place", "x_x_in_place_0_split"],
+        ["a", "b", "a_in_place"],
+        ["sum"],
+        ["loss"],
+    ]
+
+
+@pytest.mark.parametrize("n_devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("n_passes", [1, 8])
+def test_placement_of_a_net_is_the_best_of_all_consecutive_ones(n_devices: int, n_passes: int) -> None:
+    net = net_of()
+    step = StepShape(n_passes=n_passes, n_slots=1, n_in_flight=n_passes)
+    parts = names_of(net)
+    placements = {}
+    for cuts in combinations(range(1, len(parts)), n_devices - 1):
+        named = {
+            name: (device,)
+            for device, (first, stop) in enumerate(pairwise((0, *cuts, len(parts))))
+            for part in parts[first:stop]
+            for name in part
+        }
+        placements[cuts] = place_all(named, net, n_devices)
+    best = best_of_all({cuts: list(device_loads(net, made, step)) for cuts, made in placements.items()})
+    assert auto_placement(net, n_devices, step) in [placements[cuts] for cuts in best]
+
+
+def test_more_devices_than_parts_are_refused() -> None:
+    assert len(set(auto_placement(net_of(), 9, StepShape()).device_of.values())) == 9
+    with pytest.raises(PlacementError) as raised:
+        auto_placement(net_of(), 10, StepShape())
+    assert str(raised.value) == (
+        "placement=auto: gpus_per_worker=10, but the training net can be cut into at most 9 stages; give fewer devices,"
+        " or a placement file that splits layers"
+    )
