@@ -151,8 +151,8 @@ def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str)
     if not isinstance(options, InnerProductOptions):
         found = f"{what} cannot be split; allowed: InnerProduct, whose outputs are computed independently"
         raise _refusal(path, line.number, found)
-    if options.n_outputs % len(line.devices):
-        found = f"{what} has {options.n_outputs} outputs, which {len(line.devices)} devices cannot share equally"
+    if options.n_outputs < len(line.devices):
+        found = f"{what} has {options.n_outputs} outputs, fewer than the {len(line.devices)} devices to share them"
         raise _refusal(path, line.number, found)
     own = {entry for (name, _), entry in net.params.uses.items() if name == layer.name}
     sharers = [name for (name, _), entry in net.params.uses.items() if entry in own and name != layer.name]

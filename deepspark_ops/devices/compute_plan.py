@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.compute_plan import ComputePlan, Placement
+from caffe_import.devices.device_load import StepShape
 from caffe_import.devices.placement_file import read_placement
+from caffe_import.devices.stages import auto_placement
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError
 
 
 def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> ComputePlan:
@@ -23,18 +25,28 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
         solver: The solver as its file has it; of replicas it counts the passes of one.
 
     Raises:
-        ConfigError: Options that do not fit the net or each other.
-        PlacementError: The placement's file.
+        PlacementError: The placement's file does not fit the net or the devices, or there are more devices than stages.
     """
-    del solver
+    return ComputePlan(
+        n_replicas=config.gpus_per_worker if config.placement == "none" else 1,
+        placement=_placement(config, net, solver),
+    )
+
+
+def _placement(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> Placement | None:
+    """Return which device computes which layer; None where all are on one."""
     n_devices = config.gpus_per_worker
+    placement = None
     if isinstance(config.placement, Path):
         placement = read_placement(config.placement, net, n_devices)
-        return ComputePlan(placement=placement) if n_devices > 1 else ComputePlan()
-    if config.placement == "none":
-        return ComputePlan(n_replicas=n_devices)
-    msg = f"placement={config.placement}: is not there yet; allowed: none or a file"
-    raise ConfigError(msg)
+    elif config.placement == "auto":
+        placement = auto_placement(net, n_devices, step_shape(solver))
+    return placement if n_devices > 1 else None
+
+
+def step_shape(solver: SolverSpec) -> StepShape:
+    """Return what a solver's step repeats."""
+    return StepShape(solver.iter_size, RULES[solver.type].n_slots, n_in_flight=solver.iter_size)
 
 
 def with_replicas(solver: SolverSpec, plan: ComputePlan) -> SolverSpec:

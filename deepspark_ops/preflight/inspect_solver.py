@@ -27,16 +27,17 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig
-from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
+from deepspark_ops.preflight.device_check import check_devices
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes
 from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
+    DeviceReport,
     LayerReport,
     NetReport,
     PreflightReport,
@@ -50,7 +51,7 @@ from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, Da
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.sources import SourceResolver
 
-REPORT_VERSION: Final = 2
+REPORT_VERSION: Final = 3
 MAX_RATE_POINTS = 12
 
 
@@ -75,6 +76,7 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         work=inspection.work,
         problems=tuple(dict.fromkeys(problems)),
         layer_types=tuple(sorted(inspection.layer_types)),
+        devices=inspection.devices,
     )
 
 
@@ -92,6 +94,7 @@ class _Inspection:
         self.nets: list[NetReport] = []
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
+        self.devices: tuple[DeviceReport, ...] = ()
 
     def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
         """Return the first samples of data that are ingested later; None, with the reason noted, if there are none."""
@@ -123,17 +126,11 @@ class _Inspection:
             if self._inspect_net(of_test) is not None:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
         if train is not None:
-            self.work = _work(self._of_all_devices(train), self.nets, train, self._config.n_workers)
+            found = check_devices(self._config, train, solver.spec)
+            self.devices = found.devices
+            self.problems += found.problems
+            self.work = _work(found.solver, self.nets, train, self._config.n_workers)
             self._check_memory(self.work)
-
-    def _of_all_devices(self, net: NetSpec) -> SolverSpec:
-        """Return the solver with the passes of a worker's replicas; the file's, with the problem noted, if refused."""
-        spec = self._solver.spec
-        try:
-            return with_replicas(spec, compute_plan(self._config, net, spec))
-        except (CaffeImportError, DeepSparkError) as error:
-            self._note("error", str(error))
-            return spec
 
     def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
         path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)

@@ -186,6 +186,28 @@ class WorkReport(_Frozen):
     center_bytes: int
 
 
+class DeviceReport(_Frozen):
+    """One device of a worker, in a placement.
+
+    Attributes:
+        device: Its number.
+        layers: Its layers in net order.
+        flops: Floating-point operations of one pass, forward and backward.
+        time_share: Its part of a pass' time, forecast from operations and bytes moved.
+        idle_share: Part of a step's time in which it waits for other devices.
+        memory_bytes: Forecast of what it keeps during a step.
+        border_bytes: Bytes that come from other devices in one pass.
+    """
+
+    device: int
+    layers: tuple[str, ...]
+    flops: int
+    time_share: float
+    idle_share: float
+    memory_bytes: int
+    border_bytes: int
+
+
 class PreflightReport(_Frozen):
     """The whole report.
 
@@ -198,9 +220,10 @@ class PreflightReport(_Frozen):
         problems: Errors first.
         layer_types: Types of the nets' layers, those of nets that could not be built included.
         parity: One per layer type of the nets, if the comparison was asked for.
+        devices: One per device of a worker, if the training net is placed on several.
     """
 
-    format_version: Literal[2]
+    format_version: Literal[3]
     solver: str
     nets: tuple[NetReport, ...]
     formats: tuple[FormatReport, ...]
@@ -208,6 +231,7 @@ class PreflightReport(_Frozen):
     problems: tuple[Problem, ...]
     layer_types: tuple[str, ...] = ()
     parity: tuple[ParityReport, ...] = ()
+    devices: tuple[DeviceReport, ...] = ()
 
     @property
     def errors(self) -> tuple[str, ...]:

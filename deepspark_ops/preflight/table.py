@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deepspark_ops.preflight.report import (
+    DeviceReport,
     FormatReport,
     LayerReport,
     NetReport,
@@ -31,6 +32,8 @@ def report_view(report: PreflightReport) -> RenderableType:
         parts += [_title(net), _net_table(net), _layer_notes(net)]
     if report.work is not None:
         parts.append(_work_table(report.work))
+    if report.devices:
+        parts.append(_device_table(report.devices))
     if report.parity:
         parts.append(_parity_table(report.parity))
     parts += [
@@ -97,6 +100,26 @@ def _some(names: list[str]) -> str:
 def _format_line(found: FormatReport) -> Text:
     text = f"{escape(found.file)}: {found.version} format"
     return Text.from_markup(f"[dim]{text}{', upgraded: ' if found.upgrades else ''}{'; '.join(found.upgrades)}[/]")
+
+
+def _device_table(devices: Sequence[DeviceReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Devices of a worker", title_justify="left")
+    table.add_column("device", justify="right")
+    table.add_column("layers, first and last", overflow="fold")
+    for name in ("layers", "GFLOP a pass", "time", "idle", "memory MiB", "received MiB a pass"):
+        table.add_column(name, justify="right")
+    for row in devices:
+        table.add_row(
+            str(row.device),
+            escape(" .. ".join(dict.fromkeys((*row.layers[:1], *row.layers[-1:])))),
+            f"{len(row.layers):,}",
+            f"{row.flops / 1e9:,.2f}",
+            f"{row.time_share:.0%}",
+            f"{row.idle_share:.0%}",
+            _mebi(row.memory_bytes),
+            _mebi(row.border_bytes),
+        )
+    return table
 
 
 def _parity_table(parity: Sequence[ParityReport]) -> Table:

@@ -23,6 +23,7 @@ from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
+from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.reader import verify_layer_sources
@@ -97,6 +98,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         notes += check_side_outputs({"train": run.train_net, **tests})
         for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
             notes += [text for text, _ in source.shared_memory(built)]
+        rows = device_rows(run.plan, run.train_net, run.solver)
+        notes += [*map(str, rows), *placement_notes(rows, run.solver)]
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))

@@ -134,13 +134,13 @@ SHARED = NET.replace('top: "fc6" inner', 'top: "fc6" param { name: "w" } inner')
         ("fc6: split 0 0", "p.txt:1: 'fc6: split 0 0' splits over too few devices; name two or more, each once"),
         ("fc6: split 1", "p.txt:1: 'fc6: split 1' splits over too few devices"),
         ("conv1: split 0 1", 'p.txt:1: layer "conv1" (Convolution) cannot be split; allowed: InnerProduct, whose'),
-        ("fc7: split 0 1", 'p.txt:1: layer "fc7" has 3 outputs, which 2 devices cannot share equally'),
+        ("fc7: split 0 1 2 3", 'p.txt:1: layer "fc7" has 3 outputs, fewer than the 4 devices to share them'),
         ("conv1: 0\n*: 1", "p.txt:1: later lines name every layer that 'conv1' names; the last line counts: put it"),
     ],
 )
 def test_a_wrong_line_is_one_message_with_its_number(text: str, message: str) -> None:
     with pytest.raises(PlacementError) as raised:
-        placed(text)
+        placed(text, n_devices=4 if "3" in text else 2)
     found = str(raised.value)
     assert found.startswith(message.replace('"fc7" has', '"fc7" (InnerProduct) has')), found
     assert "\n" not in found

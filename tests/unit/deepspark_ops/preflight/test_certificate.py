@@ -38,7 +38,7 @@ def report(*types):
         activation_bytes=4,
     )
     return PreflightReport(
-        format_version=2,
+        format_version=3,
         solver="s",
         nets=(net,),
         formats=(),

@@ -1,0 +1,127 @@
+"""What a placement gives each device of a worker to do, as rows for check and for the log of a run, with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.device_load import device_loads
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.devices.compute_plan import step_shape
+
+_IDLE_NOTED: Final = 0.25
+"""Share of all devices' time that passes without work before check and log advise."""
+_IDLE_AIMED: Final = 0.2
+_UNEQUAL_NOTED: Final = 1.5
+"""Longest stage beside the mean of all."""
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device of a worker.
+
+    Attributes:
+        device: Its number.
+        layers: Its layers in net order.
+        flops: Floating-point operations of one pass, forward and backward.
+        time_share: Its part of a pass' time, forecast from operations and bytes moved.
+        idle_share: Part of a step's time in which it waits for others, if each pass goes from device to device.
+        memory_bytes: Forecast of what it keeps during a step.
+        border_bytes: Bytes that come from other devices in one pass; their gradients go back.
+    """
+
+    device: int
+    layers: tuple[str, ...]
+    flops: int
+    time_share: float
+    idle_share: float
+    memory_bytes: int
+    border_bytes: int
+
+    @property
+    def extent(self) -> str:
+        """Its first and last layer."""
+        if len(self.layers) < 2:
+            return "".join(self.layers) or "no layer"
+        return f"{self.layers[0]} .. {self.layers[-1]}"
+
+    def __str__(self) -> str:
+        """Return the row as a line of a log."""
+        return (
+            f"device {self.device}: {self.extent} ({len(self.layers)} layers), {self.time_share:.0%} of the time,"
+            f" about {self.memory_bytes / 2**20:,.0f} MiB; gets {self.border_bytes / 2**20:,.1f} MiB a pass from others"
+        )
+
+
+def device_rows(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> tuple[DeviceRow, ...]:
+    """Return the rows of a placement, one a device; none without one."""
+    if plan.placement is None:
+        return ()
+    loads = device_loads(net, plan.placement, step_shape(solver))
+    times = [load.time for load in loads]
+    step = step_time(times, solver.iter_size)
+    return tuple(
+        DeviceRow(
+            device=device,
+            layers=load.layers,
+            flops=load.flops,
+            time_share=load.time / sum(times) if sum(times) else 0.0,
+            idle_share=1 - solver.iter_size * load.time / step if step else 0.0,
+            memory_bytes=load.memory_bytes,
+            border_bytes=load.border_bytes,
+        )
+        for device, load in enumerate(loads)
+    )
+
+
+def step_time(times: Sequence[float], n_passes: int) -> float:
+    """Return the time of a step whose passes go from device to device, each to be in work as soon as it can.
+
+    Huang et al., "GPipe" (2019), section 2.3: of S equal stages and m passes (S - 1) / (m + S - 1) of the time is idle.
+
+    Example:
+        >>> step_time([2.0, 2.0, 2.0], 4)  # 8 of 12 in work, 4 of 12 idle
+        12.0
+    """
+    return sum(times) + (n_passes - 1) * max(times, default=0.0)
+
+
+def placement_notes(rows: Sequence[DeviceRow], solver: SolverSpec) -> list[str]:
+    """Return what to look at in a placement, with what to do: devices without work, unequal or idle ones."""
+    if not rows:
+        return []
+    notes = [
+        f"device {row.device} computes no layer; give gpus_per_worker={len(rows) - 1} or name it in the placement"
+        for row in rows
+        if not row.layers
+    ]
+    return [*notes, *_of_unequal(rows), *_of_waiting(rows, solver.iter_size)]
+
+
+def _of_unequal(rows: Sequence[DeviceRow]) -> list[str]:
+    longest = max(rows, key=lambda row: row.time_share)
+    of_mean = longest.time_share * len(rows)
+    if of_mean <= _UNEQUAL_NOTED:
+        return []
+    return [
+        f"device {longest.device} ({longest.extent}) has {longest.time_share:.0%} of the work of {len(rows)} devices:"
+        f" {1 - 1 / of_mean:.0%} of their time is idle however many passes a step has; give it fewer layers, split one"
+        " of them, or take fewer devices"
+    ]
+
+
+def _of_waiting(rows: Sequence[DeviceRow], n_passes: int) -> list[str]:
+    idle = sum(row.idle_share for row in rows) / len(rows)
+    wanted = ceil((1 - _IDLE_AIMED) / _IDLE_AIMED * (len(rows) - 1))
+    if idle <= _IDLE_NOTED or n_passes >= wanted:
+        return []
+    smaller = f"{wanted / n_passes:.3g}"
+    return [
+        f"with iter_size {n_passes} the {len(rows)} devices wait for each other {idle:.0%} of the time; passes that"
+        f" follow each other keep them busy: iter_size {wanted} with a batch_size {smaller} times smaller is the same"
+        " minibatch (BatchNorm excepted)"
+    ]

@@ -1,0 +1,107 @@
+"""What a device computes, keeps and receives, against sums by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.device_load import (
+    OPERATIONS_PER_BORDER_BYTE,
+    OPERATIONS_PER_BYTE,
+    DeviceLoad,
+    StepShape,
+    device_loads,
+)
+from caffe_import.devices.unnamed_layers import place_all
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+
+# Samples of 6 values, 10 of them: 240 bytes; behind "a" 4 values each, behind "b" 2.
+NET = """
+layer { name: "data" type: "Input" top: "data" top: "label"
+  input_param { shape { dim: 10 dim: 6 } shape { dim: 10 } } }
+layer { name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param { num_output: 4 } }
+layer { name: "sigmoid" type: "Sigmoid" bottom: "a" top: "sigmoid" }
+layer { name: "b" type: "InnerProduct" bottom: "sigmoid" top: "b" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }
+"""
+A_FLOPS, B_FLOPS = 2 * 10 * 6 * 4, 2 * 10 * 4 * 2
+A_PARAMS, B_PARAMS = 4 * (6 * 4 + 4), 4 * (4 * 2 + 2)
+
+
+def net_of(text: str = NET) -> NetSpec:
+    return build_net_spec(parse_net(text), phase="TRAIN")
+
+
+def loads_of(devices: dict[str, tuple[int, ...]], n_devices: int = 2, text: str = NET, **step: int) -> list[DeviceLoad]:
+    net = net_of(text)
+    return list(device_loads(net, place_all(devices, net, n_devices), StepShape(**step)))
+
+
+def test_operations_are_forward_and_backward_without_the_gradient_of_data() -> None:
+    first, second = loads_of({"a": (0,), "b": (1,)})
+    assert first.layers == ("data", "a", "sigmoid")
+    assert second.layers == ("b", "loss")
+    assert first.flops - net_of().layer("sigmoid").definition.flops * 2 == 2 * A_FLOPS  # forward and weights
+    assert second.flops - net_of().layer("loss").definition.flops * 2 == 3 * B_FLOPS  # and for its bottom
+
+
+def test_only_what_another_device_made_crosses_a_border_once_though_two_layers_read_it() -> None:
+    twice = (
+        NET
+        + 'layer { name: "c" type: "InnerProduct" bottom: "sigmoid" top: "c" inner_product_param { num_output: 2 } }'
+    )
+    assert [load.border_bytes for load in loads_of({"a": (0,), "b": (1,)})] == [0, 4 * 10 * 4]
+    assert [load.border_bytes for load in loads_of({"a": (0,), "b": (1,), "c": (1,)}, text=twice)] == [0, 4 * 10 * 4]
+    # Data and labels come from the host, wherever they are read.
+    assert [load.border_bytes for load in loads_of({"*": (0,)}, 1)] == [0]
+    assert [load.border_bytes for load in loads_of({"a": (1,), "sigmoid": (1,), "b": (0,)})] == [160, 0]
+
+
+def test_memory_is_weights_gradients_history_and_what_gradients_read_again_times_the_passes_in_flight() -> None:
+    one = loads_of({"a": (0,), "b": (1,)}, n_slots=2, n_in_flight=1)
+    five = loads_of({"a": (0,), "b": (1,)}, n_slots=2, n_in_flight=5)
+    # "a" reads the data again, "sigmoid" its top; "b" the sigmoid's top, the loss keeps the scores' softmax.
+    kept = [240 + 160, 160 + 80]
+    assert [load.memory_bytes for load in one] == [4 * A_PARAMS + kept[0], 4 * B_PARAMS + kept[1]]
+    assert [load.memory_bytes for load in five] == [4 * A_PARAMS + 5 * kept[0], 4 * B_PARAMS + 5 * kept[1]]
+
+
+def test_a_split_layer_is_shared_and_each_share_needs_the_whole_bottom() -> None:
+    first, second = loads_of({"a": (0, 1), "sigmoid": (0,), "b": (0,)}, n_slots=0)
+    assert "a" in first.layers
+    assert second.layers == ("a",)
+    assert second.flops == A_FLOPS  # half of forward and weights
+    assert first.border_bytes == 160 / 2  # the other half of its top
+    assert second.border_bytes == 0
+    assert second.memory_bytes == 2 * A_PARAMS / 2 + 240
+
+
+def test_parameters_of_another_devices_layer_come_over_the_border_and_are_kept_where_they_live() -> None:
+    shared = NET.replace('top: "a" inner', 'top: "a" param { name: "w" } inner').replace(
+        'layer { name: "loss"',
+        'layer { name: "twin" type: "InnerProduct" bottom: "data" top: "twin" param { name: "w" }'
+        ' inner_product_param { num_output: 4 } } layer { name: "loss"',
+    )
+    alone = loads_of({"a": (0,), "b": (1,)}, text=shared.replace('param { name: "w" }', ""))
+    found = loads_of({"a": (0,), "b": (1,), "twin": (1,)}, text=shared)
+    weights = 4 * 6 * 4
+    assert found[1].border_bytes == 160 + weights
+    assert found[0].border_bytes == alone[0].border_bytes == 0
+
+
+def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways() -> None:
+    found = loads_of({"a": (0,), "b": (1,)}, n_slots=1, n_passes=2)[1]
+    # Read and written: the sigmoid's top, b's top, the loss's softmax; forward and backward.
+    net = net_of()
+    moved = 2 * (160 + 80) + 2 * (80 + 40 + 4 + 80)
+    params = B_PARAMS * (4 + (3 + 2 * 1) / 2)
+    loss_flops = net.layer("loss").definition.flops * 2
+    expected = 3 * B_FLOPS + loss_flops + OPERATIONS_PER_BYTE * (moved + params) + OPERATIONS_PER_BORDER_BYTE * 2 * 160
+    assert found.time == pytest.approx(expected)
+
+
+def test_a_device_without_layers_has_no_load() -> None:
+    net = net_of()
+    everything = Placement(2, {layer.name: 1 for layer in net.layers})
+    assert device_loads(net, everything, StepShape())[0] == DeviceLoad((), 0, 0.0, 0, 0)

@@ -1,0 +1,63 @@
+"""From options to the plan of a step, with the nets and the placement file of examples/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.errors import PlacementError
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
+from tests.paths import ROOT
+
+FOLDER = ROOT / "examples" / "cifar10"
+SOLVER = FOLDER / "cifar10_quick_solver.prototxt"
+NET = build_net_spec(
+    read_net(FOLDER / "cifar10_quick_train_test.prototxt"), phase="TRAIN", sample_shapes=lambda _: ((3, 32, 32), ())
+)
+SPEC = load_solver(SOLVER, "iter_size: 2").spec
+
+
+def plan_of(**options: object) -> ComputePlan:
+    return compute_plan(CheckConfig(solver=SOLVER, **options), NET, SPEC)
+
+
+def test_nothing_asked_for_is_the_plain_plan() -> None:
+    assert plan_of() == ComputePlan()
+    assert with_replicas(SPEC, ComputePlan()) == SPEC
+
+
+def test_several_devices_without_a_placement_are_replicas_whose_passes_add_up() -> None:
+    plan = plan_of(gpus_per_worker=3)
+    assert plan == ComputePlan(n_replicas=3)
+    assert with_replicas(SPEC, plan).iter_size == 6
+
+
+def test_the_placement_file_of_the_example_cuts_its_net_in_two() -> None:
+    plan = plan_of(gpus_per_worker=2, placement=FOLDER / "two_devices.txt")
+    assert plan.placement is not None
+    assert (plan.n_replicas, plan.n_devices) == (1, 2)
+    assert with_replicas(SPEC, plan) == SPEC
+    parts = [[name for name, at in plan.placement.device_of.items() if at == device] for device in (0, 1)]
+    assert parts[0] == ["cifar", "conv1", "pool1", "relu1", "conv2", "relu2", "pool2"]
+    assert parts[1] == ["conv3", "relu3", "pool3", "ip1", "ip2", "loss"]
+
+
+def test_auto_cuts_the_net_in_two_in_its_order() -> None:
+    plan = plan_of(gpus_per_worker=2, placement="auto")
+    assert plan.placement is not None
+    places = [plan.placement.device_of[layer.name] for layer in NET.layers]
+    assert set(places) == {0, 1}
+    assert places == sorted(places)
+
+
+def test_one_device_needs_no_placement_but_the_file_must_be_right(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("conv*: 0\n")
+    assert plan_of(placement="auto") == plan_of(placement=tmp_path / "one.txt") == ComputePlan()
+    with pytest.raises(PlacementError, match="there is no device 1: the only one is 0"):
+        plan_of(placement=FOLDER / "two_devices.txt")
