@@ -37,7 +37,10 @@ class PlanConfig(StageConfig):
         None, gt=0.0, description="Milliseconds of one minibatch; default: of from_run, else estimated by operations"
     )
     from_run: Path | None = Field(None, description="Folder of a run whose events say how long a minibatch takes")
-    threads_per_worker: int = Field(1, ge=1, le=1_024, description="TensorFlow threads of each worker")
+    threads_per_worker: Literal["auto"] | Annotated[int, Field(ge=1, le=1_024)] = Field(
+        "auto",
+        description="TensorFlow threads of each worker; auto: its share of host_cores, 1 where they are not given",
+    )
     host_cores: int | None = Field(
         None, ge=1, le=65_536, description="Cores of the one host, with transport=shm; default: enough"
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.devices.host_cores import share_of_cores
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import Strategy, find_strategy
 from deepspark_ops.exchange.transport.compression import WireDtype
@@ -59,7 +60,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
         raise ConfigError(msg)
     size = measure_net(config)
     step_s, source, note = step_time(config, size)
-    planner = _Planner(config, size, strategy, step_s)
+    planner = _Planner(config, size, strategy, step_s, is_estimated=source == "estimate")
     rows = tuple(planner.row(count, planner.given(count)) for count in config.worker_counts)
     return PlanReport(
         format_version=PLAN_VERSION,
@@ -81,11 +82,14 @@ def make_plan(config: PlanConfig) -> PlanReport:
 class _Planner:
     """Simulates one net and solver under varying choices."""
 
-    def __init__(self, config: PlanConfig, size: NetSize, strategy: Strategy, step_s: float) -> None:
+    def __init__(
+        self, config: PlanConfig, size: NetSize, strategy: Strategy, step_s: float, *, is_estimated: bool
+    ) -> None:
         self._config = config
         self._size = size
         self._strategy = strategy
-        self._step_s = step_s
+        self._one_step_s = step_s
+        self._is_estimated = is_estimated
         self._hardware = Hardware(
             bandwidth_bytes=config.bandwidth_gbps * 1e9 / 8,
             latency_s=config.latency_us * 1e-6,
@@ -110,7 +114,7 @@ class _Planner:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
         strategy = self._strategy.for_workers(n_workers)
-        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s, alone_s))
+        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s(n_workers), alone_s))
         if strategy.agrees_on_period:  # waiting for others is nothing that a longer tau would save
             return choice._replace(comm_period=low)
         high = MAX_COMM_PERIOD
@@ -138,7 +142,7 @@ class _Planner:
         config = self._config
         crew = Crew(
             n_workers=n_workers,
-            step_s=self._step_s,
+            step_s=self._step_s(n_workers),
             comm_period=choice.comm_period,
             spread=config.straggler_spread,
             jitter=config.step_jitter,
@@ -146,12 +150,21 @@ class _Planner:
         )
         return simulate(crew, self._cost(n_workers, choice), self._strategy.for_workers(n_workers), seed=config.seed)
 
+    def _n_threads(self, n_workers: int) -> int:
+        return share_of_cores(self._config.threads_per_worker, self._config.host_cores or 1, n_workers)
+
+    def _step_s(self, n_workers: int) -> float:
+        """Return the seconds of a minibatch: as measured, or by operations with the threads that a worker gets."""
+        if self._is_estimated and self._config.threads_per_worker == "auto":
+            return self._one_step_s / self._n_threads(n_workers)
+        return self._one_step_s
+
     def _slowdown(self, n_workers: int) -> float:
         """Return how many times too few cores the one host has, at least 1."""
         config = self._config
         if not config.host_cores:
             return 1.0
-        demand = n_workers * (config.worker_cores or config.threads_per_worker + DATA_CORES)
+        demand = n_workers * (config.worker_cores or self._n_threads(n_workers) + DATA_CORES)
         return max(1.0, demand / config.host_cores)
 
     def row(self, n_workers: int, choice: Choice) -> Row:
@@ -163,7 +176,7 @@ class _Planner:
             workers=n_workers,
             **choice._asdict(),
             images_per_s=images_per_s,
-            efficiency=found.steps_per_s * self._step_s / n_workers,
+            efficiency=found.steps_per_s * self._step_s(n_workers) / n_workers,
             staleness=found.staleness,
             staleness_p95=found.staleness_p95,
             server_load=found.server_load,
@@ -175,7 +188,7 @@ class _Planner:
     def saturation(self, row: Row) -> int:
         """Return the number of workers at which the center is busy all the time, with the choice of a row."""
         cost = self._cost(max(2, row.workers), Choice(row.comm_period, row.n_servers, row.wire_dtype))
-        return math.floor(saturation_workers(cost, step_s=self._step_s, comm_period=row.comm_period))
+        return math.floor(saturation_workers(cost, step_s=self._step_s(row.workers), comm_period=row.comm_period))
 
     def advice(self, given: Row) -> Advice:
         """Return what costs the least accuracy among what is fast enough: tau last, exact numbers first."""
@@ -211,8 +224,9 @@ class _Planner:
     def _is_worth_simulating(self, n_workers: int, choice: Choice) -> bool:
         """Can it be fast enough? Not if the center is short of time, or the exchange alone takes too long."""
         cost = self._cost(n_workers, choice)
-        period_s = choice.comm_period * self._step_s
-        limit = saturation_workers(cost, step_s=self._step_s, comm_period=choice.comm_period)
+        step_s = self._step_s(n_workers)
+        period_s = choice.comm_period * step_s
+        limit = saturation_workers(cost, step_s=step_s, comm_period=choice.comm_period)
         return n_workers <= max(1.0, BEARABLE_LOAD * limit) and cost.alone_s <= BEARABLE_SHARE * (
             period_s + cost.alone_s
         )
@@ -222,7 +236,8 @@ class _Planner:
         reasons = [f"exchanges take {row.exchange_share:.1%} of the time, center busy {row.server_load:.0%}"]
         if row.n_servers > 1:
             fewer = choice._replace(n_servers=row.n_servers // 2)
-            limit = saturation_workers(self._cost(row.workers, fewer), step_s=self._step_s, comm_period=row.comm_period)
+            step_s, cost = self._step_s(row.workers), self._cost(row.workers, fewer)
+            limit = saturation_workers(cost, step_s=step_s, comm_period=row.comm_period)
             reasons.append(f"with half as many key ranges it saturates at {_count(limit)} workers")
         if row.wire_dtype != "float32":
             reasons.append(

@@ -19,7 +19,10 @@ StepSource = Literal["given", "run", "estimate"]
 
 
 def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str]:
-    """Return seconds of a minibatch, where they come from, and what to say about it."""
+    """Return seconds of a minibatch, where they come from, and what to say about it.
+
+    An estimate is for ``threads_per_worker`` threads, for one where they are ``auto``.
+    """
     if config.step_ms is not None:
         return config.step_ms / 1e3, "given", ""
     if config.from_run is not None:
@@ -27,7 +30,8 @@ def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str
     if not size.step_flops:
         msg = f"{config.solver}: the net's operations are not known; say how long a minibatch takes (step_ms, from_run)"
         raise ConfigError(msg)
-    step_s = size.step_flops / (CORE_FLOPS * config.threads_per_worker)
+    n_threads = 1 if config.threads_per_worker == "auto" else config.threads_per_worker
+    step_s = size.step_flops / (CORE_FLOPS * n_threads)
     note = (
         f"a minibatch is estimated to take {1e3 * step_s:.1f} ms: {size.step_flops / 1e9:.1f} GFLOP, three times the"
         f" forward pass, at {CORE_FLOPS / 1e9:.0f} GFLOP/s per thread; it may be off by a factor of two (step_ms or"

@@ -255,6 +255,8 @@ class _ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
+            # It computes with numpy alone; no GPU is its business.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         )
         assert process.stdin is not None
         assert process.stdout is not None

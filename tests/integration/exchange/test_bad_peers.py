@@ -82,6 +82,10 @@ def test_secret_is_in_no_text(running: RunningExchange) -> None:
     assert secret not in command
 
 
+def test_the_server_sees_no_gpu(running: RunningExchange) -> None:
+    assert b"CUDA_VISIBLE_DEVICES=-1" in Path(f"/proc/{running.pid}/environ").read_bytes().split(b"\0")
+
+
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=1, max_size=300))
 def test_strangers_bytes_end_in_a_closed_connection(running: RunningExchange, garbage: bytes) -> None:

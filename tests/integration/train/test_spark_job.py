@@ -17,6 +17,7 @@ import pytest
 
 from deepspark_ops.events import Event, read_events
 from deepspark_ops.run_paths import RunPaths
+from tests.fake_smi import smi_folder
 from tests.integration.train.in_process import CAFFE
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
@@ -182,6 +183,41 @@ def test_mistake_found_by_a_worker_ends_the_run_with_its_message(tmp_path: Path)
     (job.paths.root / "net.prototxt").write_text('layer { name: "x" tipe: "Data" }')
     assert job.wait() == 2, "\n".join(job.lines)
     assert 'unknown field "tipe"' in "\n".join(job.error_lines)
+
+
+def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{smi_folder(tmp_path / 'bin', '0')}:{os.environ['PATH']}")
+    # One GPU for two workers, before Spark starts.
+    refused = training(tmp_path, "max_iter: 10", n_workers=2)
+    assert refused.wait() == 2
+    (message,) = refused.error_lines
+    assert message.startswith("n_workers=2, gpus_per_worker=1: they need 2 GPUs, and this host has 1 (GPU 0); use at")
+    assert not any("Spark" in line for line in refused.lines), "the JVM says which log profile it uses"
+    assert not refused.paths.root.exists()
+    # Shared; TensorFlow sees no such GPU.
+    job = training(tmp_path, "max_iter: 2000", n_workers=2, share_gpus=True, threads_per_worker=1)
+    assert job.wait() == 0, "\n".join(job.lines)
+    assert job.events("stage")[0].data["devices"] == ["GPU 0, 1 thread"] * 2
+    devices = job.events("worker_devices")
+    assert {event.worker for event in devices} == {0, 1}
+    for event in devices:
+        assert f"INFO: worker {event.worker}: CPU, 1 thread" in job.lines
+        assert (event.data["device"], event.data["gpus"], event.data["n_threads"]) == ("cpu", [], 1)
+        assert "CUDA_VISIBLE_DEVICES='0'" in event.data["note"], "what the driver dealt is what TensorFlow looked at"
+    notes = [event for event in job.events("note") if "TensorFlow sees too few GPUs" in event.data["text"]]
+    assert len(notes) == 1
+
+
+def test_gpus_that_tensorflow_does_not_see_are_refused_by_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    job = training(tmp_path, "max_iter: 10", n_workers=1, devices="gpu")
+    assert job.wait() == 2, "\n".join(job.lines)
+    assert job.error_lines[0].startswith("devices=gpu: TensorFlow sees no GPU in this process, 1 needed (TensorFlow ")
 
 
 def test_port_taken_is_one_message(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from deepspark_ops.devices.host_gpus import HostGpus
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ConfigError
-from tests.unit.deepspark_ops.devices.fake_smi import smi_folder
+from tests.fake_smi import smi_folder
 
 FOUR = HostGpus(("0", "1", "2", "3"))
 NONE = HostGpus((), "this host has no card")

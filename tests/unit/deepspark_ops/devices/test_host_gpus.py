@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT, host_gpus
-from tests.unit.deepspark_ops.devices.fake_smi import smi_folder
+from tests.fake_smi import smi_folder
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

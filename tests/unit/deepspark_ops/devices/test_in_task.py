@@ -10,7 +10,7 @@ from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from tests.unit.deepspark_ops.devices.fake_smi import smi_folder
+from tests.fake_smi import smi_folder
 
 NO_CARD = {"PATH": "/nowhere"}
 

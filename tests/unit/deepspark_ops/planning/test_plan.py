@@ -129,6 +129,21 @@ def test_advice_takes_key_ranges_for_a_big_vector_and_a_fast_link():
     assert slow.row.comm_period > 8  # key ranges share the link: they cannot help
 
 
+def test_automatic_threads_are_the_share_of_the_hosts_cores():
+    options = {"transport": "shm", "host_cores": 8, "step_ms": None, "workers": "1,2,8", "worker_cores": 1.0}
+    one, two, eight = plan(**options).rows
+    # By operations a worker with all eight cores is as fast as eight with a core each, but for their exchanges.
+    assert one.images_per_s == pytest.approx(plan(**options, threads_per_worker=8).rows[0].images_per_s)
+    assert two.images_per_s == pytest.approx(plan(**options, threads_per_worker=4).rows[1].images_per_s)
+    assert eight.images_per_s == pytest.approx(plan(**options, threads_per_worker=1).rows[2].images_per_s)
+    # How long a minibatch takes is not guessed again where it is known.
+    options["step_ms"] = 50.0
+    assert plan(**options).rows == plan(**options, threads_per_worker=1).rows
+    # And each worker has one thread where nobody says how many cores its host has.
+    options = {"step_ms": None, "workers": "4"}
+    assert plan(**options).rows == plan(**options, threads_per_worker=1).rows
+
+
 def test_one_host_shares_its_cores():
     options = {"workers": "2,4", "transport": "shm", "comm_period": 10, "step_jitter": 0.0, "straggler_spread": 0.0}
     two, four = plan(**options, host_cores=2, worker_cores=1.0).rows

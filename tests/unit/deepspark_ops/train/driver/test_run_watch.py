@@ -89,3 +89,19 @@ def test_throughput_counts_from_the_first_minibatch_seen() -> None:
     rate.see(102.0, 25)
     rate.see(109.0, 25)  # waiting for the last snapshot is no training
     assert rate.images_per_s() == 100.0
+
+
+def test_devices_are_a_line_per_worker_and_their_reason_is_told_once(
+    watch: RunWatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for worker in (0, 1):
+        data = {"text": "CPU, 2 threads", "device": "cpu", "gpus": [], "n_threads": 2, "note": f"no card {worker}"}
+        append_event(tmp_path / "events.jsonl", make_event("worker_devices", worker=worker, **data))
+    with caplog.at_level(logging.INFO):
+        watch.step(status)
+        watch.step(status)
+    assert caplog.messages == [
+        "worker 0: CPU, 2 threads",
+        "worker 1: CPU, 2 threads",
+        "driver note clock=0 text=no card 0",
+    ]

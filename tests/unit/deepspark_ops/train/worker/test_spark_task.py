@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from deepspark_ops.devices.in_task import TaskGrant
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ExchangeUnavailable, WorkerFenced, WorkerReplaced
+from deepspark_ops.events import Event
+from deepspark_ops.exchange import client
+from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
@@ -60,3 +66,60 @@ def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "given_up|worker 1: its process was killed 3 times|[]"
+
+
+class RefusingLink:
+    """Keeps what a worker does with its link."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def join(self, worker: int) -> Welcome:
+        self.calls.append(f"join {worker}")
+        return Welcome(40, 8, 2, "easgd", 0.45, 4, "local")
+
+    def send_event(self, event: Event) -> None:
+        self.calls.append(f"{event.kind} {event.data['ending']}: {event.data['reason']}")
+
+    def leave(self) -> None:
+        self.calls.append("leave")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_a_worker_without_the_gpu_it_needs_is_refused_and_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = RefusingLink()
+    monkeypatch.setattr(client, "connect", lambda _: link)
+    wanted = RunDevices(WantedDevices("gpu", is_required=True))
+    plain = {**PLAIN, "devices": wanted.to_plain(), "core_share": 1}
+    found = spark_task.run_in_task(plain, 1, 0, TaskGrant())
+    assert found["ending"] == "refused"
+    assert found["message"].startswith("devices=gpu: Spark assigned the worker's task no GPU; ")
+    assert link.calls == ["join 1", f"worker_lost refused: {found['message']}", "leave", "close"]
+
+
+def test_a_task_shows_tensorflow_its_own_gpus_before_anything_imports_it() -> None:
+    code = """
+import os, sys
+from deepspark_ops.devices.in_task import TaskGrant
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.devices.wanted import WantedDevices
+from deepspark_ops.events import Event
+from deepspark_ops.exchange import client
+from deepspark_ops.exchange.transport.link import Welcome
+from deepspark_ops.train.worker import spark_task
+
+class Tracer:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"])
+            sys.exit(0)
+
+sys.meta_path.insert(0, Tracer())
+plain = {"worker_tries": 3, "devices": RunDevices(WantedDevices("gpu")).to_plain(), "core_share": 1}
+spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
+"""
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == "3 PCI_BUS_ID"
