@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
+from caffe_import.tf_graph.places import Copies, Param, Places, places_of, share_of_layer
 from caffe_import.tf_graph.precision import Arithmetic, arithmetic_on
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
@@ -72,13 +75,15 @@ class _Made:
         blobs: Every blob that a layer has produced, its last content.
         updates: As ``ForwardResult.param_updates``.
         losses: The weighted loss of each top that has one.
+        copies: What has been copied from one device to another.
     """
 
-    entries: list[tf.Tensor]
+    entries: list[Param]
     state: dict[str, tf.Tensor]
     blobs: dict[str, Blob] = field(default_factory=dict)
     updates: dict[int, tf.Tensor] = field(default_factory=dict)
     losses: list[tf.Tensor] = field(default_factory=list)
+    copies: Copies = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,13 @@ class Forward:
     Attributes:
         net: The net.
         plan: How its layers are computed.
+        places: Where they are.
         arithmetic: Of the layers in 16 bits; None where the plan's precision is float32.
     """
 
     net: NetSpec
-    plan: ComputePlan = PLAIN
+    plan: ComputePlan
+    places: Places
     arithmetic: Arithmetic | None = None
 
     def __call__(
@@ -119,7 +126,7 @@ class Forward:
 
     def on_entries(
         self,
-        entries: Sequence[tf.Tensor],
+        entries: Sequence[Param],
         layer_state: Mapping[str, tf.Tensor],
         seed: tf.Tensor,
         feeds: Mapping[str, tf.Tensor],
@@ -129,7 +136,8 @@ class Forward:
         """Run the net on its blobs.
 
         Args:
-            entries: The layout's blobs in order, Caffe's shapes, float32; sharers read their owner's.
+            entries: The layout's blobs in order, Caffe's shapes, float32; sharers read their owner's. Of a split
+                layer's blobs the shares, each on its device.
             layer_state: "layer/name" -> tensor from the pass before (``initial_layer_state`` at the start).
             seed: int32 (2,), different for every step, pass and worker; each layer derives its own from it.
             feeds: Blob name -> tensor in Caffe's axis order, for every name in ``fed_blobs``.
@@ -140,58 +148,81 @@ class Forward:
         made = _Made(list(entries), dict(layer_state))
         for position, layer in enumerate(self.net.layers):
             self._emit_layer(position, layer, given, made)
-        loss = tf.add_n(made.losses) if made.losses else tf.zeros((), tf.float32)
+        with self._at_last_loss():
+            loss = tf.add_n(made.losses) if made.losses else tf.zeros((), tf.float32)
         return ForwardResult(made.blobs, loss, made.updates, made.state)
+
+    def _at_last_loss(self) -> AbstractContextManager[Any]:
+        losses = [layer for layer in self.net.layers if any(layer.loss_weights)]
+        return self.places.on(self.places.of_layer(losses[-1])[0] if losses else None)
 
     def _emit_layer(self, position: int, layer: LayerSpec, given: _Given, made: _Made) -> None:
         """Add one layer's operations to the graph, and what they give to ``made``."""
+        first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
             tops = tuple(Blob.from_caffe(given.feeds[top]) for top in layer.tops)
         else:
-            params = self._params_of(layer, made.entries, given.param_tap)
+            requests = self._requests(position, layer, given, made)
             with tf.name_scope(_scope_of(layer)):
-                request = self._request(layer, made.blobs, params, _seed_of_layer(given.seed, position), made.state)
-                emission = self._emit(request)
-                tops = emission.tops
+                emissions = [self._emitted(request, device) for request, device in requests]
+                tops = self.places.joined(layer, [emission.tops for emission in emissions])
                 if layer.name in given.overwritten:
                     over = given.overwritten[layer.name]
-                    tops = (with_memory_gradient(layer, request.bottoms, tops[0], made.blobs, over),)
+                    bottoms = requests[0][0].bottoms
+                    with self.places.on(first):
+                        tops = (with_memory_gradient(layer, bottoms, tops[0], made.blobs, over),)
+            emission = emissions[0]
             made.state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
             for index, tensor in emission.param_updates.items():
                 # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
                 made.entries[self.net.params.uses[layer.name, index]] = tensor
                 made.updates[self.net.params.uses[layer.name, index]] = tensor
-        tap = given.tap
-        made.blobs.update((top, tap(top, blob) if tap else blob) for top, blob in zip(layer.tops, tops, strict=True))
-        made.losses += _weighted(layer, [made.blobs[top] for top in layer.tops])
+        with self.places.on(first):
+            tap = given.tap
+            tapped = [tap(top, blob) if tap else blob for top, blob in zip(layer.tops, tops, strict=True)]
+            made.blobs.update(zip(layer.tops, tapped, strict=True))
+            made.losses += _weighted(layer, tapped)
 
-    def _params_of(self, layer: LayerSpec, entries: Sequence[tf.Tensor], tap: ParamTap | None) -> list[tf.Tensor]:
-        params = []
+    def _emitted(self, request: EmitRequest, device: int | None) -> Emission:
+        with self.places.on(device):
+            return self._emit(request)
+
+    def _params_of(self, layer: LayerSpec, made: _Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
+        """Return the parameter blobs that each of the layer's devices reads."""
+        of_devices: list[list[tf.Tensor]] = [[] for _ in self.places.of_layer(layer)]
         for index, learns in enumerate(layer.param_propagate_down):
-            blob = entries[self.net.params.uses[layer.name, index]]
+            blob = made.entries[self.net.params.uses[layer.name, index]]
             blob = tap(layer, index, blob) if tap else blob
-            params.append(blob if learns else tf.stop_gradient(blob))
-        return params
+            for params, found in zip(of_devices, self.places.param(layer, index, blob, made.copies), strict=True):
+                params.append(found if learns else tf.stop_gradient(found))
+        return of_devices
 
-    def _request(
-        self,
-        layer: LayerSpec,
-        blobs: Mapping[str, Blob],
-        params: Sequence[tf.Tensor],
-        seed: tf.Tensor,
-        state: Mapping[str, tf.Tensor],
-    ) -> EmitRequest:
-        return EmitRequest(
-            layer=layer,
-            is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
-            bottoms=[
-                blobs[name] if flows else _without_gradient(blobs[name])
-                for name, flows in zip(layer.bottoms, _gradient_flows(layer), strict=True)
-            ],
-            params=params,
-            seed=seed,
-            state={name: state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
-        )
+    def _requests(
+        self, position: int, layer: LayerSpec, given: _Given, made: _Made
+    ) -> list[tuple[EmitRequest, int | None]]:
+        """Return what the layer's emitter gets on each of the layer's devices."""
+        devices, requests = self.places.of_layer(layer), []
+        for number, (device, params) in enumerate(
+            zip(devices, self._params_of(layer, made, given.param_tap), strict=True)
+        ):
+            with self.places.on(device):
+                request = EmitRequest(
+                    layer=share_of_layer(layer, number, len(devices)),
+                    is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
+                    bottoms=self._bottoms(layer, device, made),
+                    params=params,
+                    seed=_seed_of_layer(given.seed, position),
+                    state={name: made.state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
+                )
+            requests.append((request, device))
+        return requests
+
+    def _bottoms(self, layer: LayerSpec, device: int | None, made: _Made) -> list[Blob]:
+        bottoms = []
+        for index, (name, flows) in enumerate(zip(layer.bottoms, _gradient_flows(layer), strict=True)):
+            blob = self.places.bottom(layer, index, made.blobs[name], device, made.copies)
+            bottoms.append(blob if flows else _without_gradient(blob))
+        return bottoms
 
     def _emit(self, request: EmitRequest) -> Emission:
         layer = request.layer
@@ -208,7 +239,7 @@ def build_forward(net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str
     Args:
         net: The net.
         plan: How its layers are computed.
-        devices: TensorFlow's names of the plan's devices; empty: its own choice.
+        devices: TensorFlow's name of each of the plan's devices; empty: its own choice, for a plan of one.
 
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
@@ -218,7 +249,7 @@ def build_forward(net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str
         if layer.type not in known and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-    return Forward(net, plan, arithmetic_on(plan.precision, devices))
+    return Forward(net, plan, places_of(net, plan, devices, fed_blobs(net)), arithmetic_on(plan.precision, devices))
 
 
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:

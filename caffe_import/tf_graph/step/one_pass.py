@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from caffe_import.devices.pieces import PieceLayout
+from caffe_import.devices.pieces import Piece, PieceLayout
 from caffe_import.files.hdf5_output import hdf5_output_inputs
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.tf_graph.builder import Forward, ForwardResult
@@ -65,7 +65,10 @@ class PassGraph:
         result = self.forward.on_entries(
             entries, state, seed, feeds, taps.top if taps else None, taps.param if taps else None
         )
-        outputs = {name: self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe) for name in self.reported()}
+        outputs = {}
+        for name in self.reported():
+            with self.forward.places.on_blob(name):
+                outputs[name] = self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe)
         wanted = [pieces[position] for position, _ in self.pieces.of_kind("weight")]
         gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
         debug = tf.zeros((0,))
@@ -92,9 +95,16 @@ class PassGraph:
     def _entries(self, pieces: Tensors) -> list[Any]:
         """Return the layout's blobs, of split ones the shares; ``debug_info`` looks at whole blobs alone."""
         shares = self.pieces.by_entry(pieces)
-        if self.with_debug:
-            return [joined_shares(found, self._axis(k)) for k, found in enumerate(shares)]
-        return [found[0] if len(found) == 1 else tuple(found) for found in shares]
+        if not self.with_debug:
+            return [found[0] if len(found) == 1 else tuple(found) for found in shares]
+        entries = []
+        for first, found in zip(self._first_shares(), shares, strict=True):
+            with self.forward.places.on(first.device):
+                entries.append(joined_shares(found, first.axis))
+        return entries
+
+    def _first_shares(self) -> list[Piece]:
+        return [shares[0] for shares in self.pieces.by_entry(self.pieces.pieces)]
 
     def _by_piece(self, updates: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
         """Statistics are never split, so each has one piece."""
@@ -134,13 +144,11 @@ class PassGraph:
             if not replaced:
                 earlier.setdefault(piece.position, []).append(sum_before)
             sums.append(gradient if replaced else sum_before + gradient)
-        whole = {position: joined_shares(shares, self._axis(position)) for position, shares in earlier.items()}
+        firsts = self._first_shares()
+        whole = {position: joined_shares(shares, firsts[position].axis) for position, shares in earlier.items()}
         values = [*taps.forward(result, entries), *taps.backward(of_taps, whole)]
         params = [result.param_updates.get(position, entry) for position, entry in enumerate(entries)]
         return tf.stack([*values, *norms(params, sums)])
-
-    def _axis(self, position: int) -> int:
-        return next(piece.axis for piece in self.pieces.pieces if piece.position == position)
 
 
 def moved(pieces: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
