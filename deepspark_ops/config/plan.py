@@ -41,6 +41,13 @@ class PlanConfig(StageConfig):
         "auto",
         description="TensorFlow threads of each worker; auto: its share of host_cores, 1 where they are not given",
     )
+    gpus_per_worker: int = Field(
+        1,
+        ge=1,
+        le=1_024,
+        description="Devices of each worker that compute passes of their own: a minibatch has so many times the"
+        " samples, and step_ms is the time of such a one. 1 for a net that is placed over several",
+    )
     host_cores: int | None = Field(
         None, ge=1, le=65_536, description="Cores of the one host, with transport=shm; default: enough"
     )

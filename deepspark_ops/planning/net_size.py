@@ -36,7 +36,7 @@ class NetSize:
     Attributes:
         name: The net's own name.
         n_params: Length of its parameter vector.
-        images_per_step: Samples of a minibatch: batch_size times iter_size.
+        images_per_step: Samples of a minibatch: batch_size times iter_size times the devices of a worker.
         step_flops: Operations of a minibatch, backward pass included, taken as twice the forward pass.
         epoch_images: Samples of an epoch, None if nothing says it.
         notes: What was assumed, one line each.
@@ -116,7 +116,7 @@ def measure_net(config: PlanConfig) -> NetSize:
             if fed:  # windows that a layer draws at random have no epochs
                 epoch_images = fed[0].samples.n_samples
     batches = [shape[0] for shape in net.inputs.values() if shape]
-    passes = loaded.spec.iter_size
+    passes = loaded.spec.iter_size * config.gpus_per_worker
     return NetSize(
         name=net.name or config.solver.stem,
         n_params=net.params.n_params,

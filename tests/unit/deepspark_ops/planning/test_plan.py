@@ -51,6 +51,13 @@ def test_net_without_its_data_is_known_by_name():
     assert measure_net(PlanConfig(solver=LENET)).n_params == 431_080
 
 
+def test_devices_of_a_worker_multiply_the_samples_of_a_minibatch():
+    one, four = (measure_net(PlanConfig(solver=CIFAR, gpus_per_worker=count)) for count in (1, 4))
+    assert (four.images_per_step, four.step_flops) == (4 * one.images_per_step, 4 * one.step_flops)
+    found = plan(gpus_per_worker=4).rows
+    assert [row.images_per_s for row in found] == pytest.approx([4 * row.images_per_s for row in plan().rows])
+
+
 def test_net_with_unknown_data_asks_for_their_shape():
     solver = Path("solver.prototxt")
     with pytest.raises(ConfigError, match=r"or say what it will read: sample_shape, e\.g\. 3x32x32, and epoch_images"):
