@@ -267,7 +267,7 @@ def page(results: Results) -> str:
         "Made by `python benchmarks/strategies.py`: every strategy with its defaults at the same clock, trained by",
         "stage train and scored by stage evaluate on the test split, one run each. Times are those of a machine with",
         "two cores that did other work meanwhile: compare accuracy and bytes, not seconds. A run differs from the next",
-        "by up to a point, since workers meet in another order (a sample of the digits' 359 is 0.28 points), and the",
+        "by up to a point, since workers meet in another order (one test sample of the digits is 0.3 points), and the",
         "default `comm_period=auto` chooses tau by what it measures, so a busy machine gets another one.",
         "`lbfgs` is no stochastic method: each of its evaluations takes the whole training set, 23 minibatches of the",
         "digits and 500 of CIFAR-10, so at the same clock it makes few steps, and is expected to stay behind.",

@@ -28,8 +28,8 @@ class SourceConfig(StageConfig):
     )
     test_fraction: Fraction = Field(
         0.2,
-        description="Share of each label that becomes the test set, chosen by a stable hash; 0: no test set;"
-        " unused with test_source",
+        description="Share of the records that becomes the test set, by a hash of each record's name, so that none"
+        " changes sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
     source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Scores, accuracy_interval
+from deepspark_ops.shards.manifest import SplitRule
 
 METRICS_VERSION: Final = 2
 METRICS_NAME = "metrics.json"
@@ -67,6 +68,7 @@ class ScoredOn(_Frozen):
         dataset_digest: SHA-256 of the samples' manifest or source, ``sha256:<hex>``; equal digests, equal samples.
         split: ``train`` or ``test``.
         score_blob: Blob that holds the class scores.
+        split_rule: How these samples were told from those of the other split; None if it is not known.
     """
 
     net: str
@@ -78,6 +80,7 @@ class ScoredOn(_Frozen):
     dataset_digest: str
     split: Literal["train", "test"]
     score_blob: str
+    split_rule: SplitRule | None = None
 
 
 class Speed(_Frozen):
@@ -98,7 +101,7 @@ class MetricsReport(_Frozen):
     """The whole file.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``speed``.
+        format_version: Version of this form; 1 has no ``speed`` and no ``split_rule``.
         created: UTC, ISO 8601, whole seconds.
         scored: What was scored on what.
         n_samples: Samples that count.

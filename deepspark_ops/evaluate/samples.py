@@ -45,6 +45,7 @@ class Samples:
         n_samples: Samples of each of them.
         batch_size: Samples of one pass of the net.
         class_names: In label order; empty if unknown.
+        split_rule: How they were told from training samples; None if unknown.
     """
 
     def __init__(self, layers: Sequence[FedLayer]) -> None:
@@ -67,6 +68,7 @@ class Samples:
         self.batch_size = layers[0].batch_size
         manifest = layers[0].samples.dataset.manifest
         self.class_names = manifest.class_names if manifest else ()
+        self.split_rule = manifest.split_rule if manifest else None
 
     def batches(self) -> Iterator[Batch]:
         """Yield every sample once, in order, ``batch_size`` at a time; the last batch may hold fewer."""

@@ -84,6 +84,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
                 dataset_digest=digest.text(),
                 split=config.split,
                 score_blob=blob.name,
+                split_rule=trained.samples.split_rule,
             ),
             trained.samples.class_names,
             speed,

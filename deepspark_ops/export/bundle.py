@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -279,7 +280,16 @@ def _origin(trained: TrainedNet) -> Origin:
         datasets=datasets,
         started_from=file_list_text(start) or None,
         started_from_digest=",".join(file_digest(path) for path in start if path.is_file()) or None,
+        split_rule=trained.samples.split_rule,
+        code_version=_code_version(),
     )
+
+
+def _code_version() -> str | None:
+    try:
+        return version("deepspark")
+    except PackageNotFoundError:  # a checkout on the path, not installed
+        return None
 
 
 def _refuse_foreign(output: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards.manifest import SplitRule
 
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
 MANIFEST_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.caffemodel"
 DEPLOY_NAME = "deploy.prototxt"
@@ -73,6 +74,8 @@ class Origin(_Frozen):
         datasets: Split -> digest of its dataset.json; empty if the run read the net's own sources.
         started_from: The weights (a,b) or solverstate that the run began with; None for fresh parameters.
         started_from_digest: Digest of that file, likewise; None if there is none or it is gone.
+        split_rule: How training samples were told from test samples; None if it is not known.
+        code_version: Release of DeepSpark that exported; None in version 1.
     """
 
     run: str
@@ -85,6 +88,8 @@ class Origin(_Frozen):
     datasets: dict[str, str]
     started_from: str | None
     started_from_digest: str | None
+    split_rule: SplitRule | None = None
+    code_version: str | None = None
 
 
 class Check(_Frozen):
@@ -107,7 +112,7 @@ class BundleManifest(_Frozen):
     """The whole file.
 
     Attributes:
-        format_version: Version of this form.
+        format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
@@ -117,7 +122,7 @@ class BundleManifest(_Frozen):
         files: Every other file of the bundle, relative path -> digest.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     created: str
     net: str
     inputs: tuple[InputContract, ...]

@@ -25,6 +25,7 @@ from deepspark_ops.shards.manifest import (
     FileRecord,
     ShardRecord,
     SplitName,
+    SplitRule,
     read_manifest,
     sha256_of_file,
     write_manifest,
@@ -171,6 +172,7 @@ def _commit_split(
         n_rejected=len(rejected),
         rejected_file=REJECTED_NAME if rejected else None,
         n_bytes=sum(shard.n_bytes for shard in shards),
+        split_rule=split_rule(config),
     )
     if rejected:
         _write_rejected(folder / REJECTED_NAME, rejected)
@@ -179,6 +181,15 @@ def _commit_split(
     write_manifest(folder, manifest)
     _remove_unlisted(folder, manifest)
     return manifest
+
+
+def split_rule(config: IngestConfig) -> SplitRule | None:
+    """Return how the config tells training from test samples; None if it makes no test set."""
+    if config.test_source is not None:
+        return SplitRule(by="test_source")
+    if config.test_fraction > 0:
+        return SplitRule(by="name_hash", seed=config.seed, test_fraction=config.test_fraction)
+    return None
 
 
 def _remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:

@@ -23,7 +23,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SourceRecord, SplitName, sha256_of_file
 
-_RECIPE_VERSION = 1
+_RECIPE_VERSION = 2
 """Raise it when the same config would make other shards than before."""
 _MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
@@ -169,7 +169,7 @@ def _split_positions(
         return [("train", train, usable["train"]), ("test", indexes["test"], usable["test"])]
     positions = usable["train"]
     names = [train.names[i] for i in positions.tolist()]
-    is_test = split_off_test(train.labels[positions], names, fraction=config.test_fraction, seed=config.seed)
+    is_test = split_off_test(names, fraction=config.test_fraction, seed=config.seed)
     parts: list[tuple[SplitName, SourceIndex, Positions]] = [("train", train, positions[~is_test])]
     if config.test_fraction > 0:
         parts.append(("test", train, positions[is_test]))
@@ -181,8 +181,8 @@ def _require_samples(config: IngestConfig, split: SplitName, positions: Position
         return
     if config.test_source is None:
         msg = (
-            f"test_fraction={config.test_fraction} leaves the {split} set empty: the share of each label is rounded;"
-            " change test_fraction, or give test_source"
+            f"test_fraction={config.test_fraction} leaves the {split} set empty: each record's side is a hash of"
+            " its name; change test_fraction or seed, or give test_source"
         )
         raise ConfigError(msg)
     msg = f"source={config.test_source if split == 'test' else config.source}: no usable record"

@@ -10,7 +10,7 @@ from airflow.sdk import Asset, BaseOperator
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
-from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.export.manifest import file_digest, read_manifest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import Places
@@ -67,6 +67,7 @@ class DecideOperator(BaseOperator):
             _evaluation(run.run_dir / "evaluation_production"),
             config,
             production_labels=bundle_labels(run.production.parent),
+            production_split=read_manifest(run.production.parent).origin.split_rule,
             known=bundle_samples(run.production.parent),
         )
 

@@ -14,6 +14,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.comparison import ClassChange, Comparison, compare_samples
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import MetricsReport, Speed
+from deepspark_ops.shards.manifest import SplitRule
 
 DECISION_VERSION: Final = 2
 CLASS_ALARM: Final = 0.2
@@ -62,6 +63,7 @@ def decide(
     config: PromoteConfig,
     *,
     production_labels: Sequence[str] = (),
+    production_split: SplitRule | None = None,
     known: npt.NDArray[np.uint64] | None = None,
 ) -> Decision:
     """Compare two models that were scored on the same samples; without one in production the candidate goes in.
@@ -75,6 +77,7 @@ def decide(
         production: That of what is in production, on the same samples.
         config: The bounds.
         production_labels: Class names of what is in production; empty if they are not known.
+        production_split: How production's training samples were told from test samples; None if that is not known.
         known: Content hashes of the samples on which production was promoted; None if they are not known.
 
     Raises:
@@ -94,7 +97,9 @@ def decide(
             class_names=candidate.class_names(),
             known=known,
         )
-        problem = _first_problem(candidate, production, comparison, config, production_labels)
+        problem = _other_split(candidate.metrics.scored.split_rule, production_split) or _first_problem(
+            candidate, production, comparison, config, production_labels
+        )
         reason = f"kept production: {problem}" if problem else f"promoted: {_gain_text(comparison)}"
         reason += _new_samples_text(comparison)
     return Decision(
@@ -139,6 +144,16 @@ def _first_problem(
         lambda: _slower(candidate.metrics.speed, production.metrics.speed, config.max_slowdown),
     ]
     return next((problem for check in checks if (problem := check()) is not None), None)
+
+
+def _other_split(now: SplitRule | None, then: SplitRule | None) -> str | None:
+    if now is None or then is None or not now.may_test_on_samples_trained_on(then):
+        return None
+    return (
+        f"its training samples may be among these test samples, which were split off otherwise ({now.text()}; when "
+        f"production was trained: {then.text()}); keep the split, or decide yourself with "
+        "deepspark models promote --force"
+    )
 
 
 def _changed_labels(mine: Sequence[str], theirs: Sequence[str]) -> str | None:

@@ -46,11 +46,41 @@ class ShardRecord(FileRecord):
     n_bytes: int = Field(ge=1)
 
 
+class SplitRule(_Frozen):
+    """How training and test samples were told apart.
+
+    Attributes:
+        by: ``name_hash``: a record is in the test set if the hash of (seed, name) is in the lowest ``test_fraction``;
+            ``test_source``: the test samples have a source of their own.
+        seed: Of the hash; 0 where it has no part.
+        test_fraction: Likewise.
+    """
+
+    by: Literal["name_hash", "test_source"]
+    seed: int = 0
+    test_fraction: float = 0.0
+
+    def may_test_on_samples_trained_on(self, earlier: SplitRule) -> bool:
+        """Whether a test sample by this rule may have been a training sample by ``earlier``, of the same source.
+
+        A test set only shrinks when ``test_fraction`` does: the hash stays.
+        """
+        if self.by == earlier.by == "name_hash":
+            return self.seed != earlier.seed or self.test_fraction > earlier.test_fraction
+        return self.by != earlier.by
+
+    def text(self) -> str:
+        """Return the rule in words."""
+        if self.by == "test_source":
+            return "a test source of its own"
+        return f"seed {self.seed}, test_fraction {self.test_fraction:g}"
+
+
 class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file.
+        format_version: Of this file; 1 has no ``split_rule``.
         split: Which part of the dataset.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
@@ -67,9 +97,10 @@ class DatasetManifest(_Frozen):
         n_rejected: Bad records that are in no shard.
         rejected_file: One JSON line per bad record; None if there are none.
         n_bytes: Of all shards.
+        split_rule: How its samples were told from those of the other split; None if there is no other, or in version 1.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
     split: SplitName
     shard_format: ShardFormat
     encoded: bool
@@ -86,6 +117,7 @@ class DatasetManifest(_Frozen):
     n_rejected: int = Field(ge=0)
     rejected_file: str | None = None
     n_bytes: int = Field(ge=1)
+    split_rule: SplitRule | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:

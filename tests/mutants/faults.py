@@ -184,6 +184,13 @@ FAULTS = (
         (f"{_PIPELINE}/evaluate/test_paired.py",),
     ),
     Fault(
+        "production-is-scored-on-what-it-was-trained-on",
+        "deepspark_ops/shards/manifest.py",
+        "self.test_fraction > earlier.test_fraction",
+        "self.test_fraction < earlier.test_fraction",
+        (f"{_PIPELINE}/registry/test_gate.py",),
+    ),
+    Fault(
         "a-worse-class-goes-unseen",
         "deepspark_ops/registry/gate.py",
         "change.p_worse <= CLASS_ALARM / len(present)",

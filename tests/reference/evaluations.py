@@ -9,7 +9,17 @@ from deepspark_ops.evaluate.scores import ScoreSum
 
 
 def evaluation(
-    answers, labels, *, n_classes=2, names=(), data="same", weights="w", speed=None, sureness=0.9, content=None
+    answers,
+    labels,
+    *,
+    n_classes=2,
+    names=(),
+    data="same",
+    weights="w",
+    speed=None,
+    sureness=0.9,
+    content=None,
+    split_rule=None,
 ) -> Evaluated:
     """Return the evaluation of a net that gives ``answers``, each with probability ``sureness``."""
     answers, labels = np.asarray(answers), np.asarray(labels)
@@ -28,6 +38,7 @@ def evaluation(
         dataset_digest=f"sha256:{data}",
         split="test",
         score_blob="ip",
+        split_rule=split_rule,
     )
     timing = None if speed is None else Speed(images_per_s=speed, batch_size=100, machine="m")
     metrics: MetricsReport = build_metrics(scores, scored, tuple(names), timing)

@@ -12,7 +12,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import current_dataset
 from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
-from deepspark_ops.shards.manifest import read_manifest, sha256_of_file
+from deepspark_ops.shards.manifest import SplitRule, read_manifest, sha256_of_file
 from deepspark_ops.shards.reader import open_dataset, verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_images
@@ -29,7 +29,9 @@ def tree(folder) -> dict[str, str]:
 
 def test_manifest_says_what_the_shards_hold(tmp_path, config):
     manifests = ingest(config, tmp_path / "work")
-    assert {split: manifest.n_samples for split, manifest in manifests.items()} == {"train": 31, "test": 9}
+    assert {split: manifest.n_samples for split, manifest in manifests.items()} == {"train": 23, "test": 17}
+    rule = SplitRule(by="name_hash", seed=1, test_fraction=0.2)
+    assert {manifest.split_rule for manifest in manifests.values()} == {rule}
     for split, manifest in manifests.items():
         assert verify(config.output / split) == read_manifest(config.output / split) == manifest
         with open_dataset(config.output / split) as dataset:

@@ -28,13 +28,13 @@ def test_every_record_is_in_exactly_one_task(tmp_path, source):
     plan = plan_of(tmp_path, source, samples_per_shard=7)
     train, test = positions_of(plan, "train"), positions_of(plan, "test")
     assert sorted(train + test) == list(range(30))
-    assert [len(task.positions) for task in plan.tasks] == [6, 6, 6, 6, 6]
+    assert [len(task.positions) for task in plan.tasks] == [5, 6, 6, 6, 7]
     assert [(task.split, task.number, task.first) for task in plan.tasks] == [
         ("train", 0, 0),
-        ("train", 1, 6),
-        ("train", 2, 12),
-        ("train", 3, 18),
+        ("train", 1, 5),
+        ("train", 2, 11),
         ("test", 0, 0),
+        ("test", 1, 6),
     ]
     for task in plan.tasks:
         assert task.labels.tolist() == [position % 3 for position in task.positions.tolist()]
@@ -46,6 +46,20 @@ def test_order_is_the_sources_without_shuffle_and_follows_the_seed_with(tmp_path
     first, again, other = (positions_of(plan_of(tmp_path, source, test_fraction=0, seed=s), "train") for s in (1, 1, 2))
     assert plain == list(range(30)) == sorted(first)
     assert first == again != other
+
+
+def test_a_grown_source_keeps_each_record_on_its_side(tmp_path):
+    source = write_images(tmp_path / "raw", 60)
+    lines = source.read_text().splitlines(keepends=True)
+    source.write_text("".join(lines[20:50]))
+    before = plan_of(tmp_path, source)
+    source.write_text("".join(reversed(lines)))
+    grown = plan_of(tmp_path, source, resize_height=4, resize_width=4)
+    for split in ("train", "test"):
+        first, second = (
+            {name for task in plan.tasks if task.split == split for name in task.names} for plan in (before, grown)
+        )
+        assert first < second
 
 
 def test_test_source_is_the_whole_test_split(tmp_path, source):
@@ -84,8 +98,8 @@ def test_names_that_come_with_the_source_are_used(tmp_path):
     ("options", "message"),
     [
         ({"class_names": "gone.txt"}, "class_names=gone.txt: no such file"),
-        ({"test_fraction": 0.01}, "test_fraction=0.01 leaves the test set empty"),
-        ({"test_fraction": 0.99}, "test_fraction=0.99 leaves the train set empty"),
+        ({"test_fraction": 0.001}, "test_fraction=0.001 leaves the test set empty"),
+        ({"test_fraction": 0.999}, "test_fraction=0.999 leaves the train set empty"),
         ({"n_classes": 2, "class_names": "names.txt"}, r"n_classes=2, but .*names\.txt names 3; give one of them"),
         ({"class_names": "empty.txt"}, r"class_names=.*empty\.txt: the file is empty"),
     ],

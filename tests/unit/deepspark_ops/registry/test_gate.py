@@ -6,9 +6,11 @@ import pytest
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.shards.manifest import SplitRule
 from tests.reference.evaluations import answers_with, evaluation
 
 LABELS = np.arange(359) % 10
+HASH = SplitRule(by="name_hash", seed=1, test_fraction=0.2)
 NAMES = tuple(f"n{k}" for k in range(10))
 
 
@@ -134,6 +136,29 @@ def test_speeds_of_two_machines_are_not_compared(config):
 def test_changed_label_set_keeps_production(config, labels, reason):
     assert decide(scored(), scored(*range(50)), config, production_labels=labels).reason == reason
     assert decide(scored(), scored(*range(50)), config, production_labels=NAMES).promotes
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "keeps"),
+    [
+        (HASH, HASH, False),
+        (HASH, None, False),
+        (None, HASH, False),
+        (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.3), False),
+        (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.1), True),
+        (HASH, SplitRule(by="name_hash", seed=2, test_fraction=0.2), True),
+        (HASH, SplitRule(by="test_source"), True),
+        (SplitRule(by="test_source"), SplitRule(by="test_source"), False),
+    ],
+)
+def test_production_is_not_scored_on_what_it_was_trained_on(config, now, then, keeps):
+    decision = decide(scored(split_rule=now), scored(*range(9), split_rule=now), config, production_split=then)
+    assert decision.promotes is not keeps
+    if keeps:
+        assert decision.reason.startswith(
+            "kept production: its training samples may be among these test samples, which were split off otherwise ("
+            f"seed 1, test_fraction 0.2; when production was trained: {then.text()}); keep the split, or decide "
+        )
 
 
 def test_reason_says_how_many_samples_are_new(config):

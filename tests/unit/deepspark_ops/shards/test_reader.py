@@ -176,13 +176,20 @@ def test_missing_shard_and_changed_mean_are_found(split):
         verify(split)
 
 
+def test_manifest_of_version_1_is_read(split):
+    values = json.loads((split / "dataset.json").read_text())
+    del values["split_rule"]
+    (split / "dataset.json").write_text(json.dumps({**values, "format_version": 1}))
+    assert read_manifest(split).split_rule is None
+
+
 @pytest.mark.parametrize(
     ("content", "finding"),
     [
         (None, "no dataset.json here"),
         ("{", "file: Invalid JSON"),
         ("{}", "split: Field required"),
-        ('{"format_version": 2}', "format_version: Input should be 1"),
+        ('{"format_version": 3}', "format_version: Input should be 1 or 2"),
     ],
 )
 def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
