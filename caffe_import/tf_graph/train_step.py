@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
+from caffe_import.devices.loss_scale import LOWEST, LossScale, StepScales
 from caffe_import.devices.pieces import whole_blobs
 from caffe_import.net.debug_info import StepDebug
 from caffe_import.net.net_spec import NetSpec
@@ -24,6 +25,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.device_copies import to_device, to_host
+from caffe_import.tf_graph.step.loss_scaling import SCALE_SPECS, scale_arguments, scales_of_run
 from caffe_import.tf_graph.step.one_pass import PassGraph
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
 from caffe_import.tf_graph.step.step_graph import StepArguments, StepGraph
@@ -46,13 +48,15 @@ class TrainState:
         history: The solver's history: float32 (n_slots, n_params) as it is given from outside, or the blobs of each
             slot as a run leaves them. Only snapshots want it in one piece, so it is joined when ``history_view`` asks.
         layer_state: "layer/name" -> tensor that a layer carries to its next pass.
-        updates: Updates made so far by this worker (Adam's t is one more).
+        updates: Updates made so far by this worker (Adam's t is one more); a step that loss scaling skips is none.
+        loss_scale: Of the next step; None but for float16.
     """
 
     params: tf.Tensor | Vector
     history: HistoryBlobs | Vector
     layer_state: Mapping[str, tf.Tensor | Array]
     updates: int = 0
+    loss_scale: LossScale | None = None
 
     def params_view(self) -> Vector:
         """Return ``params`` as a read-only numpy vector: a view that keeps the memory alive, of a device a copy."""
@@ -79,6 +83,7 @@ class StepOutputs:
         n_rows: Blob that an HDF5Output layer takes -> int32 (n_steps,): how many rows of its output Filter has left;
             those after them are NaN.
         debug: The numbers of ``debug_info``; None unless the solver asks for them.
+        scales: What loss scaling did; None but for float16.
     """
 
     losses: Vector
@@ -87,6 +92,7 @@ class StepOutputs:
     grad_norm: Vector | None
     n_rows: Mapping[str, IntArray]
     debug: StepDebug | None = None
+    scales: StepScales | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ class StepGradient:
         outputs: As in ``StepOutputs``, its content in the last pass.
         n_rows: As in ``StepOutputs``, int32 scalars, of the last pass.
         debug: The numbers of ``debug_info``, without an update's; None unless the solver asks for them.
+        scales: What loss scaling did, of one step; None but for float16.
     """
 
     gradient: Vector
@@ -107,6 +114,7 @@ class StepGradient:
     outputs: Mapping[str, Array]
     n_rows: Mapping[str, IntArray]
     debug: StepDebug | None = None
+    scales: StepScales | None = None
 
 
 class TrainFunction:
@@ -137,6 +145,7 @@ class TrainFunction:
         passes = PassGraph(net, build_forward(net, plan, devices), pieces, with_debug)
         self._graph = StepGraph(net, solver, passes, UpdateGraph(solver, self.rule, pieces, with_grad_norm))
         self._with_grad_norm = with_grad_norm
+        self._first_scale = LossScale() if plan.precision == "float16" else None
         self._devices = tuple(devices)
         self._fed = fed_blobs(net)
         self._functions: dict[Part, Callable[..., Any]] = {}
@@ -144,7 +153,7 @@ class TrainFunction:
     def initial_state(self, params: Vector) -> TrainState:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
         history = np.zeros((self.rule.n_slots, self.net.params.n_params), np.float32)
-        return TrainState(params, history, initial_layer_state(self.net), 0)
+        return TrainState(params, history, initial_layer_state(self.net), 0, self._first_scale)
 
     def prepare(self) -> None:
         """Trace ``run`` and let TensorFlow optimise it, by a run of no steps; else the first run does it."""
@@ -154,6 +163,8 @@ class TrainFunction:
     def prepare_parts(self) -> None:
         """Likewise for ``gradient`` and ``apply``, by one step on zeros."""
         nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
+        if nowhere.loss_scale is not None:
+            nowhere = replace(nowhere, loss_scale=LossScale(LOWEST))  # one try
         feeds = self._empty_feeds(self.solver.iter_size)
         _, found = self.gradient(nowhere, step=0, seed=0, worker=0, feeds=feeds)
         self.apply(nowhere, found.gradient, step=0, rate_scale=1.0)
@@ -195,9 +206,12 @@ class TrainFunction:
             step=np.int64(step),
             key=random_key(seed, worker),
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
+            **scale_arguments(state.loss_scale),
         )
-        params, history, layer_state, losses, outputs, norms, n_rows, debug = self._call("run", arguments)
-        after = TrainState(params, history, layer_state, state.updates + n_steps)
+        params, history, layer_state, losses, outputs, norms, n_rows, debug, scaling = self._call("run", arguments)
+        loss_scale, scales = scales_of_run(scaling) if scaling else (None, None)
+        n_made = int(scales.made.sum()) if scales else n_steps
+        after = TrainState(params, history, layer_state, state.updates + n_made, loss_scale)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         return after, StepOutputs(
             losses.numpy(),
@@ -206,12 +220,16 @@ class TrainFunction:
             norms.numpy() if self._with_grad_norm else None,
             {name: tensor.numpy() for name, tensor in n_rows.items()},
             StepDebug(*(values.numpy() for values in debug)) if debug else None,
+            scales,
         )
 
     def gradient(
         self, state: TrainState, *, step: int, seed: int, worker: int, feeds: Mapping[str, Array]
     ) -> tuple[TrainState, StepGradient]:
         """Make the passes of one step without its update; statistics and layer state move on.
+
+        In float16 a gradient that is not finite is computed again at half the loss scale, until it is or the scale is
+        the lowest.
 
         Args:
             state: Where the gradient is taken. Not changed.
@@ -230,12 +248,28 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, self.solver.iter_size),
         )
-        gradient, params, layer_state, loss, outputs, n_rows, debug = self._call("gradient", arguments)
-        after = replace(state, params=params, layer_state=layer_state)
+        found, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
+        gradient, params, layer_state, loss, outputs, n_rows, debug = found
+        after = replace(state, params=params, layer_state=layer_state, loss_scale=loss_scale)
         reported = {name: tensor.numpy() for name, tensor in outputs.items()}
         numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
         rows = {name: tensor.numpy() for name, tensor in n_rows.items()}
-        return after, StepGradient(to_host(gradient), float(loss), reported, rows, numbers)
+        return after, StepGradient(to_host(gradient), float(loss), reported, rows, numbers, scales)
+
+    def _finite_gradient(
+        self, arguments: StepArguments, begun: LossScale | None
+    ) -> tuple[Sequence[Any], LossScale | None, StepScales | None]:
+        """Return what the graph gives, the next scale, and how the scale moved."""
+        scale = begun
+        while True:
+            *found, is_made = self._call("gradient", replace(arguments, **scale_arguments(scale)))
+            if begun is None or scale is None:
+                return found, None, None
+            is_finite = bool(is_made[0])
+            after = scale.after(is_finite=is_finite)
+            if is_finite or scale.scale <= LOWEST:
+                return found, after, StepScales(*map(np.array, ([begun.scale], [is_finite], [after.scale])))
+            scale = after
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
@@ -326,6 +360,7 @@ class TrainFunction:
         )
         if part == "apply":
             return replace(updating, gradient=vector)
+        scale = {} if self._first_scale is None else SCALE_SPECS
         return replace(
             updating if part == "run" else StepArguments(params=vector),
             layer_state={
@@ -335,6 +370,7 @@ class TrainFunction:
             # TensorFlow leaves every int32 scalar on the host.
             key=tf.TensorSpec((), tf.int64 if self._devices else tf.int32),
             feeds={name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
+            **scale,
         )
 
 

@@ -50,7 +50,15 @@ class PassGraph:
     pieces: PieceLayout
     with_debug: bool
 
-    def one_pass(self, pieces: Tensors, state: Any, seed: tf.Tensor, feeds: Any, before: Tensors) -> Pass:
+    def one_pass(
+        self,
+        pieces: Tensors,
+        state: Any,
+        seed: tf.Tensor,
+        feeds: Any,
+        before: Tensors,
+        loss_scale: tf.Tensor | None = None,
+    ) -> Pass:
         """Return what one pass gives.
 
         Args:
@@ -59,6 +67,7 @@ class PassGraph:
             seed: int32 (2,), different for every step, pass and worker.
             feeds: Blob name -> batch.
             before: The sums of the gradients of earlier passes of the step, for ``debug_info`` alone; else empty.
+            loss_scale: Float32 scalar that the loss is multiplied by and the gradients are divided by; None: 1.
         """
         taps = DebugTaps(self.net) if self.with_debug else None
         entries = self._entries(pieces)
@@ -70,7 +79,7 @@ class PassGraph:
             with self.forward.places.on_blob(name):
                 outputs[name] = self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe)
         wanted = [pieces[position] for position, _ in self.pieces.of_kind("weight")]
-        gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])])
+        gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])], loss_scale)
         debug = tf.zeros((0,))
         if taps:
             of_taps = gradients[len(wanted) :]
@@ -119,13 +128,18 @@ class PassGraph:
         filled = tf.pad(value, [[0, missing], *[[0, 0]] * (len(shape) - 1)], constant_values=float("nan"))
         return tf.ensure_shape(filled, shape)
 
-    def _gradients(self, result: ForwardResult, wanted: Tensors) -> Tensors:
+    def _gradients(self, result: ForwardResult, wanted: Tensors, loss_scale: tf.Tensor | None) -> Tensors:
         """Return the loss's gradients with respect to some tensors of the pass."""
         if not wanted:
             return []
-        gradients = tf.gradients(result.loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        loss = result.loss if loss_scale is None else loss_scale * result.loss
+        gradients = tf.gradients(loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embed's gradient comes as rows with indices.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        found = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        if loss_scale is None:
+            return found
+        # Divided in float32: a blob between 16-bit layers, which debug_info looks at, has a 16-bit gradient.
+        return [tf.cast(gradient, tf.float32) / loss_scale for gradient in found]
 
     def _debug_of_pass(
         self,
