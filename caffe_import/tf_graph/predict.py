@@ -15,6 +15,7 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
+from caffe_import.tf_graph.device_copies import to_device
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -48,8 +49,9 @@ class ForwardFunction:
         count_traces: How often TensorFlow traced it; stays 1.
     """
 
-    def __init__(self, net: NetSpec, outputs: Sequence[str], *, debug_info: bool = False) -> None:
+    def __init__(self, net: NetSpec, outputs: Sequence[str], *, debug_info: bool = False, device: str = "") -> None:
         """Fix the signature; tracing happens at the first call."""
+        self._device = device
         self.net = net
         self.outputs = tuple(outputs)
         self.count_traces = 0
@@ -77,6 +79,10 @@ class ForwardFunction:
         """
         return self.run(params, feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
 
+    def held(self, params: Vector) -> tf.Tensor | Vector:
+        """Return parameters for many calls: on a device of its own, in its memory; else as they are."""
+        return to_device(params, self._device) if self._device else params
+
     def run(
         self,
         params: tf.Tensor | Vector,
@@ -94,7 +100,11 @@ class ForwardFunction:
                 raise ValueError(msg)
             checked[name] = feeds[name]
         key = np.array([random_key(seed), 0], np.int32)
-        blobs, loss, after, state, debug = self._function(params, dict(layer_state), key, checked)
+        arguments = (params, dict(layer_state), key, checked)
+        if self._device:
+            arguments = tf.nest.map_structure(lambda leaf: to_device(leaf, self._device), arguments)
+        with tf.device(self._device or None):
+            blobs, loss, after, state, debug = self._function(*arguments)
         values = {name: blob.numpy() for name, blob in blobs.items()}
         return ForwardPass(values, float(loss), after, state, debug.numpy() if self._with_debug else None)
 
@@ -112,7 +122,12 @@ class ForwardFunction:
 
 
 def compile_forward(
-    net: NetSpec, *, n_threads: int, outputs: Sequence[str] | None = None, debug_info: bool = False
+    net: NetSpec,
+    *,
+    n_threads: int,
+    outputs: Sequence[str] | None = None,
+    debug_info: bool = False,
+    device: str = "",
 ) -> ForwardFunction:
     """Compile a net's forward pass.
 
@@ -121,6 +136,7 @@ def compile_forward(
         n_threads: Cores for this process (see ``set_threads``).
         outputs: Blobs to return; None for the net's outputs.
         debug_info: Compute the numbers of ``debug_info`` too.
+        device: TensorFlow's name of the device to compute on; empty: its own choice.
 
     Raises:
         NetError: A layer type that cannot be computed, or an output that the net does not have.
@@ -132,4 +148,4 @@ def compile_forward(
             msg = f'net "{net.name}" has no blob "{name}"; known: {known}{did_you_mean(name, net.blob_shapes)}'
             raise NetError(msg)
     set_threads(n_threads)
-    return ForwardFunction(net, names, debug_info=debug_info)
+    return ForwardFunction(net, names, debug_info=debug_info, device=device)

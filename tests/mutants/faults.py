@@ -330,4 +330,11 @@ FAULTS = (
         "rates, state = rates * np.float32(rate_scale), replace(state, params=to_host(state.params))",
         (f"{_IMPORTER}/tf_graph/test_device_copies.py",),
     ),
+    Fault(
+        "what-is-ahead-counts-as-used",
+        "deepspark_ops/train/data/device_batches.py",
+        "        for uses in self._block.uses[first:stop]:",
+        "        for uses in self._block.uses[first:]:",
+        (f"{_PIPELINE}/train/data/test_device_batches.py",),
+    ),
 )

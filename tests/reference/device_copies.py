@@ -5,6 +5,7 @@ For a process of its own, whose device is the second logical device of the CPU.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,17 +25,23 @@ class Copies:
 
     Attributes:
         to_device: By ``to_device``.
+        movers: Names of the threads that called it.
         to_host: Of any tensor that is not on the host, by whatever reads it as an array.
+        readers: Names of the threads that did so.
         sent: Names of the tensors that graphs send from one device to another, each time a graph is made.
     """
 
     to_device: list[int] = field(default_factory=list)
+    movers: list[str] = field(default_factory=list)
     to_host: list[int] = field(default_factory=list)
+    readers: list[str] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
     def clear(self) -> None:
         self.to_device.clear()
+        self.movers.clear()
         self.to_host.clear()
+        self.readers.clear()
         self.sent.clear()
 
 
@@ -47,11 +54,13 @@ def counted_copies(*users: Any) -> Iterator[Copies]:
     def counted_to_device(value: Any, device: str) -> tf.Tensor:
         if not device_copies.is_on(value, device):
             copies.to_device.append(np.asarray(value).nbytes)
+            copies.movers.append(threading.current_thread().name)
         return to_device(value, device)
 
     def counted_read(tensor: Any) -> Any:
         if not device_copies.is_on(tensor, "/device:CPU:0"):
             copies.to_host.append(tensor.dtype.size * int(np.prod(tensor.shape)))
+            copies.readers.append(threading.current_thread().name)
         return read(tensor)
 
     modules = (device_copies, train_step, *users)

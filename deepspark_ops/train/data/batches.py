@@ -42,6 +42,10 @@ class _Use:
         return self.consumed >= self.lease.count
 
 
+Uses = Sequence[_Use]
+"""What one step uses of the leases."""
+
+
 class _Stream:
     """The record order of some layers: leases one after another, cut into batches. Used by the background thread."""
 
@@ -162,8 +166,18 @@ class LeasedBatches:
         Raises:
             BaseException: What the background thread ran into, as it was.
         """
+        feeds, uses = self.draw(max_steps)
+        for used in uses:
+            self.book(used)
+        return feeds, len(uses)
+
+    def draw(self, max_steps: int) -> tuple[Feeds, list[Uses]]:
+        """Return feeds as ``take`` does, and what each step uses of the leases, for ``book`` when it is computed.
+
+        Another thread may call it than the one that calls the rest; feeds are valid until its next call.
+        """
         if not self._ring:
-            return {}, max_steps
+            return {}, [()] * max_steps
         with self._turn:
             self._head = (self._head + self._held) % self._capacity
             self._held = 0
@@ -176,10 +190,18 @@ class LeasedBatches:
             self._held = min(wanted, self._ready)
             self._ready -= self._held
             first, n_steps = self._head, self._held
-        for slot in range(first, first + n_steps):
-            self._book(self._uses[slot])
         passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
-        return {top: values[passes] for top, values in self._ring.items()}, n_steps
+        uses: list[Uses] = [tuple(self._uses[slot]) for slot in range(first, first + n_steps)]
+        return {top: values[passes] for top, values in self._ring.items()}, uses
+
+    def book(self, uses: Uses) -> None:
+        """Count the samples of a step as used: ``leases`` has them from now on, and full leases go back."""
+        for use in uses:
+            if use.is_all:
+                self._open.pop(use.lease.id, None)
+                self._link.return_lease(use.lease)
+            else:
+                self._open[use.lease.id] = use
 
     def leases(self) -> dict[str, dict[str, int]]:
         """Return the samples used of each open lease: dataset -> lease id -> count, ``skip`` included."""
@@ -203,11 +225,15 @@ class LeasedBatches:
                 drawn.fill(feeds, (self._key[0], _TEST_STREAM, net, batch, position))
             yield feeds
 
-    def close(self) -> None:
-        """End the thread and close the files; leases that are not used up go back with the worker's leaving."""
+    def stop(self) -> None:
+        """Make no more batches; a ``draw`` that waits returns with what there is."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()
+
+    def close(self) -> None:
+        """End the thread and close the files; leases that are not used up go back with the worker's leaving."""
+        self.stop()
         if self._thread.is_alive():
             self._thread.join()
         for layer in self._all_layers():
@@ -218,14 +244,6 @@ class LeasedBatches:
             yield from stream.layers
         for test in self._tests:
             yield from test.layers
-
-    def _book(self, uses: Sequence[_Use]) -> None:
-        for use in uses:
-            if use.is_all:
-                self._open.pop(use.lease.id, None)
-                self._link.return_lease(use.lease)
-            else:
-                self._open[use.lease.id] = use
 
     def _produce(self) -> None:
         try:

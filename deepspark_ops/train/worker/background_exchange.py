@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -27,10 +28,13 @@ class BackgroundExchange:
         self._vectors: VectorPool | None = None
         self._last_staleness = 0
 
-    def start(self, local: Vector, *, measure_distance: bool) -> None:
-        """Begin to exchange ``local``, shape (n_params,), which must stay as it is until ``finish``."""
+    def start(self, read_local: Callable[[], Vector], *, measure_distance: bool) -> None:
+        """Begin to exchange what ``read_local`` returns, shape (n_params,); it must stay as it is until ``finish``.
+
+        The thread calls it: where it copies from a device, the worker computes on meanwhile.
+        """
         assert self._running is None, "finish comes before the next start"
-        self._running = self._thread.submit(self._exchange, local, measure_distance)
+        self._running = self._thread.submit(self._exchange, read_local, measure_distance)
 
     def finish(self, local: Vector) -> tuple[Vector, ExchangeReport]:
         """Wait for the exchange and return ``local``, what it has become since, with the exchange applied: fresh.
@@ -51,8 +55,9 @@ class BackgroundExchange:
         """Wait for what runs and end the thread."""
         self._thread.shutdown()
 
-    def _exchange(self, local: Vector, measure_distance: bool) -> tuple[Vector, ExchangeReport]:
+    def _exchange(self, read_local: Callable[[], Vector], measure_distance: bool) -> tuple[Vector, ExchangeReport]:
         """Return what is to be added to the worker's parameters, -e, in a vector of the caller's own."""
+        local = read_local()
         new_local, report = self._link.exchange(local, measure_distance=measure_distance)
         if self._vectors is None:
             self._vectors = VectorPool(len(local))

@@ -46,10 +46,11 @@ class CenterTests:
             began = time.monotonic()
             sums: dict[str, npt.NDArray[np.float64]] = {}
             n_batches = 0
+            self._model.begin_test(net, params)
             for feeds in self._batches.test_batches(net, ordinal):
                 n_batches += 1
                 self._show_life()
-                for name, value in self._model.test(net, params, feeds).items():
+                for name, value in self._model.test(net, feeds).items():
                     sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
                 if n_batches == 1:
                     self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)

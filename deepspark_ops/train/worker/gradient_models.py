@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +62,15 @@ class _ModelAround:
     def __init__(self, model: GradientSource) -> None:
         self._model = model
 
+    def local(self) -> Vector:
+        """See ``Model``."""
+        return self._model.local()
+
+    def reader_of_local(self) -> Callable[[], Vector]:
+        """See ``Model``; these strategies exchange in the foreground."""
+        local = self.local()
+        return lambda: local
+
     def replace_local(self, local: Vector) -> None:
         """See ``Model``."""
         self._model.replace_local(local)
@@ -70,9 +79,13 @@ class _ModelAround:
         """See ``Model``."""
         return self._model.state()
 
-    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+    def begin_test(self, net: int, params: Vector) -> None:
         """See ``Model``."""
-        return self._model.test(net, params, feeds)
+        self._model.begin_test(net, params)
+
+    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See ``Model``."""
+        return self._model.test(net, feeds)
 
     def test_debug_lines(self, net: int) -> list[str]:
         """See ``Model``."""
@@ -105,10 +118,6 @@ class CompensatedModel(_ModelAround):
         self._model.replace_local(with_own_statistics(center, local, self._model.statistics))
         self._model.apply(gradient, step=step, rate_scale=rate_scale)
         return report
-
-    def local(self) -> Vector:
-        """See ``Model``."""
-        return self._model.local()
 
     def round_note(self) -> RoundNote | None:
         """See ``Model``; the strategy has no rounds."""

@@ -208,7 +208,7 @@ class WorkerLoop:
         grants = self._end_period()
         # Asked for first: by socket, an exchange has the connection to itself.
         self._next = self._link.request_grant(self._plan.comm_period.value, held=grants[-1])
-        background.start(self._model.local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
+        background.start(self._model.reader_of_local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
         self._exchanging = grants
 
     def _take_exchanged(self) -> bool:

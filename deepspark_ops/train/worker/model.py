@@ -50,6 +50,12 @@ class Model(Protocol):
         That is the parameters, or the gradient of the last step where the strategy's workers push gradients.
         """
 
+    def reader_of_local(self) -> Callable[[], Vector]:
+        """Return a function that returns what ``local`` would return now; another thread may call it, later.
+
+        From a device it copies, and only then.
+        """
+
     def round_note(self) -> RoundNote | None:
         """Return what the server needs to know of a pushed gradient; None where parameters are exchanged."""
 
@@ -59,8 +65,11 @@ class Model(Protocol):
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""
 
-    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return the outputs of one forward pass of test net ``net`` with the training net's parameter vector."""
+    def begin_test(self, net: int, params: Vector) -> None:
+        """Take the parameters, (n_params,), for the passes of test net ``net`` that follow; they stay as they are."""
+
+    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Return the outputs of one forward pass of test net ``net``."""
 
     def test_debug_lines(self, net: int) -> list[str]:
         """Return the ``debug_info`` lines of that net's last pass; none if the solver does not ask for them."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
 from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -56,10 +60,24 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             drawn=run.train_drawn(),
             n_steps=plan.comm_period.value if strategy.repeats_data else None,
         ) as leased:
-            batches: BatchSource = leased
+            source: AbstractContextManager[BatchSource] = _at_the_model(leased, model)
             if strategy.repeats_data:
-                batches = RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size)
-            summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
+                source = nullcontext(RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size))
+            with source as batches:
+                summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:
         run.binding.close()
+
+
+@contextmanager
+def _at_the_model(leased: LeasedBatches, model: TfModel) -> Iterator[BatchSource]:
+    """Have batches where the model computes: on another device than the host's CPU they are copied ahead of time."""
+    if model.is_on_host:
+        yield leased
+        return
+    ahead = DeviceBatches(leased, model.to_device, iter_size=model.n_passes)
+    try:
+        yield ahead
+    finally:
+        ahead.close()

@@ -39,6 +39,7 @@ class TfModel:
     Attributes:
         statistics: BatchNorm's blobs in the parameters.
         n_passes: The solver's iter_size.
+        is_on_host: Does it compute in the host's memory, so that feeds need no copy?
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class TfModel:
         )
         self.statistics = StatisticBlobs.from_layout(run.train_net.params)
         self.n_passes = run.solver.iter_size
+        self.is_on_host = devices.is_host
         if in_parts:
             self._train.prepare_parts()
         else:
@@ -85,6 +87,7 @@ class TfModel:
                     n_threads=devices.n_threads,
                     outputs=tuple(dict.fromkeys((*side.net.outputs, *hdf5_output_inputs(side.net)))),
                     debug_info=run.solver.debug_info,
+                    device=devices.names[0] if devices.names else "",
                 ),
                 self._seed,
             )
@@ -115,6 +118,10 @@ class TfModel:
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
         return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines)
+
+    def to_device(self, feeds: Feeds) -> Feeds:
+        """Return the feeds of a ``run`` as tensors in the device's memory; any thread may call it."""
+        return self._train.feeds_to_device(feeds)
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
@@ -154,6 +161,10 @@ class TfModel:
         """See ``Model``."""
         return self._state.params_view()
 
+    def reader_of_local(self) -> Callable[[], Vector]:
+        """See ``Model``; what is read is the immutable state of now."""
+        return self._state.params_view
+
     def replace_local(self, local: Vector) -> None:
         """See ``Model``."""
         self._state = replace(self._state, params=local)
@@ -167,9 +178,13 @@ class TfModel:
         layer_state = {name: to_host(value) for name, value in self._state.layer_state.items()}
         return WorkerState(self._state.history_view(), layer_state, self._state.updates)
 
-    def test(self, net: int, params: Vector, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+    def begin_test(self, net: int, params: Vector) -> None:
         """See ``Model``."""
-        return self._tests[net].run(params, feeds)
+        self._tests[net].begin(params)
+
+    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See ``Model``."""
+        return self._tests[net].run(feeds)
 
     def test_debug_lines(self, net: int) -> list[str]:
         """See ``Model``."""
@@ -199,18 +214,23 @@ class _TestNet:
         self._forward = forward
         self._is_same = net.params.entries == trained.entries
         self._copies = [] if self._is_same else _shared_pieces(net, trained)
-        self._params = None if self._is_same else initial_vector(net, seed)
+        self._own = None if self._is_same else initial_vector(net, seed)
+        self._params: Any = None
         self._layer_state: Mapping[str, Any] = initial_layer_state(net)
         self._seed = seed
         self.debug_lines: list[str] = []
 
-    def run(self, trained: Vector, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
+    def begin(self, trained: Vector) -> None:
+        """Take the training net's parameters for the batches that follow."""
         params = trained
-        if self._params is not None:
-            params = self._params
+        if self._own is not None:
+            params = self._own
             for target, source in self._copies:
                 params[target] = trained[source]
-        done = self._forward.run(params, feeds, layer_state=self._layer_state, seed=self._seed)
+        self._params = self._forward.held(params)
+
+    def run(self, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
+        done = self._forward.run(self._params, feeds, layer_state=self._layer_state, seed=self._seed)
         self._layer_state = done.layer_state
         if done.debug is not None:
             self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())

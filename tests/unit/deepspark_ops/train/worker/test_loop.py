@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class CountingModel:
         self.value = np.zeros(1, np.float32)
         self.calls: list[tuple[int, int, float]] = []
         self.tested: list[float] = []
+        self.center = np.nan
         self.bad_step: int | None = None
         self.explains = False
         self.written: list[tuple[object, int]] = []
@@ -50,6 +51,10 @@ class CountingModel:
     def local(self) -> np.ndarray:
         return self.value
 
+    def reader_of_local(self) -> Callable[[], np.ndarray]:
+        value = self.value
+        return lambda: value
+
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
 
@@ -59,8 +64,11 @@ class CountingModel:
     def state(self) -> WorkerState:
         return WorkerState(np.array([[7.0]], np.float32), {"lstm/h": np.ones(2, np.float32)}, updates=len(self.calls))
 
-    def test(self, net: int, params: np.ndarray, feeds: Feeds) -> Mapping[str, np.ndarray]:
-        self.tested.append(float(params[0]))
+    def begin_test(self, net: int, params: np.ndarray) -> None:
+        self.center = float(params[0])
+
+    def test(self, net: int, feeds: Feeds) -> Mapping[str, np.ndarray]:
+        self.tested.append(self.center)
         return {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
 
     def test_debug_lines(self, net: int) -> list[str]:
@@ -404,7 +412,7 @@ def test_large_outputs_of_a_test_are_a_file_and_a_summary(tmp_path: Path) -> Non
     bench = Bench(tmp_path, schedule, n_test_nets=1, test_interval=4, outputs=tmp_path / "outputs")
     scores = np.arange(100_000, dtype=np.float32).reshape(100, 1000)
     outputs = {"ip/scores": scores, "few": np.float32([1.0, np.nan])}
-    bench.model.test = lambda net, params, feeds: outputs  # type: ignore[method-assign]
+    bench.model.test = lambda net, feeds: outputs  # type: ignore[method-assign]
     bench.run()
     (event,) = bench.events("evaluation")
     assert len(event.to_json()) < 1_000

@@ -1,0 +1,59 @@
+"""A worker on a device of its own moves the parameters when it exchanges, and at no other time.
+
+The device is a second logical one of the CPU, in a process of its own: TensorFlow treats it as it does a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.tf
+
+STARTS = 2
+"""The compilation tries the step on zeros; then the first parameters come."""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.integration.train.runs_on_a_device"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    for run in ("plain", "device", "overlap"):
+        assert set(result[run]["endings"]) == {"finished"}, result[run]["messages"]
+    return result
+
+
+def test_a_device_gives_the_hosts_losses_center_and_snapshots(found: dict[str, Any]) -> None:
+    assert found["same"] == {"center": True, "losses": True, "snapshots": True}
+    assert len(found["device"]["losses"]) == 40
+
+
+def test_an_exchange_copies_the_parameters_once_each_way_and_steps_do_not(found: dict[str, Any]) -> None:
+    run = found["device"]
+    assert (run["n_exchanges"], run["n_tests"]) == (4, 2)
+    assert run["vectors_to_host"] == run["n_exchanges"]
+    # What the last exchange gives is used no more; a test takes the center's parameters once for all its batches.
+    assert run["vectors_to_device"] == STARTS + run["n_exchanges"] - 1 + run["n_tests"]
+    assert run["sent"] == []
+
+
+def test_an_overlapped_exchange_reads_the_device_in_its_own_thread(found: dict[str, Any]) -> None:
+    assert "exchange" in found["overlap"]["vector_readers"]
+    assert "exchange" not in found["device"]["vector_readers"]
+
+
+def test_batches_are_copied_ahead_of_time_by_a_thread_of_their_own(found: dict[str, Any]) -> None:
+    assert found["device"]["batch_movers"] == ["device-batches"]
+
+
+def test_on_the_host_nothing_is_copied(found: dict[str, Any]) -> None:
+    run = found["plain"]
+    assert (run["vectors_to_device"], run["vectors_to_host"], run["sent"]) == (0, 0, [])
