@@ -87,7 +87,7 @@ class LoadCount:
         self._blobs: set[int] = set()
         self._flops = 0.0
         self._touched = 0.0
-        self._kept_bytes = 0.0
+        self._kept_bytes = 0
         self._param_bytes = 0.0
         self._border_bytes = 0.0
 
@@ -113,7 +113,7 @@ class LoadCount:
             self._here.update(_content(name) for name in made)
         for name in set(found.kept) - self._kept:
             self._kept.add(name)
-            self._kept_bytes += costs.bytes_of[name] / (n_shares if name in made and not joins else 1)
+            self._kept_bytes += costs.bytes_of[name]
         self._flops += layer.definition.flops * _directions(layer) / n_shares
         moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
         self._touched += moved * (2 if layer.needs_backward else 1)

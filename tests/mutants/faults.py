@@ -337,4 +337,25 @@ FAULTS = (
         "        for uses in self._block.uses[first:]:",
         (f"{_PIPELINE}/train/data/test_device_batches.py",),
     ),
+    Fault(
+        "the-first-line-of-a-placement-counts",
+        "caffe_import/devices/placement_file.py",
+        "named.update((layer.name, line) for layer in layers)",
+        "named = {layer.name: line for layer in layers} | named",
+        (f"{_IMPORTER}/devices/test_placement_file.py",),
+    ),
+    Fault(
+        "stages-are-balanced-by-time-alone",
+        "caffe_import/devices/stages.py",
+        "allowed = MEMORY_SLACK * least",
+        "allowed = inf",
+        (f"{_IMPORTER}/devices/test_stages.py",),
+    ),
+    Fault(
+        "replicas-do-not-multiply-the-passes",
+        "deepspark_ops/devices/compute_plan.py",
+        "solver.iter_size * plan.n_replicas",
+        "solver.iter_size",
+        (f"{_PIPELINE}/devices/test_compute_plan.py",),
+    ),
 )

@@ -90,6 +90,36 @@ def test_parameters_of_another_devices_layer_come_over_the_border_and_are_kept_w
     assert found[0].border_bytes == alone[0].border_bytes == 0
 
 
+def test_parameters_that_two_layers_of_a_device_share_count_once() -> None:
+    twins = NET + "".join(
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "sigmoid" top: "{name}" param {{ name: "w" }}'
+        " inner_product_param { num_output: 2 bias_term: false } }"
+        for name in ("twin1", "twin2", "twin3")
+    )
+    found = loads_of({"a": (0,), "b": (1,), "twin1": (0,), "twin2": (1,), "twin3": (1,)}, text=twins, n_slots=0)
+    plain = loads_of({"a": (0,), "b": (1,)}, n_slots=0)
+    weights = 4 * 4 * 2
+    assert found[1].border_bytes == plain[1].border_bytes + weights
+    assert found[1].memory_bytes == plain[1].memory_bytes
+    together = loads_of({"a": (0,), "b": (0,)}, 1, text=twins, n_slots=0)[0]
+    assert together.memory_bytes == sum(load.memory_bytes for load in found) - 160  # one device keeps the sigmoid once
+    assert together.border_bytes == 0
+
+
+def test_a_blob_crosses_once_though_it_is_read_in_two_axis_orders() -> None:
+    image = """
+    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 5 } } }
+    layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
+      convolution_param { num_output: 4 kernel_size: 3 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "conv1" top: "ip" inner_product_param { num_output: 2 } }
+    layer { name: "conv2" type: "Convolution" bottom: "conv1" top: "conv2"
+      convolution_param { num_output: 4 kernel_size: 3 } }
+    layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+    """
+    found = loads_of({"conv1": (0,), "ip": (1,), "conv2": (1,)}, text=image)
+    assert [load.border_bytes for load in found] == [0, 4 * 2 * 4 * 3 * 3]
+
+
 def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways() -> None:
     found = loads_of({"a": (0,), "b": (1,)}, n_slots=1, n_passes=2)[1]
     # Read and written: the sigmoid's top, b's top, the loss's softmax; forward and backward.

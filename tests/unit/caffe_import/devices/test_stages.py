@@ -92,6 +92,13 @@ def test_layers_in_place_and_splits_stay_with_the_layer_above_and_data_is_in_no_
     ]
 
 
+def test_splits_of_data_are_in_no_part() -> None:
+    net = net_of(NET + 'layer { name: "accuracy" type: "Accuracy" bottom: "fc2" bottom: "label" top: "accuracy" }')
+    assert "label_label_0_split" in [layer.name for layer in net.layers]
+    assert names_of(net)[0][0] == "conv1"
+    assert all("label_label_0_split" not in part for part in names_of(net))
+
+
 def test_what_lies_between_a_layer_and_one_in_place_behind_it_stays_with_both() -> None:
     late = """
     layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
