@@ -92,6 +92,8 @@ _NOTHING: Final = _Rule()
 _BOTTOMS: Final = _Rule(bottoms=True)
 _TOPS: Final = _Rule(tops=True)
 _BOTH: Final = _Rule(bottoms=True, tops=True)
+# oneDNN's kernel notes where in its window each maximum was.
+_PLACES_OF_MAXIMA: Final = _Rule(bottoms=True, tops=True, own=_one_byte_mask)
 # A type that is not here keeps both, which is never too little by much.
 _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(("AbsVal", "BNLL", "Clip", "Deconvolution", "InnerProduct", "BatchNorm", "Scale"), _BOTTOMS),
@@ -110,6 +112,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "LSTM": _Rule(bottoms=True, tops=True, own=lambda layer: 12 * _top_bytes(layer)),
     "RNN": _Rule(bottoms=True, tops=True, own=lambda layer: 3 * _top_bytes(layer)),
 }
+_SCRATCH_TOPS: Final = {"LRN": 3, "Scale": 1}
 _CHANNELS_LAST: Final = frozenset(
     "Convolution ConvolutionDepthwise DepthwiseConvolution Deconvolution Pooling LRN BatchNorm Interp Upsample"
     " SPP".split()
@@ -126,7 +129,9 @@ def rule_of(layer: LayerSpec) -> _Rule:
     """Return what the layer's gradient reads."""
     options = layer.definition.options
     if isinstance(options, PoolingOptions):
-        return {"MAX": _BOTH, "AVE": _NOTHING}.get(options.method, _BOTTOMS)
+        return {"MAX": _Rule(bottoms=True, tops=True, own=_one_byte_mask), "AVE": _NOTHING}.get(
+            options.method, _BOTTOMS
+        )
     if isinstance(options, ReLUOptions):
         return _TOPS if options.negative_slope == 0 else _BOTTOMS
     if isinstance(options, EltwiseOptions):
@@ -226,3 +231,16 @@ def _image_copy_bytes(layer: LayerSpec) -> int:
     if not isinstance(options, ConvolutionOptions) or rule_of(layer).bottoms:
         return 0
     return _VALUE_BYTES * _values(layer.bottom_shapes)
+
+
+def hands_gradient_on(layer: LayerSpec) -> bool:
+    """Is the gradient of its bottoms that of its top, in the same memory?"""
+    options = layer.definition.options
+    if isinstance(options, EltwiseOptions):
+        return options.operation == "SUM" and all(c == 1 for c in options.coefficients)
+    return layer.type == "Bias"
+
+
+def gradient_scratch_bytes(layer: LayerSpec) -> int:
+    """Return what its gradient takes besides its results while it is computed."""
+    return _SCRATCH_TOPS.get(layer.type, 0) * _top_bytes(layer)

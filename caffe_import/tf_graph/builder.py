@@ -7,9 +7,9 @@ where Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,15 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
-from caffe_import.tf_graph.places import Copies, Param, Places, places_of, share_of_layer
+from caffe_import.tf_graph.pass_values import Given, Made, ParamTap, Tap
+from caffe_import.tf_graph.places import Param, Places, places_of, share_of_layer
 from caffe_import.tf_graph.precision import Arithmetic, arithmetic_on
+from caffe_import.tf_graph.recompute import emit_recomputing
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761
 # Odd too, and no small multiple of the other: two layers of different workers do not get one key.
 _WORKER_STRIDE = 0x85EBCA6B
-
-
-Tap = Callable[[str, Blob], Blob]
-ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
 
 
 @dataclass(frozen=True)
@@ -52,38 +50,6 @@ class ForwardResult:
     loss: tf.Tensor
     param_updates: Mapping[int, tf.Tensor]
     state: Mapping[str, tf.Tensor]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What every layer of a pass may read; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
-
-    seed: tf.Tensor
-    feeds: Mapping[str, tf.Tensor]
-    overwritten: Mapping[str, str]
-    tap: Tap | None
-    param_tap: ParamTap | None
-
-
-@dataclass
-class _Made:
-    """What the layers of a pass have made so far; each layer reads it and adds to it.
-
-    Attributes:
-        entries: The layout's blobs, statistics as the last layer left them.
-        state: "layer/name" -> tensor, from the pass before where the layer has not run yet.
-        blobs: Every blob that a layer has produced, its last content.
-        updates: As ``ForwardResult.param_updates``.
-        losses: The weighted loss of each top that has one.
-        copies: What has been copied from one device to another.
-    """
-
-    entries: list[Param]
-    state: dict[str, tf.Tensor]
-    blobs: dict[str, Blob] = field(default_factory=dict)
-    updates: dict[int, tf.Tensor] = field(default_factory=dict)
-    losses: list[tf.Tensor] = field(default_factory=list)
-    copies: Copies = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,10 +110,13 @@ class Forward:
             tap: Called with every top when it is produced; consumers read what it returns.
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
-        given = _Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
-        made = _Made(list(entries), dict(layer_state))
-        for position, layer in enumerate(self.net.layers):
-            self._emit_layer(position, layer, given, made)
+        given = Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
+        made = Made(list(entries), dict(layer_state))
+        if self.plan.recompute and tap is None:  # who taps blobs wants their gradients
+            emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, given, made)
+        else:
+            for position, layer in enumerate(self.net.layers):
+                self._emit_layer(position, layer, given, made)
         with self._at_last_loss():
             loss = tf.add_n(made.losses) if made.losses else tf.zeros((), tf.float32)
         return ForwardResult(made.blobs, loss, made.updates, made.state)
@@ -156,7 +125,7 @@ class Forward:
         losses = [layer for layer in self.net.layers if any(layer.loss_weights)]
         return self.places.on(self.places.of_layer(losses[-1])[0] if losses else None)
 
-    def _emit_layer(self, position: int, layer: LayerSpec, given: _Given, made: _Made) -> None:
+    def _emit_layer(self, position: int, layer: LayerSpec, given: Given, made: Made) -> None:
         """Add one layer's operations to the graph, and what they give to ``made``."""
         first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
@@ -187,7 +156,7 @@ class Forward:
         with self.places.on(device):
             return self._emit(request)
 
-    def _params_of(self, layer: LayerSpec, made: _Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
+    def _params_of(self, layer: LayerSpec, made: Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
         """Return the parameter blobs that each of the layer's devices reads."""
         of_devices: list[list[tf.Tensor]] = [[] for _ in self.places.of_layer(layer)]
         for index, learns in enumerate(layer.param_propagate_down):
@@ -198,7 +167,7 @@ class Forward:
         return of_devices
 
     def _requests(
-        self, position: int, layer: LayerSpec, given: _Given, made: _Made
+        self, position: int, layer: LayerSpec, given: Given, made: Made
     ) -> list[tuple[EmitRequest, int | None]]:
         """Return what the layer's emitter gets on each of the layer's devices."""
         devices, requests = self.places.of_layer(layer), []
@@ -217,7 +186,7 @@ class Forward:
             requests.append((request, device))
         return requests
 
-    def _bottoms(self, layer: LayerSpec, device: int | None, made: _Made) -> list[Blob]:
+    def _bottoms(self, layer: LayerSpec, device: int | None, made: Made) -> list[Blob]:
         bottoms = []
         for index, (name, flows) in enumerate(zip(layer.bottoms, _gradient_flows(layer), strict=True)):
             blob = self.places.bottom(layer, index, made.blobs[name], device, made.copies)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, FileList, StageConfig
-from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice
+from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice, Recompute
 from deepspark_ops.config.ingest import SourceConfig
 
 
@@ -32,6 +32,7 @@ class CheckConfig(StageConfig):
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
+    recompute: Recompute = False
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )

@@ -42,3 +42,11 @@ Tf32 = Annotated[
         json_schema_extra=FORM,
     ),
 ]
+Recompute = Annotated[
+    bool,
+    Field(
+        description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, a third"
+        " more time, the same numbers",
+        json_schema_extra=FORM,
+    ),
+]

@@ -8,12 +8,14 @@ from pathlib import Path
 from caffe_import.devices.compute_plan import ComputePlan, Placement
 from caffe_import.devices.device_load import StepShape
 from caffe_import.devices.placement_file import read_placement
+from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
 
 
 def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> ComputePlan:
@@ -25,11 +27,14 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
         solver: The solver as its file has it; of replicas it counts the passes of one.
 
     Raises:
+        ConfigError: Recompute with debug_info.
         PlacementError: The placement's file does not fit the net or the devices, or there are more devices than stages.
     """
+    placement = _placement(config, net, solver)
     return ComputePlan(
         n_replicas=config.gpus_per_worker if config.placement == "none" else 1,
-        placement=_placement(config, net, solver),
+        placement=placement,
+        recompute=_segments(net, solver, placement) if config.recompute else (),
     )
 
 
@@ -42,6 +47,16 @@ def _placement(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSp
     elif config.placement == "auto":
         placement = auto_placement(net, n_devices, step_shape(solver))
     return placement if n_devices > 1 else None
+
+
+def _segments(net: NetSpec, solver: SolverSpec, placement: Placement | None) -> tuple[tuple[str, ...], ...]:
+    if solver.debug_info and solver.display > 0:
+        msg = (
+            "recompute: debug_info shows data and gradient of every blob, and recomputing keeps few of them;"
+            " give one: --recompute, or --overrides 'debug_info: false' for the run that recomputes"
+        )
+        raise ConfigError(msg)
+    return choose_segments(net, placement)
 
 
 def step_shape(solver: SolverSpec) -> StepShape:

@@ -1,0 +1,189 @@
+"""Where a net is cut into segments that the backward pass computes again, so that a step takes about the least memory.
+
+What is kept throughout is what the segments give to later layers; on top comes, for one segment at a time, all that its
+gradient reads. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.2, sweep the budget of a
+segment over a chain; a net is a graph, so here each budget gets its best cuts, by the recursion
+
+    best[b] = min over a of best[a] + given(a, b),   own(a, b) <= budget
+
+over the allowed cuts a < b, given(a, b) the bytes of [a, b) that layers from b on read, own(a, b) those that the
+gradient of [a, b) reads; and the budget is taken for which best[end] + budget is least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
+from caffe_import.net.blob_memory import memory_of_blobs
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+
+_BUDGETS = 48
+"""Segment sizes that are tried, between that of the largest layer and that of the net."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Layers ``start`` to ``stop`` - 1 of the net.
+
+    Attributes:
+        start: First layer's position.
+        stop: One past the last layer's.
+        own_bytes: What its gradient reads of what it makes.
+        given_bytes: What later layers read of it.
+        is_recomputed: Is what only its own gradient reads computed again, not kept?
+    """
+
+    start: int
+    stop: int
+    own_bytes: int
+    given_bytes: int
+    is_recomputed: bool
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that stay from its forward pass to its backward pass."""
+        return self.given_bytes if self.is_recomputed else self.own_bytes
+
+
+def choose_segments(net: NetSpec, placement: Placement | None = None) -> tuple[tuple[str, ...], ...]:
+    """Return the segments for ``ComputePlan.recompute``, in the order of execution; empty where none saves memory.
+
+    The layers behind the last one are not computed again: their gradients come first, with nothing in between. Each
+    segment is on one device of ``placement``.
+    """
+    return tuple(
+        tuple(layer.name for layer in net.layers[segment.start : segment.stop])
+        for segment in best_cuts(net, placement)
+        if segment.is_recomputed
+    )
+
+
+def finest_segments(net: NetSpec) -> tuple[tuple[str, ...], ...]:
+    """Return every smallest segment that may be computed again, whatever it saves; of the last layers too."""
+    cuts = _allowed_cuts(net)
+    return tuple(
+        tuple(layer.name for layer in net.layers[start:stop])
+        for start, stop in pairwise(cuts)
+        if not any(layer.definition.is_data for layer in net.layers[start:stop])
+    )
+
+
+def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment, ...]:
+    """Return the whole net as segments, those that are not computed again included."""
+    found = _Cuts(net, placement)
+    largest = max((found.segment(a, b).own_bytes for a, b in found.neighbours()), default=0)
+    whole = sum(found.segment(a, b).own_bytes for a, b in found.neighbours())
+    best: tuple[float, tuple[Segment, ...]] = (inf, ())
+    for step in range(_BUDGETS):
+        budget = int(largest + (whole - largest) * (step / (_BUDGETS - 1)) ** 2)
+        segments = found.best_within(budget)
+        total = peak_bytes(segments)
+        if total < best[0]:
+            best = (total, segments)
+    return _without_needless(best[1])
+
+
+def peak_bytes(segments: Sequence[Segment]) -> int:
+    """Return the most bytes of activations at a time in the backward pass, gradients not counted.
+
+    While a segment's gradient is computed, all its own tensors are there, and what is kept of those before it.
+    """
+    kept = peak = 0
+    for segment in segments:
+        peak = max(peak, kept + segment.own_bytes)
+        kept += segment.kept_bytes
+    return peak
+
+
+def _without_needless(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Keep, from the net's end on, what can be kept without a higher peak: the last segment's gradient comes first."""
+    peak = peak_bytes(segments)
+    for at in reversed(range(len(segments))):
+        plain = (*segments[:at], replace(segments[at], is_recomputed=False), *segments[at + 1 :])
+        if peak_bytes(plain) <= peak:
+            segments = plain
+    return segments
+
+
+class _Cuts:
+    """The allowed cuts of a net, and what segments between them take."""
+
+    def __init__(self, net: NetSpec, placement: Placement | None) -> None:
+        self._layers = layer_tensors(net)
+        self._sizes = {tensor.name: tensor.n_bytes for layer in self._layers for tensor in layer.makes}
+        self._made_at = {tensor.name: at for at, layer in enumerate(self._layers) for tensor in layer.makes}
+        self._last_read: dict[str, int] = {}
+        for at, layer in enumerate(self._layers):
+            self._last_read.update(dict.fromkeys(layer.reads, at))
+        self._positions = _allowed_cuts(net)
+        self._devices = [_device(layer, placement) for layer in net.layers]
+        self._known: dict[tuple[int, int], Segment] = {}
+
+    def neighbours(self) -> Iterator[tuple[int, int]]:
+        """Return the smallest segments."""
+        return pairwise(self._positions)
+
+    def segment(self, start: int, stop: int) -> Segment:
+        if (start, stop) not in self._known:
+            self._known[start, stop] = self._segment(self._layers[start:stop], start, stop)
+        return self._known[start, stop]
+
+    def _segment(self, layers: Sequence[LayerTensors], start: int, stop: int) -> Segment:
+        kept = {name for layer in layers for name in layer.kept if start <= self._made_at[name] < stop}
+        own = sum(self._sizes[name] for name in kept)
+        tops = {name for layer in layers for name in layer.tops if start <= self._made_at[name] < stop}
+        given = sum(self._sizes[name] for name in tops if self._last_read.get(name, -1) >= stop)
+        is_last = stop == self._positions[-1]
+        devices = set(self._devices[start:stop])
+        worth = not is_last and given < own and len(devices) == 1 and None not in devices
+        return Segment(start, stop, own, given, is_recomputed=worth)
+
+    def best_within(self, budget: int) -> tuple[Segment, ...]:
+        """Return the cuts that keep least, where no recomputed segment has more than ``budget`` bytes of its own."""
+        cuts = self._positions
+        best: list[tuple[float, int]] = [(0.0, 0)] + [(inf, 0)] * (len(cuts) - 1)
+        for end in range(1, len(cuts)):
+            for begin in range(end - 1, -1, -1):
+                segment = self.segment(cuts[begin], cuts[end])
+                if segment.own_bytes > budget and begin < end - 1:
+                    break
+                cost = best[begin][0] + segment.kept_bytes
+                if cost < best[end][0]:
+                    best[end] = (cost, begin)
+        segments = []
+        end = len(cuts) - 1
+        while end > 0:
+            begin = best[end][1]
+            segments.append(self.segment(cuts[begin], cuts[end]))
+            end = begin
+        return tuple(reversed(segments))
+
+
+def _device(layer: LayerSpec, placement: Placement | None) -> int | None:
+    """Return the one device that computes the layer; None for a fed one, and for one that several share."""
+    if layer.definition.is_data:
+        return None
+    return 0 if placement is None else placement.device_of.get(layer.name)
+
+
+def _allowed_cuts(net: NetSpec) -> list[int]:
+    """Return the positions before which a segment may begin, the net's start and end included.
+
+    None is between the layer that makes a blob and the last that works on it in place, Split and Reshape followed: the
+    gradients of those layers read one another's values. Data layers, which are fed, stand alone.
+    """
+    memory = memory_of_blobs(net)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, layer in enumerate(net.layers):
+        for blob in layer.tops:
+            first.setdefault(memory[blob], at)
+            if blob in layer.bottoms:
+                last[memory[blob]] = at
+    closed = {at for blob, end in last.items() for at in range(first[blob] + 1, end + 1)}
+    return [at for at in range(len(net.layers) + 1) if at not in closed]

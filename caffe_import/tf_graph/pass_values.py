@@ -1,0 +1,47 @@
+"""What the layers of a pass are given and what they have made, while its graph is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+from caffe_import.net.net_spec import LayerSpec
+from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.places import Copies, Param
+
+Tap = Callable[[str, Blob], Blob]
+ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every layer of a pass may read; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
+
+    seed: tf.Tensor
+    feeds: Mapping[str, tf.Tensor]
+    overwritten: Mapping[str, str]
+    tap: Tap | None
+    param_tap: ParamTap | None
+
+
+@dataclass
+class Made:
+    """What the layers of a pass have made so far; each layer reads it and adds to it.
+
+    Attributes:
+        entries: The layout's blobs, statistics as the last layer left them.
+        state: "layer/name" -> tensor, from the pass before where the layer has not run yet.
+        blobs: Every blob that a layer has produced, its last content.
+        updates: As ``ForwardResult.param_updates``.
+        losses: The weighted loss of each top that has one.
+        copies: What has been copied from one device to another.
+    """
+
+    entries: list[Param]
+    state: dict[str, tf.Tensor]
+    blobs: dict[str, Blob] = field(default_factory=dict)
+    updates: dict[int, tf.Tensor] = field(default_factory=dict)
+    losses: list[tf.Tensor] = field(default_factory=list)
+    copies: Copies = field(default_factory=dict)

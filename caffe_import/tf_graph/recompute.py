@@ -1,0 +1,163 @@
+"""Gradient checkpointing: a run of layers of which only the results are kept; the backward pass computes it again.
+
+Source: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost" (2016), section 4. Which layers make
+a segment is decided in ``devices/segments.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from caffe_import.devices.layer_runs import LayerRun, layer_runs
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.tf_graph.pass_values import Given, Made
+from caffe_import.tf_graph.places import Places
+
+Tensors: TypeAlias = Sequence[tf.Tensor]
+EmitLayer = Callable[[int, LayerSpec, Given, Made], None]
+Scope = Callable[[], AbstractContextManager[Any]]
+
+
+def emit_recomputing(
+    net: NetSpec, segments: Sequence[Sequence[str]], emit: EmitLayer, places: Places, given: Given, made: Made
+) -> None:
+    """Emit all layers of ``net``, so that the gradient of each of ``segments`` computes its layers again.
+
+    Statistics and layer state move once, by the first computation; the second one reads what the first one read, random
+    seeds included, so that it makes the same values.
+
+    Args:
+        net: The net.
+        segments: As ``ComputePlan.recompute``, each on one device.
+        emit: Emits one layer; it reads nothing of the pass but what it is given.
+        places: Where the layers are.
+        given: Of the pass.
+        made: What is emitted is added to it.
+    """
+    later_gradients = LaterGradients()
+    has_segment_before = False
+    for run in layer_runs(net, segments):
+        if run.is_recomputed or (has_segment_before and any(layer.definition.blobs for _, layer in run.layers)):
+            scope = partial(places.on, places.of_layer(run.layers[0][1])[0])
+            _emit_run(_RunInputs.of(run, net, given, made), emit, later_gradients, scope, made)
+        else:
+            for position, layer in run.layers:
+                emit(position, layer, given, made)
+        has_segment_before |= run.is_recomputed
+
+
+@dataclass
+class LaterGradients:
+    """What the gradients of the segments behind have given; gradients are built from the last segment to the first."""
+
+    tensors: list[tf.Tensor] = field(default_factory=list)
+
+
+def with_own_gradient(
+    compute: Callable[[Tensors], Tensors], inputs: Tensors, later: LaterGradients, scope: Scope, *, again: bool
+) -> Tensors:
+    """Return ``compute(inputs)``.
+
+    Args:
+        compute: Adds operations to the graph; the same values for the same inputs, whatever else it notes. It must
+            read no tensor that it is not given, or that tensor's gradient is lost.
+        inputs: Float tensors, and the integers of random seeds.
+        later: The segment's gradient waits for these, and then takes their place. Else TensorFlow may leave the weight
+            gradients behind it, and with them the memory that they read, until after it.
+        scope: The device's.
+        again: Does the gradient call ``compute`` again?
+    """
+
+    @tf.custom_gradient
+    def segment(*first: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
+        def gradient(*of_outputs: tf.Tensor) -> Tensors:
+            # Within a gradient operations go where the one is that they are the gradient of.
+            with tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True), scope():
+                reads, made = list(first), outputs
+                if again:
+                    # Not before all gradients are there, and not merged with the first computation: the operations
+                    # have other inputs.
+                    with tf.control_dependencies([*of_outputs, *later.tensors]):
+                        reads = [tf.identity(tensor) for tensor in first]
+                    made = compute(reads)
+                found = tf.gradients(made, reads, of_outputs)
+                found = [part if part is None else tf.convert_to_tensor(part) for part in found]
+            later.tensors = [part for part in found if part is not None]
+            return found
+
+        outputs = compute(first)
+        return outputs, gradient
+
+    with scope():
+        made: Tensors = segment(*inputs)
+    return made
+
+
+@dataclass(frozen=True)
+class _RunInputs:
+    """What a run of layers reads of the pass, as a flat row of tensors.
+
+    Attributes:
+        run: The run.
+        entries: Positions in the layout of the parameter blobs that it reads.
+        state: Keys of its layers' state.
+        given: Of the pass.
+        before: The pass when the run begins.
+    """
+
+    run: LayerRun
+    entries: tuple[int, ...]
+    state: tuple[str, ...]
+    given: Given
+    before: Made
+
+    @classmethod
+    def of(cls, run: LayerRun, net: NetSpec, given: Given, made: Made) -> _RunInputs:
+        entries = sorted({at for (layer, _), at in net.params.uses.items() if layer in run.names})
+        state = tuple(key for key in made.state if key.rsplit("/", 1)[0] in run.names)
+        before = replace(made, entries=list(made.entries), state=dict(made.state), blobs=dict(made.blobs))
+        return cls(run, tuple(entries), state, given, before)
+
+    def flat(self) -> list[tf.Tensor]:
+        """Return the tensors in a fixed order."""
+        blobs = [self.before.blobs[name].values for name in self.run.reads]
+        entries = [self.before.entries[at] for at in self.entries]
+        return [*blobs, *tf.nest.flatten(entries), *(self.before.state[key] for key in self.state), self.given.seed]
+
+    def like(self, tensors: Tensors) -> tuple[Given, Made]:
+        """Return the tensors of ``flat`` as what the run's layers read."""
+        rest: Iterator[tf.Tensor] = iter(tensors)
+        own = Made(list(self.before.entries), dict(self.before.state))
+        own.blobs.update((name, self.before.blobs[name].like(next(rest))) for name in self.run.reads)
+        for at in self.entries:
+            entry = self.before.entries[at]
+            own.entries[at] = tuple(next(rest) for _ in entry) if isinstance(entry, tuple) else next(rest)
+        own.state.update((key, next(rest)) for key in self.state)
+        return replace(self.given, seed=next(rest)), own
+
+
+def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope: Scope, made: Made) -> None:
+    run = inputs.run
+    computed: list[Made] = []
+
+    def compute(tensors: Tensors) -> Tensors:
+        given, own = inputs.like(tensors)
+        for position, layer in run.layers:
+            emit(position, layer, given, own)
+        computed.append(own)
+        return [*(own.blobs[blob].values for blob in run.gives), *own.losses]
+
+    outputs = with_own_gradient(compute, inputs.flat(), later, scope, again=run.is_recomputed)
+    first = computed[0]
+    blobs, losses = outputs[: len(run.gives)], outputs[len(run.gives) :]
+    made.blobs.update((name, first.blobs[name].like(blob)) for name, blob in zip(run.gives, blobs, strict=True))
+    made.losses += losses
+    for at, moved in first.updates.items():
+        made.entries[at] = made.updates[at] = moved
+    made.state.update((key, first.state[key]) for key in inputs.state)

@@ -1,0 +1,84 @@
+"""Where nets are cut for recomputing, against what is known of a chain, and the rules of a graph."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.layer_runs import layer_runs
+from caffe_import.devices.segments import best_cuts, choose_segments, finest_segments, peak_bytes
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.blob_memory import memory_of_blobs
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.published_nets import build
+
+INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 10 dim: 100 } } }\n'
+LOSS = 'layer { name: "loss" type: "EuclideanLoss" bottom: "%s" bottom: "x" top: "loss" }\n'
+
+
+def chain(n_layers: int) -> NetSpec:
+    """Return n_layers TanH layers behind an InnerProduct; each keeps its top of 4,000 bytes."""
+    text = (
+        INPUT
+        + 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "t0" inner_product_param { num_output: 100 } }'
+    )
+    text += "".join(f'layer {{ name: "l{k}" type: "TanH" bottom: "t{k}" top: "t{k + 1}" }}\n' for k in range(n_layers))
+    return build_net_spec(parse_net(text + LOSS % f"t{n_layers}"), phase="TRAIN")
+
+
+def test_a_chain_of_n_equal_layers_takes_about_two_square_roots_of_n() -> None:
+    segments = best_cuts(chain(64))
+    top = 4 * 10 * 100
+    assert peak_bytes(segments) <= 18 * top  # 2 sqrt(64), and the loss; all kept: 64
+    assert 5 <= sum(segment.is_recomputed for segment in segments) <= 12
+
+
+def test_the_last_layers_are_not_computed_again() -> None:
+    net = chain(64)
+    names = [name for segment in choose_segments(net) for name in segment]
+    assert "loss" not in names
+    assert "l63" not in names
+    assert {"l1", "l10"} <= set(names)
+
+
+def test_a_segment_of_a_placed_net_is_on_one_device() -> None:
+    net = chain(64)
+    device_of = {layer.name: int(at > 30) for at, layer in enumerate(net.layers)}
+    segments = choose_segments(net, Placement(2, device_of))
+    assert segments
+    assert all(len({device_of[name] for name in segment}) == 1 for segment in segments)
+
+
+def test_a_layer_that_devices_share_is_not_computed_again() -> None:
+    net = chain(64)
+    device_of = {layer.name: 0 for layer in net.layers if layer.name != "l8"}
+    segments = choose_segments(net, Placement(2, device_of, {"l8": (0, 1)}))
+    assert segments
+    assert not any("l8" in segment for segment in segments)
+
+
+def test_no_cut_is_inside_a_chain_of_in_place_layers() -> None:
+    net = build("resnet50", batch_size=1)
+    memory = memory_of_blobs(net)
+    for before, after in pairwise(finest_segments(net)):
+        made = {memory[top] for name in before for top in net.layer(name).tops}
+        written = {memory[top] for name in after for top in net.layer(name).tops if top in net.layer(name).bottoms}
+        assert not made & written
+
+
+def test_runs_name_what_crosses_their_borders() -> None:
+    net = build("googlenet", batch_size=1)
+    runs = layer_runs(net, choose_segments(net))
+    assert [layer.name for run in runs for _, layer in run.layers] == [layer.name for layer in net.layers]
+    there: set[str] = set()
+    for run in runs:
+        assert set(run.reads) <= there
+        there |= set(run.gives)
+    assert set(net.outputs) <= there
+
+
+def test_segments_of_published_nets_keep_a_third_or_less() -> None:
+    for name, share in (("resnet50", 0.3), ("googlenet", 0.4), ("squeezenet", 0.35)):
+        segments = best_cuts(build(name, batch_size=2))
+        whole = sum(segment.own_bytes for segment in segments)
+        assert peak_bytes(segments) <= share * whole, name
