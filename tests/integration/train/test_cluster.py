@@ -1,4 +1,4 @@
-"""Training on a standalone cluster of this host's outside address: what is refused, and what crosses the network.
+"""Training on a standalone cluster: what is refused, what crosses the network, and which GPUs a worker gets.
 
 Takes minutes; `make test-cluster` runs it. It reads the packets of the loopback device, which carries what
 a host sends to its own addresses, so it needs the right to open a packet socket (root has it).
@@ -21,7 +21,9 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
 from deepspark_ops.processes.cluster_network import address_towards
+from tests.fake_smi import smi_folder
 from tests.integration.train.test_spark_job import Job, training
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
@@ -62,8 +64,8 @@ def spark_class(*arguments: str, log: Path, ready: str, settings: Path) -> Itera
 
 
 @contextmanager
-def cluster(folder: Path, address: str, settings: str) -> Iterator[str]:
-    """Start a master and a worker with these lines in spark-defaults.conf, here too; yield the master's name."""
+def cluster(folder: Path, address: str, settings: str, *, cores: int = 1, memory: str = "1g") -> Iterator[str]:
+    """Start a master and a worker with these lines in ``folder``/conf/spark-defaults.conf; yield the master's name."""
     # Without compression a name in a closure is found as it is.
     (folder / "conf").mkdir(mode=0o700)
     (folder / "conf" / "spark-defaults.conf").write_text(f"spark.broadcast.compress false\n{settings}")
@@ -76,7 +78,7 @@ def cluster(folder: Path, address: str, settings: str) -> Iterator[str]:
     with ExitStack() as stack:
         start = [f"{deploy}.master.Master", *host, "--port", master.rpartition(":")[2]]
         stack.enter_context(spark_class(*start, log=folder / "master.log", ready="New state: ALIVE", **daemon))
-        work = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+        work = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / "work")]
         start = [f"{deploy}.worker.Worker", *host, *work, master]
         stack.enter_context(spark_class(*start, log=folder / "worker.log", ready="Successfully registered", **daemon))
         yield master
@@ -118,8 +120,8 @@ class Packets:
         self.content = b"".join(found)
 
 
-def trained(folder: Path, master: str, **options: object) -> Job:
-    job = training(folder, "max_iter: 200", n_workers=1, master=master, transport="socket", **options)
+def trained(folder: Path, master: str, *, n_workers: int = 1, **options: object) -> Job:
+    job = training(folder, "max_iter: 200", n_workers=n_workers, master=master, transport="socket", **options)
     job.wait()
     return job
 
@@ -159,3 +161,30 @@ def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
     assert SECRETS_CLASS in packets.content, "the other test looks for what cannot be found"
+
+
+def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The project's own script for the cluster's worker; only nvidia-smi is a stand-in, so that TensorFlow sees no GPU.
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    programs = smi_folder(tmp_path / "bin", "5\n7")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    offered = f"spark.worker.resource.gpu.amount 2\nspark.worker.resource.gpu.discoveryScript {DISCOVERY_SCRIPT}\n"
+    with cluster(tmp_path, "127.0.0.1", offered, cores=2, memory="3g") as master:
+        # Two executors of a core and a GPU each: Spark is asked for them.
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        refused = trained(tmp_path, master, n_workers=2, devices="gpu")
+        # One executor with both, as the cluster's own settings grant it.
+        (tmp_path / "grants").mkdir()
+        (tmp_path / "grants" / "spark-defaults.conf").write_text("spark.executor.resource.gpu.amount 2\n")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "grants"))
+        job = trained(tmp_path, master, n_workers=2, strategy="sync", run_dir=str(tmp_path / "granted"))
+    assert refused.process.returncode == 2, "\n".join(refused.lines)
+    seen = r"devices=gpu: TensorFlow sees no GPU in this process, 1 needed \(.*CUDA_VISIBLE_DEVICES='[57]'\)"
+    assert re.match(seen, refused.error_lines[0])
+    assert job.process.returncode == 0, "\n".join(job.lines)
+    notes = {event.worker: event.data["note"] for event in job.events("worker_devices")}
+    assert notes.keys() == {0, 1}
+    assert {re.search(r"CUDA_VISIBLE_DEVICES='(.*)'", note)[1] for note in notes.values()} == {"5", "7"}
+    assert {event.data["n_threads"] for event in job.events("worker_devices")} == {1}
