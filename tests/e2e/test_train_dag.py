@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -30,10 +31,15 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out(sandbox: Sandbox) -> None
     for split in ("train", "test"):
         (shard,) = (dataset / split).glob("*.lmdb")
         sandbox.replace_source(split, shard)
-    conf = json.dumps(sandbox.conf(source=None, overrides="max_iter: 40", n_workers=1))
+    conf = json.dumps(sandbox.conf(source=None, overrides="max_iter: 40", n_workers=1, devices="cpu"))
     second = sandbox.airflow("dags", "test", "deepspark_train", "-c", conf)
     assert second.returncode == 0, second.stdout[-8000:]
     assert "training reads the sources that the net names" in second.stdout
+    assert re.search(r"worker 0: CPU, \d+ threads?\b", second.stdout)
+    # The first run asked for a GPU, which is Caffe's default, and said once that there was none, if there was none.
+    no_gpu = "but this host has no nvidia-smi on PATH"
+    assert first.stdout.count(no_gpu) == (shutil.which("nvidia-smi") is None)
+    assert no_gpu not in second.stdout
 
 
 def test_a_mistake_ends_the_run_in_its_first_task_by_name(sandbox: Sandbox) -> None:
