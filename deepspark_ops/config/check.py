@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, FileList, StageConfig
-from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice, Recompute
+from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice, PrecisionChoice, Recompute
 from deepspark_ops.config.ingest import SourceConfig
 
 
@@ -33,6 +33,7 @@ class CheckConfig(StageConfig):
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
     recompute: Recompute = False
+    precision: PrecisionChoice = "float32"
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )

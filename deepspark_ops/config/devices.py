@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from caffe_import.devices.compute_plan import Precision
 from deepspark_ops.config.base import FORM
 
 GpusPerWorker = Annotated[
@@ -24,6 +25,14 @@ PlacementChoice = Annotated[
         description="How the net is laid out over a worker's devices; none: every device has all of it; auto:"
         " consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'",
         examples=["placement.txt"],
+        json_schema_extra=FORM,
+    ),
+]
+PrecisionChoice = Annotated[
+    Precision,
+    Field(
+        description="Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses"
+        " stay float32. float16 scales the loss",
         json_schema_extra=FORM,
     ),
 ]

@@ -18,7 +18,7 @@ from deepspark_ops.config.base import (
     StageConfig,
     file_list_text,
 )
-from deepspark_ops.config.devices import DeviceChoice, GpusPerWorker, PlacementChoice, Recompute, Tf32
+from deepspark_ops.config.devices import DeviceChoice, GpusPerWorker, PlacementChoice, PrecisionChoice, Recompute, Tf32
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -120,6 +120,7 @@ class TrainConfig(StageConfig):
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
     recompute: Recompute = False
+    precision: PrecisionChoice = "float32"
     tf32: Tf32 = False
     worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")

@@ -8,6 +8,7 @@ from pathlib import Path
 from caffe_import.devices.compute_plan import ComputePlan, Placement
 from caffe_import.devices.device_load import StepShape
 from caffe_import.devices.placement_file import read_placement
+from caffe_import.devices.precision_types import layers_in_16_bit
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
 from caffe_import.net.net_spec import NetSpec
@@ -27,14 +28,21 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
         solver: The solver as its file has it; of replicas it counts the passes of one.
 
     Raises:
-        ConfigError: Recompute with debug_info.
+        ConfigError: Recompute with debug_info; float16 with several devices.
         PlacementError: The placement's file does not fit the net or the devices, or there are more devices than stages.
     """
+    if config.precision == "float16" and config.gpus_per_worker > 1:
+        msg = (
+            f"precision=float16, gpus_per_worker={config.gpus_per_worker}: loss scaling is for one device; allowed with"
+            " several: float32, bfloat16"
+        )
+        raise ConfigError(msg)
     placement = _placement(config, net, solver)
     return ComputePlan(
         n_replicas=config.gpus_per_worker if config.placement == "none" else 1,
         placement=placement,
         recompute=_segments(net, solver, placement) if config.recompute else (),
+        precision=config.precision,
     )
 
 
@@ -57,6 +65,16 @@ def _segments(net: NetSpec, solver: SolverSpec, placement: Placement | None) -> 
         )
         raise ConfigError(msg)
     return choose_segments(net, placement)
+
+
+def precision_note(plan: ComputePlan, net: NetSpec) -> str | None:
+    """Return what a run's log says of its arithmetic; None for float32."""
+    if plan.precision == "float32":
+        return None
+    names = layers_in_16_bit(net)
+    if not names:
+        return f"precision={plan.precision}: no layer of the training net computes in 16 bits, so it changes nothing"
+    return f"precision={plan.precision}: {len(names)} of {len(net.layers)} layers compute in it: {', '.join(names)}"
 
 
 def step_shape(solver: SolverSpec) -> StepShape:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.compute_plan import ComputePlan, Precision
+from caffe_import.devices.precision_types import layers_in_16_bit
 from caffe_import.errors import CaffeImportError
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
+from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.preflight.report import DeviceReport, Problem
+from deepspark_ops.preflight.report import DeviceReport, NetReport, Problem
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class DeviceFindings:
         solver: The solver with the passes of all replicas.
         devices: One per device of a placement.
         problems: An option that does not fit, or what to look at.
+        precision: Arithmetic of the layers that ``precision_types`` names.
     """
 
     solver: SolverSpec
     devices: tuple[DeviceReport, ...]
     problems: tuple[Problem, ...]
+    precision: Precision = "float32"
 
 
 def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> DeviceFindings:
@@ -40,4 +43,20 @@ def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> Devi
     of_all = with_replicas(solver, plan)
     rows = device_rows(plan, net, of_all)
     problems += [Problem(severity="warning", finding=note) for note in placement_notes(rows, of_all)]
-    return DeviceFindings(of_all, tuple(DeviceReport(**asdict(row)) for row in rows), tuple(problems))
+    note = precision_note(plan, net)
+    if note is not None and not layers_in_16_bit(net):
+        problems.append(Problem(severity="warning", finding=note))
+    devices = tuple(DeviceReport(**asdict(row)) for row in rows)
+    return DeviceFindings(of_all, devices, tuple(problems), plan.precision)
+
+
+def with_precision_notes(report: NetReport, net: NetSpec, precision: Precision) -> NetReport:
+    """Return the training net's report in which each layer that computes in 16 bits says so."""
+    names = layers_in_16_bit(net) if precision != "float32" else ()
+    layers = tuple(
+        layer.model_copy(update={"notes": (*layer.notes, f"computes in {precision} in training")})
+        if layer.name in names
+        else layer
+        for layer in report.layers
+    )
+    return report.model_copy(update={"layers": layers})

@@ -23,7 +23,17 @@ from caffe_import.files.crc32c import masked_crc32c
 from deepspark_ops.events import Event
 
 _SERVER_TAGS = ("exchanges_per_s", "bytes_per_s", "overlaps", "staleness", "lost_updates")
-_LOSS_TAGS = ("loss", "learning_rate", "images_per_s", "distance", "staleness", "compute_s", "data_s", "exchange_s")
+_LOSS_TAGS = (
+    "loss",
+    "learning_rate",
+    "images_per_s",
+    "distance",
+    "staleness",
+    "compute_s",
+    "data_s",
+    "exchange_s",
+    "loss_scale",
+)
 
 
 class TensorBoardFile:

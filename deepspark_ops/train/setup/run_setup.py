@@ -22,7 +22,7 @@ from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
+from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -100,6 +100,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             notes += [text for text, _ in source.shared_memory(built)]
         rows = device_rows(run.plan, run.train_net, run.solver)
         notes += [*map(str, rows), *placement_notes(rows, run.solver)]
+        notes += filter(None, [precision_note(run.plan, run.train_net)])
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))

@@ -17,14 +17,15 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.devices.loss_scale import LossScale
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
-STATE_VERSION = 4
-READABLE_VERSIONS = (2, 3, 4)
-"""2 has no checksums, 2 and 3 nothing of the server."""
+STATE_VERSION = 5
+READABLE_VERSIONS = (2, 3, 4, 5)
+"""2 has no checksums, 2 and 3 nothing of the server, 2 to 4 no loss scale."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,11 @@ def write_run_state(
                 group = file.create_group(f"workers/{worker}")
                 layers = sorted(own.layer_state.items())
                 group.attrs["updates"] = own.updates
-                group.attrs["crc32"] = _checksum(str(own.updates), [("history", own.history), *layers])
+                if own.loss_scale is not None:
+                    group.attrs["loss_scale"] = own.loss_scale.scale
+                    group.attrs["good_steps"] = own.loss_scale.good_steps
+                label = _numbers(own.updates, own.loss_scale)
+                group.attrs["crc32"] = _checksum(label, [("history", own.history), *layers])
                 group["history"] = own.history
                 for position, (name, value) in enumerate(layers):
                     group[f"layer_state/{position}"] = value
@@ -142,9 +147,16 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
         found = group.get("layer_state", {})
         layers = [(str(item.attrs["name"]), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))]
         updates, history = int(group.attrs["updates"]), group["history"][()]
+        scale = None
+        if "loss_scale" in group.attrs:
+            scale = LossScale(float(group.attrs["loss_scale"]), int(group.attrs["good_steps"]))
         if file.attrs["format_version"] > 2:
-            _check(_checksum(str(updates), [("history", history), *layers]), group.attrs["crc32"])
-        return WorkerState(history, dict(layers), updates)
+            _check(_checksum(_numbers(updates, scale), [("history", history), *layers]), group.attrs["crc32"])
+        return WorkerState(history, dict(layers), updates, scale)
+
+
+def _numbers(updates: int, scale: LossScale | None) -> str:
+    return str(updates) if scale is None else f"{updates} {scale.scale} {scale.good_steps}"
 
 
 def _checksum(label: str, arrays: Iterable[tuple[str, npt.NDArray[Any]]]) -> int:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.devices.loss_scale import StepScales
 from caffe_import.net.param_layout import Vector
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.strategies.base import Strategy
@@ -175,7 +176,9 @@ class AveragingModel(_ModelAround):
         losses = np.concatenate([report.losses for report in reports])
         self._losses += losses.tolist()
         outputs = {name: np.concatenate([r.outputs[name] for r in reports]) for name in reports[0].outputs}
-        return StepReport(losses, np.zeros_like(losses), outputs)
+        scales = [report.scales for report in reports if report.scales is not None]
+        rates = np.zeros_like(losses)
+        return StepReport(losses, rates, outputs, scales=StepScales.joined(scales) if scales else None)
 
     def write_outputs(self, offset: int) -> None:
         """See ``Model``; of the minibatches of a set the last one's blobs are at hand."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from caffe_import.devices.loss_scale import StepScales
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
@@ -152,10 +153,21 @@ class WorkerLoop:
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
+            if report.scales is not None:
+                self._follow_loss_scale(first + offset, report.scales, offset)
             if self._progress.step_done(first + offset, loss):
                 self._model.write_outputs(offset)
                 self._progress.show(first + offset, report, offset)
         self._plan.comm_period.spend(losses)
+
+    def _follow_loss_scale(self, clock: int, scales: StepScales, offset: int) -> None:
+        if scales.is_exhausted(offset):
+            msg = (
+                f"worker {self._plan.worker}: the gradient at minibatch {clock} is not finite in float16, even with"
+                f" loss_scale={scales.begun[offset]:g}; use precision=bfloat16 or float32, or lower base_lr"
+            )
+            raise TrainingFailed(msg)
+        self._progress.note(clock, scales.note(offset))
 
     def _give_back(self, grant: Grant) -> float:
         """Exchange after the grant's steps, if due, and acknowledge it then; return the seconds of waiting for others.

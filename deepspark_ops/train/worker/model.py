@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.devices.loss_scale import StepScales
 from caffe_import.net.param_layout import Vector
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
@@ -24,12 +25,14 @@ class StepReport:
         learning_rates: Rate each update used, rate scale included; shape (n_steps,).
         outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
         debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
+        scales: What loss scaling did; None but for float16.
     """
 
     losses: npt.NDArray[np.float32]
     learning_rates: npt.NDArray[np.float32]
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     debug_lines: Callable[[int], list[str]] | None = None
+    scales: StepScales | None = None
 
     def scalars(self, offset: int) -> dict[str, float]:
         """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""

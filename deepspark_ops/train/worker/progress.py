@@ -140,6 +140,8 @@ class ProgressLines:
             data["staleness"] = round(sums.staleness / sums.exchanges, 2)
         if sums.distance is not None:
             data["distance"] = round(sums.distance, 6)
+        if report.scales is not None:
+            data["loss_scale"] = float(report.scales.begun[offset])
         if outputs := report.scalars(offset):
             data["outputs"] = outputs
         self.send("loss", clock, **data)

@@ -117,7 +117,9 @@ class TfModel:
         )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
-        return StepReport(outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines)
+        return StepReport(
+            outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines, outputs.scales
+        )
 
     def to_device(self, feeds: Feeds) -> Feeds:
         """Return the feeds of a ``run`` as tensors in the device's memory; any thread may call it."""
@@ -133,7 +135,7 @@ class TfModel:
         n_rows = {name: value[np.newaxis] for name, value in found.n_rows.items()}
         losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
         lines = partial(found.debug.lines, self._train.net) if found.debug is not None else None
-        return found.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines)
+        return found.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines, found.scales)
 
     def _reported(self, blobs: Feeds, n_rows: Feeds) -> dict[str, npt.NDArray[Any]]:
         """Keep what HDF5Output layers may write and return the net's outputs."""
@@ -176,7 +178,7 @@ class TfModel:
     def state(self) -> WorkerState:
         """See ``Model``."""
         layer_state = {name: to_host(value) for name, value in self._state.layer_state.items()}
-        return WorkerState(self._state.history_view(), layer_state, self._state.updates)
+        return WorkerState(self._state.history_view(), layer_state, self._state.updates, self._state.loss_scale)
 
     def begin_test(self, net: int, params: Vector) -> None:
         """See ``Model``."""
@@ -198,7 +200,9 @@ class TfModel:
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
     check_history(state.history.shape, np.shape(fresh.history))
     known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
-    return TrainState(fresh.params, state.history, known, state.updates)
+    # Where the run before had another precision, float16 begins with its first scale and the others have none.
+    scale = fresh.loss_scale and (state.loss_scale or fresh.loss_scale)
+    return TrainState(fresh.params, state.history, known, state.updates, scale)
 
 
 class _TestNet:

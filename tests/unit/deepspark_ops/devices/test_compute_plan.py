@@ -8,11 +8,12 @@ import pytest
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.errors import PlacementError
-from caffe_import.files.prototxt import read_net
+from caffe_import.files.prototxt import parse_net, read_net
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.devices.compute_plan import compute_plan, with_replicas
+from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
+from deepspark_ops.errors import ConfigError
 from tests.paths import ROOT
 
 FOLDER = ROOT / "examples" / "cifar10"
@@ -30,6 +31,37 @@ def plan_of(**options: object) -> ComputePlan:
 def test_nothing_asked_for_is_the_plain_plan() -> None:
     assert plan_of() == ComputePlan()
     assert with_replicas(SPEC, ComputePlan()) == SPEC
+
+
+def test_precision_is_handed_on_and_said_with_its_layers() -> None:
+    plan = plan_of(precision="bfloat16", gpus_per_worker=2)
+    assert plan == ComputePlan(n_replicas=2, precision="bfloat16")
+    assert precision_note(plan, NET) == (
+        "precision=bfloat16: 5 of 13 layers compute in it: conv1, conv2, conv3, ip1, ip2"
+    )
+    assert precision_note(plan_of(), NET) is None
+
+
+def test_a_precision_that_changes_nothing_says_so() -> None:
+    net = build_net_spec(
+        parse_net("""
+        layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "scale" type: "Scale" bottom: "data" top: "scale" }
+        layer { name: "loss" type: "Reduction" bottom: "scale" top: "loss" loss_weight: 1 }
+        """),
+        phase="TRAIN",
+    )
+    assert precision_note(ComputePlan(precision="float16"), net) == (
+        "precision=float16: no layer of the training net computes in 16 bits, so it changes nothing"
+    )
+
+
+def test_float16_is_refused_on_several_devices() -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(precision="float16", gpus_per_worker=2)
+    assert str(caught.value) == (
+        "precision=float16, gpus_per_worker=2: loss scaling is for one device; allowed with several: float32, bfloat16"
+    )
 
 
 def test_several_devices_without_a_placement_are_replicas_whose_passes_add_up() -> None:

@@ -72,6 +72,14 @@ def test_every_device_of_a_worker_computes_passes_of_its_own(folder):
     assert work.n_samples == 100 * 4 * 2 * 4
 
 
+def test_layers_that_compute_in_16_bits_say_so_in_the_training_net(folder):
+    train, test = inspect(folder, precision="bfloat16").nets
+    note = "computes in bfloat16 in training"
+    assert [layer.name for layer in train.layers if note in layer.notes] == ["conv", "ip"]
+    assert not any(note in layer.notes for layer in test.layers)
+    assert not any("computes in" in note for layer in inspect(folder).nets[0].layers for note in layer.notes)
+
+
 def test_work_is_counted_over_all_workers(folder):
     work = inspect(folder, n_workers=3).work
     assert work.effective_batch == 4 * 2 * 3

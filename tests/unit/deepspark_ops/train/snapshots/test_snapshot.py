@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from caffe_import.devices.loss_scale import LossScale
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.files.solverstate import read_solverstate
 from caffe_import.net.net_spec import build_net_spec
@@ -180,12 +181,35 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 5
-    with pytest.raises(DataError, match="format version 5; this program reads versions 2, 3, 4"):
+        file.attrs["format_version"] = 6
+    with pytest.raises(DataError, match="format version 6; this program reads versions 2, 3, 4, 5"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):
         read_run_state(path)
+
+
+def test_a_loss_scale_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    scaled = replace(worker_state(0), loss_scale=LossScale(0.25, 1999))
+    gather(paths, 12, np.ones(N_PARAMS, np.float32), {0: scaled, 1: worker_state(1)})
+    path = writer_of(paths).assemble(12).state
+    found = [read_worker_state(path, worker) for worker in (0, 1)]
+    assert [state and state.loss_scale for state in found] == [LossScale(0.25, 1999), None]
+    with h5py.File(path, "r+") as file:
+        file["workers/0"].attrs["good_steps"] = 1998
+    with pytest.raises(DataError, match="its checksum is another one"):
+        read_worker_state(path, 0)
+
+
+def test_a_state_of_version_4_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(1,)), {1: worker_state(1)})
+    with h5py.File(path, "r+") as file:
+        file.attrs["format_version"] = 4  # which had the same checksum of the same parts
+    own = read_worker_state(path, 1)
+    assert own is not None
+    assert (own.updates, own.loss_scale) == (11, None)
 
 
 def test_what_the_server_keeps_beside_the_center_is_in_the_snapshot(tmp_path: Path) -> None:

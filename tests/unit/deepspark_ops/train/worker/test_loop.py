@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caffe_import.devices.loss_scale import LOWEST, StepScales
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
@@ -37,6 +38,7 @@ class CountingModel:
         self.center = np.nan
         self.bad_step: int | None = None
         self.explains = False
+        self.scales: StepScales | None = None
         self.written: list[tuple[object, int]] = []
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
@@ -46,7 +48,11 @@ class CountingModel:
         if self.bad_step is not None and step <= self.bad_step < step + n_steps:
             losses[self.bad_step - step] = np.nan
         lines = (lambda offset: [f"    [Forward] step {step + offset}"]) if self.explains else None
-        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32), {}, lines)
+        scales = self.scales
+        if scales is not None:  # of all steps of the run
+            parts = (values[step : step + n_steps] for values in (scales.begun, scales.made, scales.after))
+            scales = StepScales(*parts)
+        return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32), {}, lines, scales)
 
     def local(self) -> np.ndarray:
         return self.value
@@ -208,6 +214,31 @@ def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None
         " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
     )
     assert bench.exchange.center.vector.tolist() == [4.0]
+
+
+def test_changes_of_the_loss_scale_are_notes_and_loss_lines_show_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6), display=2)
+    begun, made = np.array([8, 8, 4, 4, 4, 8], np.float32), np.array([True, False, True, True, True, True])
+    bench.model.scales = StepScales(begun, made, np.append(begun, 8)[1:])
+    bench.run()
+    assert [(event.clock, event.data["text"].split(":")[0]) for event in bench.events("note")] == [
+        (1, "loss_scale 8 -> 4"),
+        (4, "loss_scale 4 -> 8"),
+    ]
+    assert [(event.clock, event.data["loss_scale"]) for event in bench.events("loss")] == [(0, 8), (2, 4), (4, 4)]
+
+
+def test_a_gradient_that_no_loss_scale_makes_finite_ends_the_run(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(6))
+    lowest = np.full(6, LOWEST)
+    bench.model.scales = StepScales(lowest, np.array([True, True, False, True, True, True]), lowest)
+    with pytest.raises(TrainingFailed) as caught:
+        bench.run()
+    assert str(caught.value) == (
+        "worker 0: the gradient at minibatch 2 is not finite in float16, even with loss_scale=5.96046e-08; use"
+        " precision=bfloat16 or float32, or lower base_lr"
+    )
+    assert bench.exchange.center.vector.tolist() == [0.0]
 
 
 def test_loss_of_a_search_that_is_not_finite_is_pushed(tmp_path: Path) -> None:
