@@ -102,6 +102,10 @@ class Pieces:
     layout: PieceLayout
     content: Sequence[Any]
 
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the content of each piece."""
+        return iter(self.content)
+
 
 def whole_blobs(params: ParamLayout) -> PieceLayout:
     """Return the layout of one device: every blob is one piece."""

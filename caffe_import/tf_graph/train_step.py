@@ -5,10 +5,9 @@ Between two calls the state is plain tensors in a ``TrainState``. The computatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,26 +15,27 @@ import tensorflow as tf
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.devices.loss_scale import LOWEST, LossScale, StepScales
-from caffe_import.devices.pieces import whole_blobs
+from caffe_import.devices.pieces import Pieces, pieces_of
 from caffe_import.net.debug_info import StepDebug
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
-from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
-from caffe_import.tf_graph.device_copies import to_device, to_host
-from caffe_import.tf_graph.step.loss_scaling import SCALE_SPECS, scale_arguments, scales_of_run
+from caffe_import.tf_graph.builder import build_forward, fed_blobs, random_key
+from caffe_import.tf_graph.device_copies import to_host
+from caffe_import.tf_graph.step.arguments import StepArguments
+from caffe_import.tf_graph.step.device_calls import DeviceCalls
+from caffe_import.tf_graph.step.device_step import carried_state, device_step
+from caffe_import.tf_graph.step.loss_scaling import as_numpy, scale_arguments, scales_of_run
 from caffe_import.tf_graph.step.one_pass import PassGraph
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
-from caffe_import.tf_graph.step.step_graph import StepArguments, StepGraph
+from caffe_import.tf_graph.step.step_graph import StepGraph
+from caffe_import.tf_graph.step.whole_calls import WholeCalls
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int32]
-Part = Literal["run", "gradient", "apply"]
-HistoryBlobs = Sequence[Sequence[tf.Tensor]]
-"""Slot, then blob in the layout's order and Caffe's shape: the history as a run leaves it."""
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,37 @@ class TrainState:
 
     Attributes:
         params: float32 (n_params,), in the layout's order. A fresh numpy vector is as good as a tensor; TensorFlow
-            may read it in place, so do not write it afterwards.
-        history: The solver's history: float32 (n_slots, n_params) as it is given from outside, or the blobs of each
+            may read it in place, so do not write it afterwards. After a run on several devices it is in pieces, each
+            on its device, and stays there.
+        history: The solver's history: float32 (n_slots, n_params) as it is given from outside, or the pieces of each
             slot as a run leaves them. Only snapshots want it in one piece, so it is joined when ``history_view`` asks.
-        layer_state: "layer/name" -> tensor that a layer carries to its next pass.
+        layer_state: "layer/name" -> tensor that a layer carries to its next pass; of further replicas what
+            ``step.device_step.carried_state`` says.
         updates: Updates made so far by this worker (Adam's t is one more); a step that loss scaling skips is none.
         loss_scale: Of the next step; None but for float16.
     """
 
-    params: tf.Tensor | Vector
-    history: HistoryBlobs | Vector
+    params: tf.Tensor | Pieces | Vector
+    history: Sequence[Pieces] | Vector
     layer_state: Mapping[str, tf.Tensor | Array]
     updates: int = 0
     loss_scale: LossScale | None = None
 
     def params_view(self) -> Vector:
-        """Return ``params`` as a read-only numpy vector: a view that keeps the memory alive, of a device a copy."""
-        return to_host(self.params)
+        """Return ``params`` as a read-only numpy vector: a view that keeps the memory alive, else a copy."""
+        return _on_host(self.params)
 
     def history_view(self) -> Vector:
         """Return ``history`` as a read-only numpy array (n_slots, n_params); joined afresh after a run."""
         if isinstance(self.history, np.ndarray):
             return to_host(self.history)
-        return to_host(np.stack([np.concatenate([to_host(blob).reshape(-1) for blob in s]) for s in self.history]))
+        return to_host(np.stack([_on_host(slot) for slot in self.history]))
+
+
+def _on_host(vector: tf.Tensor | Pieces | Vector) -> Vector:
+    if isinstance(vector, Pieces):
+        return to_host(vector.layout.joined([to_host(blob) for blob in vector]))
+    return to_host(vector)
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,6 @@ class TrainFunction:
         net: The TRAIN net.
         solver: The solver it was compiled for.
         rule: The solver's rule.
-        count_traces: How often TensorFlow traced anything; stays at 1 for each of ``run``, ``gradient`` and ``apply``
-            that is called.
     """
 
     def __init__(
@@ -137,28 +143,45 @@ class TrainFunction:
         self.net = net
         self.solver = solver
         self.rule = RULES[solver.type]
-        self.count_traces = 0
-        self._lock = Lock()
         # Caffe shows them at display iterations alone (Solver::Step).
         with_debug = solver.debug_info and solver.display > 0
-        pieces = whole_blobs(net.params)
-        passes = PassGraph(net, build_forward(net, plan, devices), pieces, with_debug)
-        self._graph = StepGraph(net, solver, passes, UpdateGraph(solver, self.rule, pieces, with_grad_norm))
+        self._pieces = pieces_of(net, plan)
+        passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, with_debug)
+        self._calls = self._made_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
+        self._n_replicas = plan.n_replicas
         self._with_grad_norm = with_grad_norm
         self._first_scale = LossScale() if plan.precision == "float16" else None
-        self._devices = tuple(devices)
         self._fed = fed_blobs(net)
-        self._functions: dict[Part, Callable[..., Any]] = {}
+
+    def _made_calls(
+        self, passes: PassGraph, plan: ComputePlan, devices: Sequence[str], *, with_grad_norm: bool
+    ) -> WholeCalls | DeviceCalls:
+        is_scaled = plan.precision == "float16"
+        if plan.n_devices == 1:
+            update = UpdateGraph(self.solver, self.rule, self._pieces, with_grad_norm)
+            return WholeCalls(StepGraph(self.net, self.solver, passes, update), devices, is_scaled)
+        return DeviceCalls(device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm), is_scaled)
+
+    @property
+    def count_traces(self) -> int:
+        """How often TensorFlow traced anything; 1 for each of ``run``, ``gradient`` and ``apply`` that is called."""
+        return self._calls.count_traces
 
     def initial_state(self, params: Vector) -> TrainState:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
         history = np.zeros((self.rule.n_slots, self.net.params.n_params), np.float32)
-        return TrainState(params, history, initial_layer_state(self.net), 0, self._first_scale)
+        carried = carried_state(self.net, self._n_replicas, params)
+        return TrainState(params, history, carried, 0, self._first_scale)
 
     def prepare(self) -> None:
-        """Trace ``run`` and let TensorFlow optimise it, by a run of no steps; else the first run does it."""
+        """Trace ``run`` and let TensorFlow optimise it; else the first run does it.
+
+        By a run of no steps, on several devices of one step on zeros: there each call is one.
+        """
         nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
-        self.run(nowhere, step=0, n_steps=0, rate_scale=1.0, seed=0, worker=0, feeds=self._empty_feeds(0))
+        n_steps = 0 if isinstance(self._calls, WholeCalls) else 1
+        feeds = self._empty_feeds(n_steps * self.solver.iter_size)
+        self.run(nowhere, step=0, n_steps=n_steps, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
 
     def prepare_parts(self) -> None:
         """Likewise for ``gradient`` and ``apply``, by one step on zeros."""
@@ -198,8 +221,8 @@ class TrainFunction:
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
         arguments = StepArguments(
-            params=state.params,
-            history=self._history_blobs(state.history),
+            **self._given(state.params),
+            history=self._slots(state.history),
             layer_state=dict(state.layer_state),
             rates=rates,
             updates=np.int64(state.updates),
@@ -208,18 +231,18 @@ class TrainFunction:
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
             **scale_arguments(state.loss_scale),
         )
-        params, history, layer_state, losses, outputs, norms, n_rows, debug, scaling = self._call("run", arguments)
+        params, history, layer_state, losses, outputs, norms, n_rows, debug, scaling = self._calls.run(arguments)
         loss_scale, scales = scales_of_run(scaling) if scaling else (None, None)
         n_made = int(scales.made.sum()) if scales else n_steps
         after = TrainState(params, history, layer_state, state.updates + n_made, loss_scale)
-        reported = {name: tensor.numpy() for name, tensor in outputs.items()}
+        reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
         return after, StepOutputs(
-            losses.numpy(),
+            as_numpy(losses),
             reported,
             rates,
-            norms.numpy() if self._with_grad_norm else None,
-            {name: tensor.numpy() for name, tensor in n_rows.items()},
-            StepDebug(*(values.numpy() for values in debug)) if debug else None,
+            as_numpy(norms) if self._with_grad_norm else None,
+            {name: as_numpy(tensor) for name, tensor in n_rows.items()},
+            StepDebug(*map(as_numpy, debug)) if debug else None,
             scales,
         )
 
@@ -242,7 +265,7 @@ class TrainFunction:
             ValueError: A feed is missing or has the wrong shape.
         """
         arguments = StepArguments(
-            params=state.params,
+            **self._given(state.params),
             layer_state=dict(state.layer_state),
             step=np.int64(step),
             key=random_key(seed, worker),
@@ -251,10 +274,10 @@ class TrainFunction:
         found, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
         gradient, params, layer_state, loss, outputs, n_rows, debug = found
         after = replace(state, params=params, layer_state=layer_state, loss_scale=loss_scale)
-        reported = {name: tensor.numpy() for name, tensor in outputs.items()}
-        numbers = StepDebug(debug[0].numpy()[np.newaxis]) if debug else None
-        rows = {name: tensor.numpy() for name, tensor in n_rows.items()}
-        return after, StepGradient(to_host(gradient), float(loss), reported, rows, numbers, scales)
+        reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
+        numbers = StepDebug(as_numpy(debug[0])[np.newaxis]) if debug else None
+        rows = {name: as_numpy(tensor) for name, tensor in n_rows.items()}
+        return after, StepGradient(_on_host(gradient), float(loss), reported, rows, numbers, scales)
 
     def _finite_gradient(
         self, arguments: StepArguments, begun: LossScale | None
@@ -262,7 +285,7 @@ class TrainFunction:
         """Return what the graph gives, the next scale, and how the scale moved."""
         scale = begun
         while True:
-            *found, is_made = self._call("gradient", replace(arguments, **scale_arguments(scale)))
+            *found, is_made = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
             if begun is None or scale is None:
                 return found, None, None
             is_finite = bool(is_made[0])
@@ -284,13 +307,13 @@ class TrainFunction:
         """
         rate = np.float32(learning_rate(self.solver, step)) * np.float32(rate_scale)
         arguments = StepArguments(
-            params=state.params,
-            history=self._history_blobs(state.history),
+            **self._given(state.params),
+            history=self._slots(state.history),
             rates=np.array([rate]),
             updates=np.int64(state.updates),
-            gradient=gradient,
+            **self._given_gradient(gradient),
         )
-        params, history = self._call("apply", arguments)
+        params, history = self._calls.apply(arguments)
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
 
     def feeds_to_device(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
@@ -300,11 +323,19 @@ class TrainFunction:
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
         return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}
 
-    def _history_blobs(self, history: HistoryBlobs | Vector) -> HistoryBlobs:
-        if not isinstance(history, np.ndarray):
-            return history
-        entries = self.net.params.entries
-        return [[slot[entry.offset : entry.stop].reshape(entry.shape) for entry in entries] for slot in history]
+    def _given(self, params: tf.Tensor | Pieces | Vector) -> dict[str, Any]:
+        """Return the parameters as the graph takes them: one vector, or on several devices their pieces."""
+        if isinstance(self._calls, WholeCalls):
+            return {"params": params}
+        return {"pieces": list(params) if isinstance(params, Pieces) else self._pieces.cut(np.asarray(params))}
+
+    def _given_gradient(self, gradient: Vector) -> dict[str, Any]:
+        if isinstance(self._calls, WholeCalls):
+            return {"gradient": gradient}
+        return {"gradients": self._pieces.cut(np.asarray(gradient))}
+
+    def _slots(self, history: Sequence[Pieces] | Vector) -> Sequence[Sequence[Any]]:
+        return [self._pieces.cut(slot) if isinstance(slot, np.ndarray) else list(slot) for slot in history]
 
     def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> dict[str, Array]:
         checked = {}
@@ -318,64 +349,6 @@ class TrainFunction:
                 raise ValueError(msg)
             checked[name] = feeds[name]
         return checked
-
-    def _call(self, part: Part, arguments: StepArguments) -> Any:
-        """Call a traced function, which takes its tensors in one flat row.
-
-        A call through ``tf.function`` with nested arguments costs half a millisecond of Python, a flat one of the
-        traced function a fifth of that; a worker that exchanges at every step pays it at every step.
-        """
-        with self._lock:
-            if part not in self._functions:
-                self._functions[part] = self._trace(part)
-        return self._functions[part](*map(self._placed, arguments.flat()))
-
-    def _placed(self, leaf: Any) -> tf.Tensor:
-        """Return an argument as a tensor where it is used; what the call before returned is there already.
-
-        The scalars too: one that is elsewhere makes TensorFlow run the loops on both devices, in step.
-        """
-        if not self._devices:
-            return tf.convert_to_tensor(leaf)
-        return to_device(np.int64(leaf) if isinstance(leaf, np.int32) else leaf, self._devices[0])
-
-    def _trace(self, part: Part) -> Callable[..., Any]:
-        signature, compute = self._signature(part), getattr(self._graph, part)
-
-        def traced(*flat: tf.Tensor) -> Any:
-            self.count_traces += 1
-            if not self._devices:
-                return compute(signature.like(flat))
-            with tf.device(self._devices[0]):
-                given = signature.like(flat)
-                return compute(replace(given, key=None if given.key is None else tf.cast(given.key, tf.int32)))
-
-        function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(*signature.flat())
-        return function
-
-    def _signature(self, part: Part) -> StepArguments:
-        entries = self.net.params.entries
-        vector = tf.TensorSpec((self.net.params.n_params,), tf.float32)
-        updating = StepArguments(
-            params=vector,
-            history=[[tf.TensorSpec(entry.shape, tf.float32) for entry in entries] for _ in range(self.rule.n_slots)],
-            rates=tf.TensorSpec((None,), tf.float32),
-            updates=tf.TensorSpec((), tf.int64),
-        )
-        if part == "apply":
-            return replace(updating, gradient=vector)
-        scale = {} if self._first_scale is None else SCALE_SPECS
-        return replace(
-            updating if part == "run" else StepArguments(params=vector),
-            layer_state={
-                name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(self.net).items()
-            },
-            step=tf.TensorSpec((), tf.int64),
-            # TensorFlow leaves every int32 scalar on the host.
-            key=tf.TensorSpec((), tf.int64 if self._devices else tf.int32),
-            feeds={name: tf.TensorSpec((None, *shape), tf.float32) for name, shape in self._fed.items()},
-            **scale,
-        )
 
 
 def compile_training(

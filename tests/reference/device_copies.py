@@ -16,7 +16,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
-from caffe_import.tf_graph import device_copies, train_step
+from caffe_import.tf_graph import device_copies
+from caffe_import.tf_graph.step import device_calls, whole_calls
 
 
 @dataclass
@@ -63,7 +64,7 @@ def counted_copies(*users: Any) -> Iterator[Copies]:
             copies.readers.append(threading.current_thread().name)
         return read(tensor)
 
-    modules = (device_copies, train_step, *users)
+    modules = (device_copies, whole_calls, device_calls, *users)
     for module in modules:
         module.to_device = counted_to_device
     ops._EagerTensorBase._numpy = counted_read

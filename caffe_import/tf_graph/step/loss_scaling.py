@@ -53,8 +53,13 @@ def scale_arguments(scale: LossScale | None) -> dict[str, Any]:
     return {"loss_scale": np.float32(scale.scale), "good_steps": np.int64(scale.good_steps)}
 
 
+def as_numpy(value: Any) -> Any:
+    """Return a tensor's numbers; an array is returned as it is."""
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
 def scales_of_run(found: Sequence[tf.Tensor]) -> tuple[LossScale, StepScales]:
     """Return the next scale and what became of each step, from the last part of what ``StepGraph.run`` returns."""
-    scale, good_steps, begun, made = (tensor.numpy() for tensor in found)
+    scale, good_steps, begun, made = map(as_numpy, found)
     after = np.append(begun, scale)[1:] if len(begun) else begun
     return LossScale(float(scale), int(good_steps)), StepScales(begun, made, after)

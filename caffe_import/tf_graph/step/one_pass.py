@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ import tensorflow as tf
 from caffe_import.devices.pieces import Piece, PieceLayout
 from caffe_import.files.hdf5_output import hdf5_output_inputs
 from caffe_import.net.net_spec import NetSpec
-from caffe_import.tf_graph.builder import Forward, ForwardResult
+from caffe_import.tf_graph.builder import Forward, ForwardResult, fed_blobs
 from caffe_import.tf_graph.debug_values import DebugTaps, norms
 
 Tensors = list[tf.Tensor]
@@ -78,15 +79,24 @@ class PassGraph:
         for name in self.reported():
             with self.forward.places.on_blob(name):
                 outputs[name] = self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe)
-        wanted = [pieces[position] for position, _ in self.pieces.of_kind("weight")]
+        weights = self.pieces.of_kind("weight")
+        wanted = [pieces[position] for position, _ in weights]
         gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])], loss_scale)
         debug = tf.zeros((0,))
         if taps:
             of_taps = gradients[len(wanted) :]
             debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
         statistics, layer_state = self._by_piece(result.param_updates), dict(result.state)
-        n_rows = {name: tf.shape(result.blobs[name].caffe)[0] for name in hdf5_output_inputs(self.net)}
+        n_rows = {name: tf.shape(result.blobs[name].caffe)[0] for name in self.row_counts()}
         return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, n_rows, debug)
+
+    def row_counts(self) -> Sequence[str]:
+        """Return the blobs that HDF5Output layers take."""
+        return tuple(hdf5_output_inputs(self.net))
+
+    def fed(self) -> Sequence[str]:
+        """Return the blobs that a pass is given."""
+        return tuple(fed_blobs(self.net))
 
     def is_replaced(self) -> list[bool]:
         """Return for each weight's piece whether a pass's gradient replaces the one before instead of adding to it.
@@ -134,12 +144,15 @@ class PassGraph:
             return []
         loss = result.loss if loss_scale is None else loss_scale * result.loss
         gradients = tf.gradients(loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Embed's gradient comes as rows with indices.
-        found = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        if loss_scale is None:
-            return found
-        # Divided in float32: a blob between 16-bit layers, which debug_info looks at, has a 16-bit gradient.
-        return [tf.cast(gradient, tf.float32) / loss_scale for gradient in found]
+        devices = [piece.device for _, piece in self.pieces.of_kind("weight")]
+        found = []
+        for gradient, device in zip_longest(gradients, devices):
+            with self.forward.places.on(device):
+                # Embed's gradient comes as rows with indices.
+                dense = tf.convert_to_tensor(gradient)
+                # Divided in float32: a blob between 16-bit layers, which debug_info looks at, has a 16-bit gradient.
+                found.append(dense if loss_scale is None else tf.cast(dense, tf.float32) / loss_scale)
+        return found
 
     def _debug_of_pass(
         self,

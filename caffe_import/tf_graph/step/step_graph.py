@@ -7,7 +7,7 @@ src/caffe/solver.cpp ``Step``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from caffe_import.net.debug_info import n_pass_values
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.debug_values import mean_magnitude
+from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.loss_scaling import Scaling, all_finite, chosen
 from caffe_import.tf_graph.step.one_pass import Pass, PassGraph, moved
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
@@ -25,47 +26,6 @@ from caffe_import.tf_graph.step.solver_update import UpdateGraph
 Tensors = list[tf.Tensor]
 _SCALE_REPORTS = (tf.float32, tf.bool)
 """Of each step: the loss scale that it began with, and whether it was made."""
-
-
-@dataclass(frozen=True)
-class StepArguments:
-    """The arguments of a call, None where it needs none: arrays or tensors, in the signature their specs."""
-
-    params: Any = None
-    history: Any = ()
-    layer_state: Mapping[str, Any] = field(default_factory=dict)
-    rates: Any = None
-    updates: Any = None
-    step: Any = None
-    key: Any = None
-    feeds: Mapping[str, Any] = field(default_factory=dict)
-    gradient: Any = None
-    loss_scale: Any = None
-    good_steps: Any = None
-
-    def flat(self) -> list[Any]:
-        """Return every given leaf in a fixed order."""
-        return [
-            *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
-            *(blob for slot in self.history for blob in slot),
-            *(self.layer_state[name] for name in sorted(self.layer_state)),
-            *(self.feeds[name] for name in sorted(self.feeds)),
-        ]
-
-    def like(self, leaves: Sequence[Any]) -> StepArguments:
-        """Return the leaves of ``flat`` in this one's structure."""
-        rest = iter(leaves)
-        single = {name: next(rest) for name in self._single() if getattr(self, name) is not None}
-        return StepArguments(
-            **single,
-            history=[[next(rest) for _ in slot] for slot in self.history],
-            layer_state={name: next(rest) for name in sorted(self.layer_state)},
-            feeds={name: next(rest) for name in sorted(self.feeds)},
-        )
-
-    @staticmethod
-    def _single() -> tuple[str, ...]:
-        return ("params", "rates", "updates", "step", "key", "gradient", "loss_scale", "good_steps")
 
 
 class _Updated(NamedTuple):

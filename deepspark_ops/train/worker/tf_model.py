@@ -198,7 +198,7 @@ class TfModel:
 
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
-    check_history(state.history.shape, np.shape(fresh.history))
+    check_history(state.history.shape, fresh.history_view().shape)
     known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
     # Where the run before had another precision, float16 begins with its first scale and the others have none.
     scale = fresh.loss_scale and (state.loss_scale or fresh.loss_scale)

@@ -310,7 +310,7 @@ def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
 def test_graph_holds_no_variables() -> None:
     function = softmax("momentum: 0.9 iter_size: 2")
     run(function, start(function), batches(2))
-    graph = function._functions["run"].graph  # the only way to look inside
+    graph = function._calls._functions["run"].graph  # the only way to look inside
     definition = graph.as_graph_def()
     operations = {node.op for node in definition.node}
     operations |= {node.op for inner in definition.library.function for node in inner.node_def}

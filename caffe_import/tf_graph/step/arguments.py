@@ -1,0 +1,57 @@
+"""What a traced function of a training step takes, in one flat row of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StepArguments:
+    """The arguments of a call, None where it needs none: arrays or tensors, in the signature their specs.
+
+    The parameters are one vector in ``params``, or on several devices ``pieces``; so is the gradient.
+    """
+
+    params: Any = None
+    pieces: Sequence[Any] = ()
+    history: Any = ()
+    layer_state: Mapping[str, Any] = field(default_factory=dict)
+    rates: Any = None
+    updates: Any = None
+    step: Any = None
+    key: Any = None
+    feeds: Mapping[str, Any] = field(default_factory=dict)
+    gradient: Any = None
+    gradients: Sequence[Any] = ()
+    loss_scale: Any = None
+    good_steps: Any = None
+
+    def flat(self) -> list[Any]:
+        """Return every given leaf in a fixed order."""
+        return [
+            *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
+            *self.pieces,
+            *self.gradients,
+            *(blob for slot in self.history for blob in slot),
+            *(self.layer_state[name] for name in sorted(self.layer_state)),
+            *(self.feeds[name] for name in sorted(self.feeds)),
+        ]
+
+    def like(self, leaves: Sequence[Any]) -> StepArguments:
+        """Return the leaves of ``flat`` in this one's structure."""
+        rest = iter(leaves)
+        single = {name: next(rest) for name in self._single() if getattr(self, name) is not None}
+        return StepArguments(
+            **single,
+            pieces=[next(rest) for _ in self.pieces],
+            gradients=[next(rest) for _ in self.gradients],
+            history=[[next(rest) for _ in slot] for slot in self.history],
+            layer_state={name: next(rest) for name in sorted(self.layer_state)},
+            feeds={name: next(rest) for name in sorted(self.feeds)},
+        )
+
+    @staticmethod
+    def _single() -> tuple[str, ...]:
+        return ("params", "rates", "updates", "step", "key", "gradient", "loss_scale", "good_steps")
