@@ -317,8 +317,8 @@ class TrainFunction:
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
 
     def feeds_to_device(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
-        """Return the feeds of a ``run`` in the device's memory, which ``run`` then takes as they are."""
-        return {name: self._placed(feeds[name]) for name in self._fed}
+        """Return the feeds of a ``run`` where they are read, which ``run`` then takes as they are."""
+        return {name: self._calls.feed_to_device(name, feeds[name]) for name in self._fed}
 
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
         return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}

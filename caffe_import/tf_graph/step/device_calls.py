@@ -34,6 +34,28 @@ Part = Literal["run", "gradient", "apply"]
 _HOST: Final = "/device:CPU:0"
 
 
+@dataclass(frozen=True)
+class PlacedPasses:
+    """Batches of a fed blob, each on the device that reads it. Taken apart like an array (n_passes, *blob shape).
+
+    Attributes:
+        rows: One tensor per pass.
+        blob_shape: Shape of each.
+    """
+
+    rows: Sequence[Any]
+    blob_shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array that this stands for."""
+        return (len(self.rows), *self.blob_shape)
+
+    def __getitem__(self, place: int | slice) -> Any:
+        """Return one batch, or some as an object of this kind."""
+        return PlacedPasses(self.rows[place], self.blob_shape) if isinstance(place, slice) else self.rows[place]
+
+
 @dataclass
 class DeviceCalls:
     """Traces each part of the graph at its first call. Thread-safe.
@@ -96,14 +118,16 @@ class DeviceCalls:
     def _state(self, now: StepArguments) -> tuple[Any, ...]:
         return self._pieces(now.pieces), [self._pieces(slot) for slot in now.history], now.layer_state
 
-    def _dealt(self, feeds: Mapping[str, Any], i: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the batches of step ``i``, those of each replica together."""
-        n_passes, n_replicas = self.graph.solver.iter_size, self.graph.plan.n_replicas
-        return {
-            feed_key(name, replica): rows[i * n_passes + replica : (i + 1) * n_passes : n_replicas]
-            for name, rows in feeds.items()
-            for replica in range(n_replicas)
-        }
+    def feed_to_device(self, name: str, rows: Any) -> PlacedPasses:
+        """Return the batches of a fed blob, whole steps of them, where their passes read them."""
+        passes, plan = self.graph.solver.iter_size, self.graph.plan
+        names = [self.graph.devices[feed_devices(self.graph.passes, k % plan.n_replicas)[name]] for k in range(passes)]
+        return PlacedPasses([to_device(row, names[k % passes]) for k, row in enumerate(rows)], rows.shape[1:])
+
+    def _dealt(self, feeds: Mapping[str, Any], i: int) -> dict[str, Any]:
+        """Return the batches of step ``i``, one argument per pass."""
+        n_passes = self.graph.solver.iter_size
+        return {feed_key(name, k): rows[i * n_passes + k] for name, rows in feeds.items() for k in range(n_passes)}
 
     def _joined(self, reports: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """Return losses, outputs, norms, rows and debug of all steps."""
@@ -166,9 +190,9 @@ class DeviceCalls:
             step=tf.TensorSpec((), tf.int64),
             key=tf.TensorSpec((), tf.int32),
             feeds={
-                feed_key(name, replica): tf.TensorSpec((self.graph.solver.iter_size // n_replicas, *shape), tf.float32)
+                feed_key(name, k): tf.TensorSpec(shape, tf.float32)
                 for name, shape in fed_blobs(passes.net).items()
-                for replica in range(n_replicas)
+                for k in range(self.graph.solver.iter_size)
             },
             **(SCALE_SPECS if self.is_scaled else {}),
         )
@@ -180,9 +204,9 @@ class DeviceCalls:
         pieces = [names[piece.device] for piece in passes.pieces.pieces]
         carried = carried_devices(passes, self.graph.plan.n_replicas)
         fed = {
-            feed_key(name, replica): names[device]
-            for replica in range(self.graph.plan.n_replicas)
-            for name, device in feed_devices(passes, replica).items()
+            feed_key(name, k): names[device]
+            for k in range(self.graph.solver.iter_size)
+            for name, device in feed_devices(passes, k % self.graph.plan.n_replicas).items()
         }
         return replace(
             signature,

@@ -146,14 +146,13 @@ class DeviceStepGraph:
 
     def _given_to(self, k: int, given: StepArguments, gate: Sequence[Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return seed and batch of pass ``k``, which are there once ``gate`` is."""
-        replica, number = k % self.plan.n_replicas, k // self.plan.n_replicas
         batch = {}
         with tf.control_dependencies(gate):
             step = tf.cast(given.step, tf.int32)
             seed = tf.stack([given.key, step * self.solver.iter_size + k])
-            for name, device in feed_devices(self.passes, replica).items():
+            for name, device in feed_devices(self.passes, k % self.plan.n_replicas).items():
                 with self.on(device):
-                    batch[name] = given.feeds[feed_key(name, replica)][number]
+                    batch[name] = tf.identity(given.feeds[feed_key(name, k)])
         return seed, batch
 
     def _on_replica(self, replica: int) -> AbstractContextManager[Any]:
@@ -256,9 +255,9 @@ def device_step(
     return DeviceStepGraph(solver, plan, devices, passes, update)
 
 
-def feed_key(name: str, replica: int) -> str:
-    """Return the name of the argument that holds a replica's batches of a blob."""
-    return f"{replica}:{name}"
+def feed_key(name: str, k: int) -> str:
+    """Return the name of the argument that holds the batch of a blob for pass ``k``."""
+    return f"{k}:{name}"
 
 
 def state_key(name: str, replica: int) -> str:

@@ -52,6 +52,11 @@ class WholeCalls:
         params, history = self._call("apply", given)
         return params, self._pieces(history)
 
+    def feed_to_device(self, name: str, rows: Any) -> tf.Tensor:
+        """Return the batches of a fed blob in the device's memory."""
+        del name  # all are read on one device
+        return self._placed(rows)
+
     def _pieces(self, history: Sequence[Sequence[tf.Tensor]]) -> list[Pieces]:
         return [Pieces(self.graph.passes.pieces, slot) for slot in history]
 
