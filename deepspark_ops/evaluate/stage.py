@@ -14,6 +14,7 @@ import numpy as np
 
 from caffe_import.errors import NetError
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.devices.worker_events import devices_text
 from deepspark_ops.evaluate.metrics import (
     METRICS_NAME,
     REPORT_NAME,
@@ -185,8 +186,10 @@ def to_picture(values: Column) -> Picture | None:
 def _settings(trained: TrainedNet) -> dict[str, str]:
     config, solver = trained.config, trained.solver
     workers = "1 worker" if config.n_workers == 1 else f"{config.n_workers} workers, {config.strategy}"
+    devices = devices_text(read_events(trained.run.events))
     return {
         "Trained by": workers,
+        **({"Trained on": devices} if devices else {}),
         "Solver": f"{solver.type}, base_lr {solver.base_lr:g}, {solver.lr_policy}, max_iter {solver.max_iter}",
         "Parameters": f"{trained.net.params.n_params:,}",
     }

@@ -22,6 +22,7 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out(sandbox: Sandbox) -> None
     assert {row["layer_type"]: row["n_passed"] > 0 for row in certificate["parity"]}["SoftmaxWithLoss"]
     metrics = json.loads((run / "evaluation" / "metrics.json").read_text())
     assert metrics["top1"] > 0.8
+    assert "Trained on" in (run / "evaluation" / "report.html").read_text()
     assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
     # Lines of the Spark workers reach the log through the driver; one of them may find the work done when it starts.
     assert re.search(r"worker [01] loss clock=\d+ loss=\S+ learning_rate=\S+ images_per_s=", first.stdout)

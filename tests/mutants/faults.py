@@ -358,4 +358,25 @@ FAULTS = (
         "solver.iter_size",
         (f"{_PIPELINE}/devices/test_compute_plan.py",),
     ),
+    Fault(
+        "every-worker-of-a-host-gets-its-first-gpu",
+        "deepspark_ops/devices/dealing.py",
+        "starts = (first + worker * wanted.per_worker for worker in range(n_workers))",
+        "starts = (first for worker in range(n_workers))",
+        (f"{_PIPELINE}/devices/test_dealing.py",),
+    ),
+    Fault(
+        "a-task-does-not-hide-the-gpus-of-others",
+        "deepspark_ops/train/worker/spark_task.py",
+        "    show_only(devices, os.environ, sys.modules)\n",
+        "",
+        (f"{_PIPELINE}/train/worker/test_spark_task.py",),
+    ),
+    Fault(
+        "spark-settings-of-the-cluster-are-overridden",
+        "deepspark_ops/devices/spark_resources.py",
+        "if name not in settings or name == YARN_FILES",
+        "if name",
+        (f"{_PIPELINE}/devices/test_spark_resources.py",),
+    ),
 )
