@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from caffe_import.errors import CaffeImportError
 from caffe_import.extras import require
+from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
+from deepspark_ops.command.reporting import print_text, reported_errors
 from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
@@ -29,14 +28,10 @@ from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
-from deepspark_ops.processes.stage_process import user_trouble
 from deepspark_ops.run_paths import RunPaths
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
 
 app = typer.Typer(
     name="deepspark",
@@ -49,6 +44,7 @@ app = typer.Typer(
 )
 dags = typer.Typer(help="Add DeepSpark's DAGs to an Airflow that is there already.", no_args_is_help=True)
 app.add_typer(dags, name="dags")
+app.add_typer(models, name="models")
 
 
 def main() -> None:
@@ -66,37 +62,6 @@ def stage_command(
         return run
 
     return register
-
-
-@contextmanager
-def reported_errors() -> Iterator[None]:
-    """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
-
-    Raises:
-        typer.Exit: 2 for what must be corrected, 1 for a stage that may succeed another time, 130 after Ctrl-C.
-    """
-    try:
-        yield
-    except (DeepSparkError, CaffeImportError) as error:
-        _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
-        raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
-    except (OSError, ModuleNotFoundError) as error:
-        if (trouble := user_trouble(error)) is None:
-            raise
-        _stderr().print(f"[red]error:[/red] {escape(trouble[1])}", highlight=False, soft_wrap=True)
-        raise typer.Exit(trouble[0]) from None
-    except KeyboardInterrupt:
-        _stderr().print("interrupted", highlight=False)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _stderr() -> Console:
-    return Console(stderr=True)
-
-
-def _print(text: str) -> None:
-    Console().print(escape(text), highlight=False, soft_wrap=True)
 
 
 def _run_stage_process(
@@ -144,7 +109,7 @@ def ingest(config: IngestConfig) -> None:
     """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
     require_spark()
     _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
-    _print(f"dataset={config.output}")
+    print_text(f"dataset={config.output}")
 
 
 @stage_command(TrainConfig, name="train", positional="solver")
@@ -173,7 +138,7 @@ def train(config: TrainConfig) -> None:
         if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
             shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
         raise
-    _print(f"run={config.run_dir}")
+    print_text(f"run={config.run_dir}")
 
 
 def _certify(config: TrainConfig) -> None:
@@ -188,7 +153,7 @@ def _certify(config: TrainConfig) -> None:
     report = run_check(CheckConfig(**shared))
     if report.errors:
         raise ConfigError("\n".join(report.errors))
-    _print(f"parity={RunPaths(config.run_dir).parity}")
+    print_text(f"parity={RunPaths(config.run_dir).parity}")
 
 
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
@@ -198,14 +163,14 @@ def evaluate(config: EvaluateConfig) -> None:
 
     _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"))
     output = config.output or RunPaths(config.run_dir).evaluation
-    _print(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
+    print_text(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
 
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
     _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
-    _print(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+    print_text(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
 
 
 @app.command()
@@ -237,8 +202,8 @@ def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airfl
     from deepspark_ops.local_airflow.dag_files import install_dags
 
     for path in install_dags(folder.absolute()):
-        _print(str(path))
-    _print(
+        print_text(str(path))
+    print_text(
         "Relative paths of a run start from the folder above Airflow's DAGs folder, and runs, datasets and models are "
         "made there; DEEPSPARK_ROOT and DEEPSPARK_HOME in Airflow's environment name other folders."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType
@@ -24,7 +24,11 @@ _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH", tupl
 
 
 def with_options(
-    run: Callable[..., None], model: type[Config], *, positional: str, flags: Mapping[str, str] | None = None
+    run: Callable[..., None],
+    model: type[Config],
+    *,
+    positional: str | Sequence[str],
+    flags: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
     """Return a function for ``typer`` that takes the fields of ``model`` as options and hands the config to ``run``.
 
@@ -33,10 +37,11 @@ def with_options(
     Args:
         run: Takes the config, paths absolute, and the flags as keywords; its docstring is the command's.
         model: Declares the options; its own words say what is wrong with a value (ConfigError).
-        positional: Field that is given by position instead of by name.
+        positional: Field, or fields in their order, given by position instead of by name.
         flags: Further switches that are no part of the config, name -> help.
     """
     flags = dict(flags or {})
+    positions = [positional] if isinstance(positional, str) else list(positional)
     parts = {field: part for field, info in model.model_fields.items() if (part := _part(info)) is not None}
 
     def command(**values: Any) -> None:
@@ -47,11 +52,11 @@ def with_options(
                 given[field] = parse_config(part, of_part)
         run(with_paths_from(parse_config(model, _given(model, values) | given), Path.cwd()), **switches)
 
-    parameters: list[inspect.Parameter] = []
-    for field, info in sorted(model.model_fields.items(), key=lambda item: item[0] != positional):
-        if field == positional:
-            parameters.append(_argument(field, info))
-        elif field in parts:
+    parameters = [_argument(field, model.model_fields[field]) for field in positions]
+    for field, info in model.model_fields.items():
+        if field in positions:
+            continue
+        if field in parts:
             panel = info.description or field
             parameters += [_option(name, of_part, panel=panel) for name, of_part in parts[field].model_fields.items()]
         else:

@@ -31,9 +31,8 @@ class PromoteConfig(StageConfig):
         0.95,
         ge=0.5,
         le=0.999,
-        description="How sure the gain must be, by a paired test on the same samples (top1, top5: McNemar's; loss:"
-        " bootstrap). 0.95: if both were equally good, 1 candidate in 20 would be promoted; the best case of a small"
-        " gain, 5 samples gained and none lost, is just enough. 0.5: whatever scores better",
+        description="How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no"
+        " better at most 1 in 20 goes in; 5 samples gained and none lost are just enough. 0.5: whatever scores better",
         json_schema_extra=FORM,
     )
     max_class_loss: float = Field(
@@ -44,6 +43,13 @@ class PromoteConfig(StageConfig):
         " fewer than 6 samples is too small to say so. 1: no class is looked at",
         json_schema_extra=FORM,
     )
+    keep: int | None = Field(
+        None,
+        ge=1,
+        description="How many bundles of the model stay: after a promotion the oldest above this are removed, never"
+        " what is in production; default: all stay",
+        json_schema_extra=FORM,
+    )
     max_slowdown: float = Field(
         0.5,
         ge=0.0,
@@ -52,3 +58,10 @@ class PromoteConfig(StageConfig):
         " machine. 1: speed is not looked at",
         json_schema_extra=FORM,
     )
+
+
+class HandPromoteConfig(PromoteConfig):
+    """Put a bundle into production by hand, if it is better than the one there."""
+
+    bundle: Path = Field(description="Bundle, or the folder of a run that has one")
+    reason: str = Field(min_length=1, description="Why; kept in the model's history")

@@ -10,13 +10,15 @@ from airflow.sdk import Asset, BaseOperator
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
-from deepspark_ops.export.manifest import file_digest, read_manifest
+from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors
+from deepspark_ops.registry.champion import decide_against
+from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import Decision, decide
-from deepspark_ops.registry.production import bundle_labels, bundle_samples, promote, version_folder
+from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
@@ -50,11 +52,14 @@ class DecideOperator(BaseOperator):
         """
         run = StageRun.of(context)
         with airflow_errors():
-            decision = self._decide(run, promote_config(context, self.places))
+            config = promote_config(context, self.places)
+            decision = self._decide(run, config)
         path = decision_file(run)
         write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
         self.log.info("%s", decision.reason)
         if not decision.promotes:
+            with airflow_errors():
+                note_kept(config, decision, author_of(context), run.run_dir.name)
             raise AirflowSkipException(decision.reason)
         return {"decision": str(path), "digest": file_digest(path)}
 
@@ -62,14 +67,8 @@ class DecideOperator(BaseOperator):
         candidate = _evaluation(RunPaths(run.run_dir).evaluation)
         if run.production is None:
             return decide(candidate, None, config)
-        return decide(
-            candidate,
-            _evaluation(run.run_dir / "evaluation_production"),
-            config,
-            production_labels=bundle_labels(run.production.parent),
-            production_split=read_manifest(run.production.parent).origin.split_rule,
-            known=bundle_samples(run.production.parent),
-        )
+        production = _evaluation(run.run_dir / "evaluation_production")
+        return decide_against(candidate, production, run.production.parent, config)
 
 
 def _evaluation(folder: Path) -> Evaluated:
@@ -94,9 +93,34 @@ class PromoteOperator(BaseOperator):
         with airflow_errors():
             config = promote_config(context, self.places)
             decision = Decision.model_validate_json(decision_file(run).read_bytes())
-            production = promote(RunPaths(run.run_dir).bundle, run.run_dir.name, decision, config)
-        folder = version_folder(config.models, config.model, production.version)
+            bundle = RunPaths(run.run_dir).bundle
+            production = promote(bundle, decision, config, author_of(context), run_dir=run.run_dir)
+        folder = version_folder(config.models, production)
         made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
-        context["outlet_events"][self._model_asset].extra = made
-        self.log.info("model %s: version %s is in production (%s)", config.model, production.version, decision.reason)
+        context["outlet_events"][self._model_asset].extra = made | event_figures(production)
+        self.log.info("model %s: %s is in production (%s)", config.model, production.version, decision.reason)
         return made
+
+
+def author_of(context: Any) -> Author:
+    """Return who triggered a run, or what kind of run nobody triggered: scheduled, asset_triggered, backfill."""
+    run = context["dag_run"]
+    return Author(str(getattr(run, "triggering_user_name", None) or getattr(run.run_type, "value", run.run_type)))
+
+
+def event_figures(production: Production) -> dict[str, Any]:
+    """Return what the event of a new model says beside its place: plain JSON values."""
+    decision = production.decision
+    comparison = decision.comparison if decision else None
+    return {
+        "number": production.version,
+        "previous": production.previous,
+        "reason": production.reason,
+        "metric": decision.metric if decision else None,
+        "candidate": decision.candidate if decision else None,
+        "production": decision.production if decision else None,
+        "gain": comparison.gain if comparison else None,
+        "interval": list(comparison.interval) if comparison else None,
+        "p_value": comparison.p_value if comparison else None,
+        "dataset_digest": decision.dataset_digest if decision else None,
+    }

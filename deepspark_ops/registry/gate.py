@@ -30,14 +30,15 @@ class Decision(BaseModel):
             plain values.
         promotes: The answer.
         metric: What was compared.
-        candidate: The candidate's value.
+        candidate: The candidate's value; None if a person promoted a bundle that was never scored.
         production: The value of the model in production on the same samples; None if there is no such model.
-        dataset_digest: Digest of the samples.
+        dataset_digest: Digest of the samples; None likewise.
         reason: One sentence for people.
         confidence: What was asked for.
         comparison: Gain, interval, p-value, discordant samples and classes; None without a model in production.
         candidate_speed: How fast the candidate scores; None if not measured.
         production_speed: Likewise.
+        against: The version in production that it was compared with, ``v6``; None if nothing was in production.
         is_forced: Did a person decide against or without the comparison?
     """
 
@@ -46,14 +47,15 @@ class Decision(BaseModel):
     format_version: Literal[1, 2] = 1
     promotes: bool
     metric: Literal["top1", "top5", "loss"]
-    candidate: float
+    candidate: float | None
     production: float | None
-    dataset_digest: str
+    dataset_digest: str | None
     reason: str
     confidence: float | None = None
     comparison: Comparison | None = None
     candidate_speed: Speed | None = None
     production_speed: Speed | None = None
+    against: str | None = None
     is_forced: bool = False
 
 
@@ -65,6 +67,7 @@ def decide(
     production_labels: Sequence[str] = (),
     production_split: SplitRule | None = None,
     known: npt.NDArray[np.uint64] | None = None,
+    against: str | None = None,
 ) -> Decision:
     """Compare two models that were scored on the same samples; without one in production the candidate goes in.
 
@@ -79,6 +82,7 @@ def decide(
         production_labels: Class names of what is in production; empty if they are not known.
         production_split: How production's training samples were told from test samples; None if that is not known.
         known: Content hashes of the samples on which production was promoted; None if they are not known.
+        against: Name of the version in production, to be recorded.
 
     Raises:
         ConfigError: The metric is not defined for these classes (top5 of five or fewer).
@@ -114,6 +118,7 @@ def decide(
         comparison=comparison,
         candidate_speed=candidate.metrics.speed,
         production_speed=production.metrics.speed if production else None,
+        against=against,
     )
 
 

@@ -191,6 +191,20 @@ FAULTS = (
         (f"{_PIPELINE}/registry/test_gate.py",),
     ),
     Fault(
+        "what-is-in-production-is-removed",
+        "deepspark_ops/registry/changes.py",
+        "if production is None or record.version != production.version]",
+        "if production is None or record.version != production.previous]",
+        (f"{_PIPELINE}/registry/test_changes.py",),
+    ),
+    Fault(
+        "a-promotion-that-never-took-effect-is-told",
+        "deepspark_ops/registry/journal.py",
+        "entry.change <= last_change and ",
+        "entry.change <= last_change + 1 and ",
+        (f"{_PIPELINE}/registry/test_changes.py",),
+    ),
+    Fault(
         "a-worse-class-goes-unseen",
         "deepspark_ops/registry/gate.py",
         "change.p_worse <= CLASS_ALARM / len(present)",

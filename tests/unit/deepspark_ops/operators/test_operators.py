@@ -17,6 +17,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import spark_stage
@@ -25,12 +26,17 @@ from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.promote import DecideOperator
+from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
+from deepspark_ops.registry.changes import Author, promote, roll_back
+from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import read_model
+from deepspark_ops.registry.production import production_weights
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
@@ -60,7 +66,7 @@ def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, e
     return {
         "dag": dag,
         "params": params,
-        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf),
+        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf, run_type="scheduled", triggering_user_name=None),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
         "triggering_asset_events": events or {},
         "outlet_events": OutletEvents(),
@@ -292,23 +298,125 @@ def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) ->
         )
 
 
+LABELS = [0, 1] * 50
+MODEL = Asset("deepspark_model", uri="x-deepspark://model")
+
+
+class Retraining:
+    """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with it."""
+
+    def __init__(self, places: Places, dag: DAG) -> None:
+        self.models = places.home / "models"
+        self._places = places
+        self._dag = dag
+        self.promoted("first", self._decision())
+        self.run = StageRun(places.home / "r", None, production_weights(self.models, "model"))
+
+    def promoted(self, name: str, decision: Decision) -> str:
+        config = PromoteConfig(models=self.models, model="model")
+        bundle = make_bundle(self._places.home / name / "bundle", name.encode(), run=name)
+        return promote(bundle, decision, config, Author("anna")).version
+
+    def _decision(self) -> Decision:
+        return decide(evaluation([0], [0]), None, PromoteConfig())
+
+    def scored(self, n_wrong: int) -> None:
+        assert self.run.production is not None
+        weights = file_digest(self.run.production).removeprefix("sha256:")
+        theirs = evaluation(answers_with(LABELS, range(9)), LABELS, weights=weights)
+        write_evaluation(self.run.run_dir / "evaluation_production", theirs)
+        mine = evaluation(answers_with(LABELS, range(n_wrong)), LABELS)
+        write_evaluation(self.run.run_dir / "evaluation", mine)
+
+    def context(self) -> dict[str, Any]:
+        return context(self._dag, xcom=self.run.to_xcom())
+
+    def decide(self) -> dict[str, str]:
+        operator = DecideOperator(task_id="decide", places=self._places, dag=self._dag)
+        return dict(execute(operator, self.context()))
+
+    def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
+        make_bundle(self.run.run_dir / "bundle", b"second", run="second")
+        event = SimpleNamespace(extra={})
+        operator = PromoteOperator(task_id="promote", places=self._places, dag=self._dag, model_asset=MODEL)
+        return dict(execute(operator, self.context() | {"outlet_events": ByAsset(event)})), event.extra
+
+    def history(self) -> list[tuple[str, str | None, str]]:
+        return [(entry.action, entry.version, entry.who) for entry in read_model(self.models, "model").history]
+
+
+class ByAsset:
+    def __init__(self, event: SimpleNamespace) -> None:
+        self._event = event
+
+    def __getitem__(self, asset: Asset) -> SimpleNamespace:
+        assert asset == MODEL
+        return self._event
+
+
+@pytest.fixture
+def retraining(places: Places, dag: DAG) -> Retraining:
+    return Retraining(places, dag)
+
+
 @pytest.mark.parametrize(("wrong", "promotes"), [(0, True), (8, False), (9, False)])
-def test_only_a_better_model_goes_on(places: Places, dag: DAG, wrong: int, promotes: bool) -> None:
-    labels = [0, 1] * 50
-    bundle = make_bundle(places.home / "version")
-    run = StageRun(places.home / "r", None, bundle / "weights.caffemodel")
-    for name, n_wrong in (("evaluation", wrong), ("evaluation_production", 9)):
-        write_evaluation(run.run_dir / name, evaluation(answers_with(labels, range(n_wrong)), labels))
-    operator = DecideOperator(task_id="decide", places=places, dag=dag)
-    values = context(dag, xcom=run.to_xcom())
+def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promotes: bool) -> None:
+    retraining.scored(wrong)
+    path = retraining.run.run_dir / "decision.json"
     if promotes:
-        assert execute(operator, values)["decision"] == str(run.run_dir / "decision.json")
+        assert retraining.decide()["decision"] == str(path)
     else:
         with pytest.raises(AirflowSkipException, match=r"kept production: .* on 100 samples, p = "):
-            execute(operator, values)
-    decision = json.loads((run.run_dir / "decision.json").read_text())
+            retraining.decide()
+        assert retraining.history()[-1] == ("kept", None, "scheduled")
+    decision = json.loads(path.read_text())
     assert decision["promotes"] is promotes
-    assert decision["comparison"]["n_gained"] == 9 - wrong
+    assert (decision["comparison"]["n_gained"], decision["against"]) == (9 - wrong, "v1")
+
+
+def test_a_promotion_tells_the_event_what_it_is_and_why(retraining: Retraining) -> None:
+    retraining.scored(0)
+    retraining.decide()
+    result, extra = retraining.promote()
+    assert result["version"] == str(retraining.models / "model" / "versions" / "v2")
+    assert json.loads(json.dumps(extra)) == extra
+    assert extra == result | {
+        "number": "v2",
+        "previous": "v1",
+        "reason": "promoted: +9.0 points on 100 samples, p = 0.002",
+        "metric": "top1",
+        "candidate": 1.0,
+        "production": 0.91,
+        "gain": 0.09,
+        "interval": extra["interval"],
+        "p_value": 2**-9,
+        "dataset_digest": "sha256:same",
+    }
+    assert retraining.history() == [("promoted", "v1", "anna"), ("promoted", "v2", "scheduled")]
+
+
+def test_a_production_that_moved_meanwhile_is_not_replaced(retraining: Retraining) -> None:
+    retraining.scored(0)
+    retraining.decide()
+    assert retraining.promoted("by-hand", retraining._decision().model_copy(update={"is_forced": True})) == "v2"
+    with pytest.raises(AirflowFailException, match="the candidate was compared with v1, but v2 is in production now"):
+        retraining.promote()
+
+
+def test_the_next_retraining_starts_from_what_was_rolled_back_to(
+    retraining: Retraining, places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    retraining.scored(0)
+    retraining.decide()
+    retraining.promote()
+    check = CheckOperator(task_id="check", places=places, dag=dag, warm_start=True)
+    assert Path(execute(check, context(dag))["production"]).read_bytes() == b"second"
+    roll_back(ModelFolder(retraining.models / "model"), Author("anna", "worse in the field"))
+    started = Path(execute(check, context(dag))["production"])
+    assert started.read_bytes() == b"first"
+    train = TrainOperator(task_id="train", places=places, dag=dag)
+    run = StageRun(places.home / "r2", None, started)
+    assert train.stage_config(context(dag), run, "local[2]").weights == (started,)
 
 
 def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) -> None:

@@ -1,0 +1,142 @@
+"""``deepspark models``: what is in production, where it comes from, and what moves it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from deepspark_ops.command.models_view import headline, history_table, lineage, models_table, version_table
+from deepspark_ops.command.options import with_options
+from deepspark_ops.command.reporting import print_text, reported_errors
+from deepspark_ops.command.stage_display import StageDisplay
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.promote import HandPromoteConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.preflight.table import LOG_WIDTH
+from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.registry.candidate import decide_by_hand, find_candidate, forced
+from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
+from deepspark_ops.registry.integrity import verify_model
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import OVERVIEW_VERSION, model_names, read_model
+
+models = typer.Typer(help="Models in production: versions, history, promotion and rollback.", no_args_is_help=True)
+
+_Models = Annotated[Path, typer.Option("--models", metavar="FOLDER", help="Folder of models in production")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The model's name", show_default=False)]
+_DEFAULT = Path("models")
+
+
+@models.command("list")
+@reported_errors()
+def list_models(folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
+    """Show each model with what is in production."""
+    found = [read_model(folder, name) for name in model_names(folder)]
+    if as_json:
+        listed = [model.model_dump(mode="json", exclude={"history"}) for model in found]
+        _write_json({"format_version": OVERVIEW_VERSION, "models": listed})
+        return
+    if not found:
+        print_text(f"no models in {folder}")
+        return
+    _show(models_table(found))
+
+
+@models.command("show")
+@reported_errors()
+def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
+    """Show a model's versions, where each comes from, and who changed what, when and why."""
+    model = read_model(folder, name)
+    if as_json:
+        _write_json(model.model_dump(mode="json"))
+        return
+    print_text(headline(model))
+    _show(version_table(model))
+    _show(history_table(model))
+    if (record := model.of_production()) is not None:
+        print_text(lineage(record))
+
+
+def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
+    """Put a bundle, or that of a run, into production, if it is better than what is there."""
+    candidate = find_candidate(config.bundle)
+    author = Author(_user(), config.reason)
+    decision = forced(candidate, config, config.reason) if force else decide_by_hand(candidate, config, _score)
+    if not decision.promotes:
+        note_kept(config, decision, author, (candidate.run_dir or candidate.bundle).name)
+        msg = f"{decision.reason}. To promote it all the same, give --force"
+        raise ConfigError(msg)
+    production = promote(candidate.bundle, decision, config, author, run_dir=candidate.run_dir)
+    if json:
+        _write_json(production.model_dump(mode="json"))
+    else:
+        print_text(f"{decision.reason}\nmodel={config.model} version={production.version}")
+
+
+_FLAGS = {"force": "Do not compare; the reason is kept in the model's history", "json": "Print JSON"}
+models.command("promote")(
+    reported_errors()(with_options(_promote, HandPromoteConfig, positional=("model", "bundle"), flags=_FLAGS))
+)
+
+
+@models.command("rollback")
+@reported_errors()
+def rollback(
+    name: _Name,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the model's history")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="VERSION", help="v6 or 6; default: what was there before")
+    ] = None,
+    folder: _Models = _DEFAULT,
+    *,
+    as_json: _Json = False,
+) -> None:
+    """Put an earlier version back into production; the next retraining starts from it."""
+    production = roll_back(ModelFolder(folder / name), Author(_user(), reason), to=to)
+    if as_json:
+        _write_json(production.model_dump(mode="json"))
+    else:
+        print_text(f"model={name} version={production.version} was={production.previous or 'none'}")
+
+
+@models.command("verify")
+@reported_errors()
+def verify(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
+    """Compare every file of every version with its digest; exit code 2 names the first damage."""
+    found = verify_model(ModelFolder(folder / name))
+    if as_json:
+        _write_json({"model": name, "versions": [asdict(one) for one in found]})
+        return
+    n_files, n_bytes = sum(one.n_files for one in found), sum(one.n_bytes for one in found)
+    print_text(f"model={name}: {len(found)} versions, {n_files:,} files, {n_bytes:,} bytes, all as they were written")
+
+
+def _score(run_dir: Path, weights: Path, output: Path) -> None:
+    config = parse_config(EvaluateConfig, {"run_dir": run_dir, "weights": weights, "output": output})
+    with StageDisplay("evaluate") as display:
+        run_job("deepspark_ops.evaluate", config, on_line=display.line)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        return "unknown"
+
+
+def _show(table: RenderableType) -> None:
+    # A file or a pipe has no width of its own.
+    Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(table)
+
+
+def _write_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")

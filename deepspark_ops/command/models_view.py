@@ -1,0 +1,102 @@
+"""Tables and lines of ``deepspark models``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from deepspark_ops.registry.overview import ModelOverview
+from deepspark_ops.registry.versions import Figures, VersionRecord
+
+_SHOWN_HISTORY = 20
+
+
+def headline(model: ModelOverview) -> str:
+    """Return what is in production and why, in one line."""
+    current = model.production
+    if current is None:
+        return f"{model.name}: nothing is in production"
+    return f"{model.name}: {current.version} is in production since {_when(current.promoted)} UTC; {current.reason}"
+
+
+def models_table(found: Sequence[ModelOverview]) -> Table:
+    """Return a row per model."""
+    table = _table("model", "production", "accuracy", "95 % interval", "since", "by", "versions")
+    for model in found:
+        record, current = model.of_production(), model.production
+        figures = _figures(record.figures if record else None)
+        since = [_when(current.promoted), current.who] if current else ["", ""]
+        table.add_row(model.name, current.version if current else "none", *figures, *since, str(len(model.versions)))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _figures(figures: Figures | None) -> tuple[str, str]:
+    if figures is None:
+        return "", ""
+    low, high = figures.top1_interval
+    return f"{100 * figures.top1:.1f} %", f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def _when(text: str) -> str:
+    return text[:16].replace("T", " ")
+
+
+def version_table(model: ModelOverview) -> Table:
+    """Return a row per version, newest first."""
+    table = _table("version", "accuracy", "95 % interval", "samples", "made", "run", "from", "data", "state")
+    for record in reversed(model.versions):
+        is_current = model.production is not None and record.version == model.production.version
+        state = "in production" if is_current else "" if record.version in model.present else "bundle removed"
+        figures = record.figures
+        table.add_row(
+            record.version,
+            *_figures(figures),
+            f"{figures.n_samples:,}" if figures else "",
+            _when(record.created),
+            Text(record.origin.run),
+            record.started_from or "",
+            _short(record.origin.datasets.get("train")),
+            state,
+        )
+    return table
+
+
+def history_table(model: ModelOverview) -> Table:
+    """Return what happened, newest first; of a long history its end."""
+    table = _table("when (UTC)", "who", "what", "why")
+    for entry in reversed(model.history[-_SHOWN_HISTORY:]):
+        what = (
+            f"{entry.action} {entry.version}" if entry.version else f"{entry.action} {entry.previous or 'production'}"
+        )
+        why = (
+            f"{entry.reason} ({entry.comment})" if entry.comment and entry.comment not in entry.reason else entry.reason
+        )
+        table.add_row(_when(entry.at), Text(entry.who), what, Text(why))
+    return table
+
+
+def lineage(record: VersionRecord) -> str:
+    """Return where a version comes from, in one line of short digests."""
+    origin = record.origin
+    data = (
+        ", ".join(f"{split} {_short(digest)}" for split, digest in origin.datasets.items()) or "the net's own sources"
+    )
+    start = f", started from {record.started_from}" if record.started_from else ""
+    made_by = f"solver {_short(origin.solver_digest)}{start}, DeepSpark {origin.code_version or 'unknown'}"
+    return (
+        f"{record.version}: data {data} -> net {_short(origin.net_digest)}, "
+        f"{made_by} -> run {origin.run}, iteration {origin.iteration} -> bundle {_short(record.manifest_digest)}"
+    )
+
+
+def _short(digest: str | None) -> str:
+    return "" if digest is None else digest.removeprefix("sha256:")[:8]

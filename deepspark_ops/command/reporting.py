@@ -1,0 +1,50 @@
+"""How the command speaks: results on stdout, what went wrong as one message on stderr with an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from caffe_import.errors import CaffeImportError
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+from deepspark_ops.processes.stage_process import user_trouble
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
+
+    Raises:
+        typer.Exit: 2 for what must be corrected, 1 for a stage that may succeed another time, 130 after Ctrl-C.
+    """
+    try:
+        yield
+    except (DeepSparkError, CaffeImportError) as error:
+        _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
+        raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
+    except (OSError, ModuleNotFoundError) as error:
+        if (trouble := user_trouble(error)) is None:
+            raise
+        _stderr().print(f"[red]error:[/red] {escape(trouble[1])}", highlight=False, soft_wrap=True)
+        raise typer.Exit(trouble[0]) from None
+    except KeyboardInterrupt:
+        _stderr().print("interrupted", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _stderr() -> Console:
+    return Console(stderr=True)
+
+
+def print_text(text: str) -> None:
+    """Print a result to stdout as it is."""
+    Console().print(escape(text), highlight=False, soft_wrap=True)

@@ -1,0 +1,297 @@
+"""What changes a model's folder: promotion, rollback, retention, and what a decision leaves in the history.
+
+Every change holds the model's lock, writes the history before the pointer, and replaces the pointer by one rename.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest
+from deepspark_ops.registry.gate import Decision
+from deepspark_ops.registry.journal import JOURNAL_VERSION, Action, HistoryEntry, append_entry, read_history
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.production import PRODUCTION_VERSION, Production, read_pointer, write_pointer
+from deepspark_ops.registry.versions import (
+    VersionRecord,
+    find_version,
+    make_record,
+    next_version,
+    now_text,
+    read_versions,
+    write_record,
+)
+from deepspark_ops.run_paths import sync_folder
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who changes something, and what they say about it.
+
+    Attributes:
+        who: A user, or the kind of an Airflow run that nobody triggered.
+        comment: In their words.
+    """
+
+    who: str
+    comment: str | None = None
+
+
+def promote(
+    bundle: Path, decision: Decision, config: PromoteConfig, author: Author, *, run_dir: Path | None = None
+) -> Production:
+    """Copy a bundle among the versions, point production at it, and remove what is more than ``keep`` asks for.
+
+    Repeating it with the same bundle while that is in production changes nothing.
+
+    Args:
+        bundle: A complete bundle.
+        decision: The decision to record; must promote.
+        config: Where, the model's name, and how many bundles stay.
+        author: For the history.
+        run_dir: The run that made the bundle.
+
+    Raises:
+        ConfigError: The decision does not promote, or was made against another version than is in production now.
+        DataError: The bundle is incomplete.
+        RegistryBusy: Somebody else has held the lock for too long.
+    """
+    if not decision.promotes:
+        msg = f"decision says: {decision.reason}; only a better model goes into production"
+        raise ConfigError(msg)
+    read_manifest(bundle)
+    model = ModelFolder(config.models / config.model)
+    with _copied(bundle, model) as copy, model.locked():
+        records = _adopt(model, author)
+        before = read_pointer(model)
+        digest = file_digest(copy / MANIFEST_NAME)
+        if before is not None and before.manifest_digest == digest:
+            return before
+        _require_same_champion(decision, before)
+        record = _place(model, records, copy, digest, run_dir)
+        production = _move(
+            model, record, before, author, action="promoted", reason=decision.reason, decision=decision, run_dir=run_dir
+        )
+        _remove_old(model, config.keep, author)
+    return production
+
+
+def roll_back(model: ModelFolder, author: Author, *, to: str | None = None) -> Production:
+    """Put an earlier version back into production.
+
+    Args:
+        model: Whose.
+        author: For the history; the comment is the reason.
+        to: ``v6``, ``6``, or a run's name; None: what was in production when the present version was promoted.
+
+    Raises:
+        ConfigError: There is no such version, or nothing came before, or it is in production already.
+        DataError: Its bundle was removed or is damaged.
+        RegistryBusy: Somebody else has held the lock for too long.
+    """
+    if not model.root.is_dir():
+        msg = f"{model.root}: no such model"
+        raise ConfigError(msg)
+    with model.locked():
+        records = _adopt(model, author)
+        before = _pointer_or_none(model) if to else read_pointer(model)
+        record = find_version(records, to) if to else find_version(records, _version_before(model, before))
+        if before is not None and record.version == before.version:
+            msg = f'model "{model.name}": {record.version} is in production already'
+            raise ConfigError(msg)
+        bundle = model.bundle(record.folder)
+        if not bundle.is_dir():
+            msg = f"{record.version}: its bundle was removed (option keep); there are: {_present(model, records)}"
+            raise DataError(msg)
+        read_manifest(bundle)
+        start = before.version if before else "nothing"
+        reason = f"rolled back from {start} to {record.version}" + (f": {author.comment}" if author.comment else "")
+        return _move(model, record, before, author, action="rolled back", reason=reason)
+
+
+def note_kept(config: PromoteConfig, decision: Decision, author: Author, run: str) -> None:
+    """Add to the history that a run's candidate stayed out; once for each run and reason.
+
+    Raises:
+        RegistryBusy: Somebody else has held the lock for too long.
+    """
+    model = ModelFolder(config.models / config.model)
+    with model.locked():
+        production = read_pointer(model)
+        entry = _entry(
+            author, "kept", version=None, previous=None, reason=decision.reason, run=run, decision=decision, change=None
+        )
+        history = read_history(model, production.change if production else 0)
+        if not any((old.run, old.action, old.reason) == (run, "kept", entry.reason) for old in history):
+            append_entry(model, entry)
+
+
+def _pointer_or_none(model: ModelFolder) -> Production | None:
+    """A damaged pointer is what a rollback to a named version repairs."""
+    try:
+        return read_pointer(model)
+    except DataError as error:
+        _log.warning("%s", error)
+        return None
+
+
+def _adopt(model: ModelFolder, author: Author) -> tuple[VersionRecord, ...]:
+    """Give bundles without a record theirs for good; return all records."""
+    records = read_versions(model)
+    for record in records:
+        if not model.record(record.version).is_file():
+            write_record(model, record)
+            reason = f"bundle of run {record.origin.run}, found without a record, is {record.version}"
+            append_entry(model, _entry(author, "adopted", record.version, None, reason, record.origin.run))
+    return records
+
+
+def _require_same_champion(decision: Decision, before: Production | None) -> None:
+    against, now = decision.against, before.version if before else None
+    if decision.format_version == 1 or decision.is_forced or against == now:
+        return
+    msg = (
+        f"the candidate was compared with {against or 'nothing'}, but {now or 'nothing'} is in production now; decide "
+        'again: clear the tasks from "evaluate_production" on, or deepspark models promote'
+    )
+    raise ConfigError(msg)
+
+
+@contextmanager
+def _copied(bundle: Path, model: ModelFolder) -> Iterator[Path]:
+    """Yield a checked copy of a bundle in a hidden folder among the versions: made before the lock is taken."""
+    model.versions.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=model.versions, prefix=".new."))
+    try:
+        shutil.copytree(bundle, folder, dirs_exist_ok=True)
+        folder.chmod(0o755)
+        read_manifest(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place(
+    model: ModelFolder, records: Sequence[VersionRecord], copy: Path, digest: str, run_dir: Path | None
+) -> VersionRecord:
+    """Return the record of the bundle, which gets the next number unless it has one already."""
+    for record in records:
+        if record.manifest_digest == digest and model.bundle(record.folder).is_dir():
+            return record
+    version = next_version(records)
+    folder = model.bundle(version)
+    copy.rename(folder)
+    sync_folder(model.versions)
+    record = make_record(version, folder, read_manifest(folder), records, run_dir=run_dir)
+    write_record(model, record)
+    return record
+
+
+def _move(
+    model: ModelFolder,
+    record: VersionRecord,
+    before: Production | None,
+    author: Author,
+    *,
+    action: Action,
+    reason: str,
+    decision: Decision | None = None,
+    run_dir: Path | None = None,
+) -> Production:
+    production = Production(
+        format_version=PRODUCTION_VERSION,
+        model=model.name,
+        version=record.version,
+        folder=record.folder,
+        promoted=now_text(),
+        who=author.who,
+        manifest_digest=record.manifest_digest,
+        previous=before.version if before else None,
+        change=_last_change(model, before) + 1,
+        decision=decision,
+        reason=reason,
+    )
+    run = run_dir.name if run_dir else None
+    entry = _entry(author, action, production.version, production.previous, reason, run, decision, production.change)
+    append_entry(model, entry)
+    write_pointer(model, production)
+    return production
+
+
+def _last_change(model: ModelFolder, before: Production | None) -> int:
+    """Return the number of the last change; where the pointer is lost, the highest that the history has."""
+    if before is not None:
+        return before.change
+    return max((entry.change or 0 for entry in read_history(model, 1 << 62)), default=0)
+
+
+def _version_before(model: ModelFolder, production: Production | None) -> str:
+    if production is None:
+        msg = f'model "{model.name}": nothing is in production, so there is nothing to roll back; give --to VERSION'
+        raise ConfigError(msg)
+    history = read_history(model, production.change)
+    promotions = [
+        entry.previous for entry in history if (entry.action, entry.version) == ("promoted", production.version)
+    ]
+    previous = promotions[-1] if promotions else production.previous
+    if previous is None:
+        msg = f'model "{model.name}": {production.version} is the first in production, nothing came before it'
+        raise ConfigError(msg)
+    return previous
+
+
+def _remove_old(model: ModelFolder, keep: int | None, author: Author) -> None:
+    """Remove the oldest bundles above ``keep``; what is in production stays, and the records stay."""
+    production = read_pointer(model)
+    present = [record for record in read_versions(model) if model.bundle(record.folder).is_dir()]
+    n_surplus = 0 if keep is None else len(present) - keep
+    removable = [record for record in present if production is None or record.version != production.version]
+    for record in removable[: max(0, n_surplus)]:
+        hidden = model.versions / f".removed.{record.folder}"
+        model.bundle(record.folder).rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+        reason = f"removed the bundle of {record.version}: {keep} are kept"
+        append_entry(model, _entry(author, "removed", record.version, None, reason, record.origin.run))
+
+
+def _present(model: ModelFolder, records: Sequence[VersionRecord]) -> str:
+    return ", ".join(record.version for record in records if model.bundle(record.folder).is_dir()) or "none is left"
+
+
+def _entry(
+    author: Author,
+    action: Action,
+    version: str | None,
+    previous: str | None,
+    reason: str,
+    run: str | None,
+    decision: Decision | None = None,
+    change: int | None = None,
+) -> HistoryEntry:
+    comparison = decision.comparison if decision else None
+    return HistoryEntry(
+        format_version=JOURNAL_VERSION,
+        at=now_text(),
+        who=author.who,
+        action=action,
+        version=version,
+        previous=previous,
+        reason=reason,
+        comment=author.comment,
+        run=run,
+        change=change,
+        candidate=decision.candidate if decision else None,
+        production=decision.production if decision else None,
+        gain=comparison.gain if comparison else None,
+        p_value=comparison.p_value if comparison else None,
+    )

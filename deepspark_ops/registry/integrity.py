@@ -1,0 +1,79 @@
+"""Is everything in a model's folder as it was written? Every byte of every version is compared with its digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest
+from deepspark_ops.registry.journal import read_history
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.production import Production, read_pointer
+from deepspark_ops.registry.versions import VersionRecord, read_versions
+
+
+@dataclass(frozen=True)
+class VerifiedVersion:
+    """A version that is whole.
+
+    Attributes:
+        version: ``v7``.
+        n_files: Files of its bundle that were compared; 0 if the bundle was removed by ``keep``.
+        n_bytes: Their size.
+    """
+
+    version: str
+    n_files: int
+    n_bytes: int
+
+
+def verify_model(model: ModelFolder) -> tuple[VerifiedVersion, ...]:
+    """Compare pointer, history, records and all bundles of a model; oldest version first.
+
+    Raises:
+        ConfigError: There is no such model.
+        DataError: The first damage that was found.
+    """
+    if not model.root.is_dir():
+        msg = f"{model.root}: no such model"
+        raise ConfigError(msg)
+    production = read_pointer(model)
+    history = read_history(model, production.change if production else 0)
+    removed = {entry.version for entry in history if entry.action == "removed"}
+    records = read_versions(model)
+    _verify_pointer(model, production, records)
+    return tuple(_verified(model, record, may_be_gone=record.version in removed) for record in records)
+
+
+def _verify_pointer(model: ModelFolder, production: Production | None, records: tuple[VersionRecord, ...]) -> None:
+    if production is None:
+        return
+    named = [record for record in records if record.version == production.version]
+    if not named or not model.bundle(production.folder).is_dir():
+        found = f"{production.version} is in production, but its bundle is missing"
+        msg = f"{model.production}: {found}; restore it or roll back"
+        raise DataError(msg)
+    if named[0].manifest_digest != production.manifest_digest:
+        msg = (
+            f"{model.production}: the manifest of {production.version} had {production.manifest_digest} when it was "
+            f"promoted, its record says {named[0].manifest_digest}"
+        )
+        raise DataError(msg)
+
+
+def _verified(model: ModelFolder, record: VersionRecord, *, may_be_gone: bool) -> VerifiedVersion:
+    bundle = model.bundle(record.folder)
+    if not bundle.is_dir():
+        if may_be_gone:
+            return VerifiedVersion(record.version, 0, 0)
+        msg = f"{bundle}: the bundle of {record.version} is missing, and the history does not say that it was removed"
+        raise DataError(msg)
+    if not (bundle / MANIFEST_NAME).is_file():
+        msg = f"{bundle}: {MANIFEST_NAME} of {record.version} is missing"
+        raise DataError(msg)
+    if (found := file_digest(bundle / MANIFEST_NAME)) != record.manifest_digest:
+        msg = f"{bundle / MANIFEST_NAME} of {record.version} has changed: {found}, recorded {record.manifest_digest}"
+        raise DataError(msg)
+    manifest = read_manifest(bundle)
+    n_bytes = sum((bundle / name).stat().st_size for name in manifest.files)
+    return VerifiedVersion(record.version, len(manifest.files), n_bytes)

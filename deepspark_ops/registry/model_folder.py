@@ -1,0 +1,94 @@
+"""A model's folder: its paths, and the lock that its writers take.
+
+<models>/<name>/production.json        which version is in production
+<models>/<name>/journal.jsonl          what happened, one JSON object a line, appended only
+<models>/<name>/versions/v7/           a copy of a bundle; written once, never changed
+<models>/<name>/versions/v7.json       where it comes from; stays when the bundle is removed
+<models>/<name>/.lock                  held by whoever writes
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.errors import DeepSparkError
+
+LOCK_TIMEOUT_S = 60.0
+_LOCK_POLL_S = 0.02
+_NUMBERED = re.compile(r"v([1-9]\d*)")
+
+
+class RegistryBusy(DeepSparkError):
+    """Another process has been writing to the model's folder for too long."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """Paths of one model."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.root.name
+
+    @property
+    def production(self) -> Path:
+        """The pointer."""
+        return self.root / "production.json"
+
+    @property
+    def journal(self) -> Path:
+        """The history."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def versions(self) -> Path:
+        """Holds the bundles and their records."""
+        return self.root / "versions"
+
+    def bundle(self, folder: str) -> Path:
+        """The bundle of a version that is kept in ``folder``."""
+        return self.versions / folder
+
+    def record(self, version: str) -> Path:
+        """Where a version comes from."""
+        return self.versions / f"{version}.json"
+
+    @contextmanager
+    def locked(self, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Hold the model's lock: one writer at a time, over processes and over machines that share the folder.
+
+        Raises:
+            RegistryBusy: It was not free in ``timeout_s``.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        path = self.root / ".lock"
+        deadline = time.monotonic() + timeout_s
+        with path.open("a") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        msg = (
+                            f'{path}: another promotion or rollback of model "{self.name}" has held it for '
+                            f"{timeout_s:g} s; try again when it has ended"
+                        )
+                        raise RegistryBusy(msg) from None
+                    time.sleep(_LOCK_POLL_S)
+            yield
+
+
+def version_number(version: str) -> int | None:
+    """Return 7 for ``v7``, None for what is no numbered version."""
+    match = _NUMBERED.fullmatch(version)
+    return int(match[1]) if match else None

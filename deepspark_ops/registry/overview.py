@@ -1,0 +1,78 @@
+"""All of a model in one value: what the command shows and what ``--json`` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.registry.journal import HistoryEntry, read_history
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.production import Production, read_pointer
+from deepspark_ops.registry.versions import VersionRecord, read_versions
+
+OVERVIEW_VERSION: Final = 1
+
+
+class ModelOverview(BaseModel):
+    """A model.
+
+    Attributes:
+        format_version: Version of this form.
+        name: The model's name.
+        folder: Its folder.
+        production: What is in production; None if nothing ever was.
+        versions: All versions, oldest first.
+        present: Those of them whose bundle is there.
+        history: What happened, oldest first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1]
+    name: str
+    folder: str
+    production: Production | None
+    versions: tuple[VersionRecord, ...]
+    present: tuple[str, ...]
+    history: tuple[HistoryEntry, ...]
+
+    def of_production(self) -> VersionRecord | None:
+        """Return the record of the version in production."""
+        current = self.production
+        return next((record for record in self.versions if current and record.version == current.version), None)
+
+
+def read_model(models: Path, name: str) -> ModelOverview:
+    """Return all of a model.
+
+    Raises:
+        ConfigError: There is no such model; says which there are.
+        DataError: A file of it is damaged.
+    """
+    model = ModelFolder(models / name)
+    if not model.root.is_dir() or "/" in name or name.startswith("."):
+        known = ", ".join(model_names(models)) or "none"
+        msg = f'no model "{name}" in {models}; there are: {known}'
+        raise ConfigError(msg)
+    production = read_pointer(model)
+    versions = read_versions(model)
+    return ModelOverview(
+        format_version=OVERVIEW_VERSION,
+        name=name,
+        folder=str(model.root),
+        production=production,
+        versions=versions,
+        present=tuple(record.version for record in versions if model.bundle(record.folder).is_dir()),
+        history=read_history(model, production.change if production else 0),
+    )
+
+
+def model_names(models: Path) -> tuple[str, ...]:
+    """Return the names of all models in a folder, in order; none if there is no such folder."""
+    if not models.is_dir():
+        return ()
+    found = (path for path in models.iterdir() if (path / "versions").is_dir() or (path / "production.json").is_file())
+    return tuple(sorted(path.name for path in found if not path.name.startswith(".")))

@@ -1,0 +1,178 @@
+"""The versions of a model: numbered, each a bundle and a record of where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, BundleManifest, Origin, file_digest
+from deepspark_ops.registry.model_folder import ModelFolder, version_number
+from deepspark_ops.run_paths import write_text_whole
+
+RECORD_VERSION: Final = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Figures(_Frozen):
+    """What the version scored when it entered the registry; the fields are those of ``metrics.json``."""
+
+    top1: float
+    top1_interval: tuple[float, float]
+    top5: float | None
+    loss: float
+    n_samples: int
+    dataset: str
+    dataset_digest: str
+
+    @classmethod
+    def of(cls, metrics: MetricsReport) -> Figures:
+        """Return the figures of an evaluation."""
+        return cls(
+            top1=metrics.top1,
+            top1_interval=metrics.top1_interval,
+            top5=metrics.top5,
+            loss=metrics.loss,
+            n_samples=metrics.n_samples,
+            dataset=metrics.scored.dataset,
+            dataset_digest=metrics.scored.dataset_digest,
+        )
+
+
+class VersionRecord(_Frozen):
+    """Where a version comes from.
+
+    Attributes:
+        format_version: Version of this form.
+        version: ``v7``.
+        folder: Folder of its bundle below ``versions``; that of release 0.2.0 is a run's name.
+        created: When it entered the registry (of release 0.2.0: when it was exported); UTC, ISO 8601, whole seconds.
+        manifest_digest: SHA-256 of the bundle's manifest, ``sha256:<hex>``.
+        weights_digest: SHA-256 of its weights.caffemodel.
+        run_dir: The run's folder; None if it is not known.
+        origin: Run, net, solver, config, datasets and code that it was made from, by digest.
+        started_from: The version whose weights the run began with; None for another start.
+        figures: What it scored; None if its bundle has no metrics.
+    """
+
+    format_version: Literal[1]
+    version: str
+    folder: str
+    created: str
+    manifest_digest: str
+    weights_digest: str
+    run_dir: str | None
+    origin: Origin
+    started_from: str | None
+    figures: Figures | None
+
+
+def read_versions(model: ModelFolder) -> tuple[VersionRecord, ...]:
+    """Return all versions, oldest first, those whose bundle was removed included.
+
+    Bundles without a record, which release 0.2.0 left, get the next numbers in the order in which they were exported;
+    the first write makes that permanent.
+
+    Raises:
+        DataError: A record or a bundle's manifest is damaged.
+    """
+    if not model.versions.is_dir():
+        return ()
+    records = sorted(
+        (_read_record(path) for path in model.versions.glob("v*.json")),
+        key=lambda record: version_number(record.version) or 0,
+    )
+    folders = {record.folder for record in records}
+    found = [
+        (_read_manifest_alone(path), path)
+        for path in model.versions.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and path.name not in folders
+    ]
+    for manifest, path in sorted(found, key=lambda item: (item[0].created, item[1].name)):
+        adopted = make_record(next_version(records), path, manifest, records, run_dir=None)
+        records.append(adopted.model_copy(update={"created": manifest.created}))
+    return tuple(records)
+
+
+def make_record(
+    version: str,
+    bundle: Path,
+    manifest: BundleManifest,
+    earlier: Sequence[VersionRecord],
+    *,
+    run_dir: Path | None,
+) -> VersionRecord:
+    """Return the record of a bundle in its place among the versions."""
+    metrics = bundle / METRICS_NAME
+    start = manifest.origin.started_from_digest
+    parents = [record.version for record in earlier if start is not None and record.weights_digest == start]
+    return VersionRecord(
+        format_version=RECORD_VERSION,
+        version=version,
+        folder=bundle.name,
+        created=now_text(),
+        manifest_digest=file_digest(bundle / MANIFEST_NAME),
+        weights_digest=manifest.files.get(WEIGHTS_NAME, ""),
+        run_dir=None if run_dir is None else str(run_dir),
+        origin=manifest.origin,
+        started_from=parents[-1] if parents else None,
+        figures=Figures.of(read_metrics(metrics)) if metrics.is_file() else None,
+    )
+
+
+def write_record(model: ModelFolder, record: VersionRecord) -> None:
+    """Write a record whole."""
+    write_text_whole(model.record(record.version), record.model_dump_json(indent=1) + "\n")
+
+
+def next_version(records: Sequence[VersionRecord]) -> str:
+    """Return the name after the highest one there is; a number is never used twice."""
+    return f"v{max((version_number(record.version) or 0 for record in records), default=0) + 1}"
+
+
+def find_version(records: Sequence[VersionRecord], version: str) -> VersionRecord:
+    """Return a version by ``v7``, ``7`` or the name of its run.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    wanted = version if version_number(version) else f"v{version}"
+    for record in records:
+        if record.version == wanted or version in (record.folder, record.origin.run):
+            return record
+    known = ", ".join(record.version for record in records) or "none"
+    msg = f"version={version!r}: no such version; known: {known}"
+    raise ConfigError(msg)
+
+
+def now_text() -> str:
+    """Return the time as the registry's files have it: UTC, ISO 8601, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_record(path: Path) -> VersionRecord:
+    try:
+        return VersionRecord.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "file"
+        msg = f"{path}: {place}: {first['msg']}; restore it, or remove it to have it made again from the bundle"
+        raise DataError(msg) from error
+
+
+def _read_manifest_alone(bundle: Path) -> BundleManifest:
+    """Read a manifest without comparing the files: a list of versions must not read every weight."""
+    path = bundle / MANIFEST_NAME
+    try:
+        return BundleManifest.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError) as error:
+        msg = f"{path}: no manifest of a bundle that can be read; remove the folder {bundle}"
+        raise DataError(msg) from error

@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.registry.integrity import verify_model
+
+
+@pytest.fixture
+def whole(registry, model):
+    for k in (1, 2, 3):
+        registry.promote(f"run-{k}", against=f"v{k - 1}" if k > 1 else None, keep=2)
+    return model
+
+
+def test_whole_model_says_what_was_compared(whole):
+    found = verify_model(whole)
+    assert [(version.version, version.n_files, version.n_bytes) for version in found] == [
+        ("v1", 0, 0),
+        ("v2", 1, 5),
+        ("v3", 1, 5),
+    ]
+
+
+def test_damage_is_named(whole):
+    (whole.bundle("v2") / "weights.caffemodel").write_bytes(b"run-X")
+    with pytest.raises(DataError, match=r"versions/v2: weights.caffemodel has changed since manifest.json was written"):
+        verify_model(whole)
+
+
+def test_manifest_that_was_made_to_fit_is_found(whole):
+    path = whole.bundle("v2") / "manifest.json"
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(DataError, match=r"v2/manifest.json of v2 has changed: sha256:\w+, recorded sha256:"):
+        verify_model(whole)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda model: (model.bundle("v2") / "manifest.json").unlink(), "v2: manifest.json of v2 is missing"),
+        (
+            lambda model: model.bundle("v2").rename(model.versions / ".gone"),
+            "the bundle of v2 is missing, and the history does not say that it was removed",
+        ),
+        (
+            lambda model: model.bundle("v3").rename(model.versions / ".gone"),
+            "v3 is in production, but its bundle is missing; restore it or roll back",
+        ),
+        (lambda model: model.record("v2").write_text("{}"), r"v2\.json: format_version: Field required; restore it"),
+        (lambda model: model.production.write_text("[]"), r"production\.json: file: Input should be"),
+    ],
+)
+def test_what_is_missing_or_damaged_is_named(whole, damage, message):
+    damage(whole)
+    with pytest.raises(DataError, match=message):
+        verify_model(whole)
+
+
+def test_pointer_that_disagrees_with_the_record_is_found(whole):
+    values = json.loads(whole.production.read_text())
+    whole.production.write_text(json.dumps({**values, "manifest_digest": "sha256:0"}))
+    with pytest.raises(
+        DataError, match="the manifest of v3 had sha256:0 when it was promoted, its record says sha256:"
+    ):
+        verify_model(whole)
+
+
+def test_unknown_model(model):
+    with pytest.raises(ConfigError, match=r"models/digits: no such model$"):
+        verify_model(model)
