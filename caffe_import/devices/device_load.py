@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.device_memory import MemoryCount, StepShape, gradient_readers, tensor_content
 from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
@@ -45,21 +46,6 @@ class DeviceLoad:
     border_bytes: int
 
 
-@dataclass(frozen=True)
-class StepShape:
-    """How a step repeats what a pass does.
-
-    Attributes:
-        n_passes: Passes of a step: the solver's iter_size.
-        n_slots: History blobs of each parameter blob.
-        n_in_flight: Passes whose activations are kept at the same time.
-    """
-
-    n_passes: int = 1
-    n_slots: int = 1
-    n_in_flight: int = 1
-
-
 class NetCosts:
     """The costs of each layer of a net, found once. Immutable."""
 
@@ -69,6 +55,7 @@ class NetCosts:
         self.step = step
         self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
         self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
+        self.readers = gradient_readers(self.tensors)
         self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
         self.blobs = [
             {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
@@ -83,12 +70,10 @@ class LoadCount:
         self._costs = costs
         self._layers: list[str] = []
         self._here: set[str] = set(costs.sources)
-        self._kept: set[str] = set()
+        self._memory = MemoryCount(costs.step, costs.bytes_of, costs.readers)
         self._blobs: set[int] = set()
         self._flops = 0.0
         self._touched = 0.0
-        self._kept_bytes = 0
-        self._param_bytes = 0.0
         self._border_bytes = 0.0
 
     def add(self, position: int, *, n_shares: int = 1, joins: bool = True) -> None:
@@ -105,42 +90,42 @@ class LoadCount:
             self._layers.append(layer.name)
         made = {tensor.name: tensor.n_bytes for tensor in found.makes}
         for name in found.reads:
-            if _content(name) not in self._here:
-                self._here.add(_content(name))
+            if tensor_content(name) not in self._here:
+                self._here.add(tensor_content(name))
                 self._border_bytes += costs.bytes_of[name]
         if joins:
             self._border_bytes += sum(made.values()) * (1 - 1 / n_shares)
-            self._here.update(_content(name) for name in made)
-        for name in set(found.kept) - self._kept:
-            self._kept.add(name)
-            self._kept_bytes += costs.bytes_of[name]
+            self._here.update(tensor_content(name) for name in made)
         self._flops += layer.definition.flops * _directions(layer) / n_shares
         moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
         self._touched += moved * (2 if layer.needs_backward else 1)
-        self._add_blobs(position, layer, n_shares)
+        self._memory.add(found, self._add_blobs(position, layer, n_shares))
 
-    def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> None:
+    def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> float:
+        """Return the bytes of a layer's own parameters; count what comes from other devices."""
         entries = self._costs.net.params.entries
+        own = 0.0
         for blob in self._costs.blobs[position] - self._blobs:
             self._blobs.add(blob)
             n_bytes = 4 * entries[blob].size / n_shares
             if entries[blob].layer == layer.name:
-                self._param_bytes += n_bytes
+                own += n_bytes
             else:
                 self._border_bytes += n_bytes
+        return own
 
     def load(self) -> DeviceLoad:
         """Return what was added so far."""
         step = self._costs.step
         touches = _PARAM_BYTES_PER_PASS + (_PARAM_BYTES_PER_UPDATE + 2 * step.n_slots) / step.n_passes
-        moved = self._touched + touches * self._param_bytes
+        moved = self._touched + touches * self._memory.param_bytes
         # Values come, their gradients go.
         over_border = 2 * self._border_bytes
         return DeviceLoad(
             layers=tuple(self._layers),
             flops=round(self._flops),
             time=self._flops + OPERATIONS_PER_BYTE * moved + OPERATIONS_PER_BORDER_BYTE * over_border,
-            memory_bytes=round(self._param_bytes * (2 + step.n_slots) + self._kept_bytes * step.n_in_flight),
+            memory_bytes=self._memory.total(),
             border_bytes=round(self._border_bytes),
         )
 
@@ -157,11 +142,6 @@ def device_loads(net: NetSpec, placement: Placement, step: StepShape) -> tuple[D
         for device in where:
             counts[device].add(position, n_shares=len(where), joins=device == where[0])
     return tuple(count.load() for count in counts)
-
-
-def _content(tensor: str) -> str:
-    """Return what tensors that hold the same values in two axis orders have in common."""
-    return tensor.removesuffix(" (caffe)").removesuffix(" (channels last)")
 
 
 def _directions(layer: LayerSpec) -> int:

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from caffe_import.devices.compute_plan import ComputePlan, Placement
-from caffe_import.devices.device_load import StepShape
+from caffe_import.devices.device_memory import step_shape
 from caffe_import.devices.placement_file import read_placement
 from caffe_import.devices.precision_types import layers_in_16_bit
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
-from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -53,7 +52,7 @@ def _placement(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSp
     if isinstance(config.placement, Path):
         placement = read_placement(config.placement, net, n_devices)
     elif config.placement == "auto":
-        placement = auto_placement(net, n_devices, step_shape(solver))
+        placement = auto_placement(net, n_devices, step_shape(solver, n_devices))
     return placement if n_devices > 1 else None
 
 
@@ -75,11 +74,6 @@ def precision_note(plan: ComputePlan, net: NetSpec) -> str | None:
     if not names:
         return f"precision={plan.precision}: no layer of the training net computes in 16 bits, so it changes nothing"
     return f"precision={plan.precision}: {len(names)} of {len(net.layers)} layers compute in it: {', '.join(names)}"
-
-
-def step_shape(solver: SolverSpec) -> StepShape:
-    """Return what a solver's step repeats."""
-    return StepShape(solver.iter_size, RULES[solver.type].n_slots, n_in_flight=solver.iter_size)
 
 
 def with_replicas(solver: SolverSpec, plan: ComputePlan) -> SolverSpec:

@@ -9,9 +9,9 @@ from typing import Final
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.device_load import device_loads
+from caffe_import.devices.device_memory import step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
-from deepspark_ops.devices.compute_plan import step_shape
 
 _IDLE_NOTED: Final = 0.25
 """Share of all devices' time that passes without work before check and log advise."""
@@ -61,7 +61,7 @@ def device_rows(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> tuple[De
     """Return the rows of a placement, one a device; none without one."""
     if plan.placement is None:
         return ()
-    loads = device_loads(net, plan.placement, step_shape(solver))
+    loads = device_loads(net, plan.placement, step_shape(solver, plan.n_devices))
     times = [load.time for load in loads]
     step = step_time(times, solver.iter_size)
     return tuple(

@@ -9,9 +9,9 @@ from caffe_import.devices.device_load import (
     OPERATIONS_PER_BORDER_BYTE,
     OPERATIONS_PER_BYTE,
     DeviceLoad,
-    StepShape,
     device_loads,
 )
+from caffe_import.devices.device_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -58,23 +58,15 @@ def test_only_what_another_device_made_crosses_a_border_once_though_two_layers_r
     assert [load.border_bytes for load in loads_of({"a": (1,), "sigmoid": (1,), "b": (0,)})] == [160, 0]
 
 
-def test_memory_is_weights_gradients_history_and_what_gradients_read_again_times_the_passes_in_flight() -> None:
-    one = loads_of({"a": (0,), "b": (1,)}, n_slots=2, n_in_flight=1)
-    five = loads_of({"a": (0,), "b": (1,)}, n_slots=2, n_in_flight=5)
-    # "a" reads the data again, "sigmoid" its top; "b" the sigmoid's top, the loss keeps the scores' softmax.
-    kept = [240 + 160, 160 + 80]
-    assert [load.memory_bytes for load in one] == [4 * A_PARAMS + kept[0], 4 * B_PARAMS + kept[1]]
-    assert [load.memory_bytes for load in five] == [4 * A_PARAMS + 5 * kept[0], 4 * B_PARAMS + 5 * kept[1]]
-
-
 def test_a_split_layer_is_shared_and_each_share_needs_the_whole_bottom() -> None:
-    first, second = loads_of({"a": (0, 1), "sigmoid": (0,), "b": (0,)}, n_slots=0)
+    first, second = loads_of({"a": (0, 1), "sigmoid": (0,), "b": (0,)}, n_slots=0, n_products=0)
     assert "a" in first.layers
     assert second.layers == ("a",)
     assert second.flops == A_FLOPS  # half of forward and weights
     assert first.border_bytes == 160 / 2  # the other half of its top
     assert second.border_bytes == 0
-    assert second.memory_bytes == 2 * A_PARAMS / 2 + 240
+    # Half of weights and their gradient, the data, the gradient of the whole top.
+    assert second.memory_bytes == 2 * A_PARAMS / 2 + 240 + 160
 
 
 def test_parameters_of_another_devices_layer_come_over_the_border_and_are_kept_where_they_live() -> None:
@@ -100,10 +92,10 @@ def test_parameters_that_two_layers_of_a_device_share_count_once() -> None:
     plain = loads_of({"a": (0,), "b": (1,)}, n_slots=0)
     weights = 4 * 4 * 2
     assert found[1].border_bytes == plain[1].border_bytes + weights
-    assert found[1].memory_bytes == plain[1].memory_bytes
-    together = loads_of({"a": (0,), "b": (0,)}, 1, text=twins, n_slots=0)[0]
-    assert together.memory_bytes == sum(load.memory_bytes for load in found) - 160  # one device keeps the sigmoid once
-    assert together.border_bytes == 0
+    # A further history blob of every weight takes the memory of the weights that a device owns.
+    more = loads_of({"a": (0,), "b": (1,), "twin1": (0,), "twin2": (1,), "twin3": (1,)}, text=twins, n_slots=1)
+    grown = [after.memory_bytes - before.memory_bytes for after, before in zip(more, found, strict=True)]
+    assert grown == [A_PARAMS + weights, B_PARAMS]
 
 
 def test_a_blob_crosses_once_though_it_is_read_in_two_axis_orders() -> None:

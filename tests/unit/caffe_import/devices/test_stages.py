@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from caffe_import.devices.device_load import DeviceLoad, StepShape, device_loads
+from caffe_import.devices.device_load import DeviceLoad, device_loads
+from caffe_import.devices.device_memory import StepShape
 from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts, uncut_parts
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
