@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
+
+from pydantic_core import from_json
 
 _LOG = logging.getLogger(__name__)
 EVENT_VERSION = 1
@@ -74,21 +76,23 @@ def make_event(kind: EventKind, *, clock: int = 0, worker: int = DRIVER, **data:
     return Event(kind, clock, worker, data, time.time())
 
 
-_HEAD = {"v": int, "time": int | float, "kind": str, "clock": int, "worker": int}
+_HEAD = ("v", "time", "kind", "clock", "worker")
+_KINDS = frozenset(get_args(EventKind))
 
 
-def parse_event(line: str) -> Event | None:
+def parse_event(line: str | bytes) -> Event | None:
     """Return the event of one line; None for a torn or damaged line, and for one of another version."""
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
+        fields = from_json(line)  # three times as fast as json.loads: a page reads 100,000 lines at once
+    except (ValueError, TypeError):  # the latter for text that is no Unicode
         return None
-    if not isinstance(fields, dict) or not all(isinstance(fields.get(key), kind) for key, kind in _HEAD.items()):
+    if not isinstance(fields, dict):
         return None
-    if fields["v"] != EVENT_VERSION or fields["kind"] not in get_args(EventKind):
+    version, time_s, kind, clock, worker = (fields.pop(key, None) for key in _HEAD)
+    is_event = version == EVENT_VERSION and isinstance(kind, str) and kind in _KINDS
+    if not is_event or not isinstance(clock, int) or not isinstance(worker, int) or not isinstance(time_s, int | float):
         return None
-    data = {key: value for key, value in fields.items() if key not in _HEAD}
-    return Event(fields["kind"], fields["clock"], fields["worker"], data, float(fields["time"]))
+    return Event(cast("EventKind", kind), clock, worker, fields, float(time_s))
 
 
 def append_event(path: Path, event: Event) -> None:
@@ -115,7 +119,7 @@ def read_events(path: Path) -> Iterator[Event]:
         return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            event = parse_event(line.decode("utf-8", "replace"))
+            event = parse_event(line)
             if event is not None:
                 yield event
             elif line.endswith(b"\n"):

@@ -73,6 +73,15 @@ class RunPaths:
         return self.root / "bundle"
 
     @property
+    def stages(self) -> Path:
+        """Folder of what each task of the DAG ran with (``<task>.json``) and how it went (``<task>.status.json``)."""
+        return self.root / "stages"
+
+    def stage_status(self, stage: str) -> Path:
+        """How far the task of a stage is, and how it ended."""
+        return self.stages / f"{stage}.status.json"
+
+    @property
     def work(self) -> Path:
         """Scratch of a live run (center file, Spark's local folders); nothing in it outlives the run."""
         return self.root / "work"

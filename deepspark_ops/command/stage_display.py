@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.stage_status import counted
 
 if TYPE_CHECKING:
     from deepspark_ops.command.live_view import LiveView
 
 _CLOCK = re.compile(r"\bclock=(\d+)")
-_COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
 _TOLD_BY_TABLE = re.compile(r"worker \d+ loss |driver server ")
 _DRAWN_PER_S = 4
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -82,9 +82,8 @@ class StageDisplay:
             # Workers report out of step; the bar shows the farthest.
             self._reached = max(self._reached, int(clock[1]))
             self._drawing.update(self._task, completed=self._reached)
-        elif count := _COUNT.search(text):
-            done, total = (int(number.replace(",", "")) for number in count.groups())
-            self._drawing.update(self._task, completed=done, total=total)
+        elif count := counted(text):
+            self._drawing.update(self._task, completed=count[0], total=count[1])
 
     def _print(self, level: int, text: str) -> None:
         self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -45,15 +45,16 @@ class CheckOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Return the run's folder, its dataset and the weights in production."""
         params = context["params"]
-        with airflow_errors():
+        run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
+        with noted_stage(run_dir, str(self.task_id), self.log) as on_line, airflow_errors():
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
             self._skip_other_sources(context, params)
-            run = self._decide_paths(context, params)
+            run = self._decide_paths(context, params, run_dir)
             config = self._check_values(params, run)
             run_job(
                 "deepspark_ops.preflight",
                 config,
-                on_line=line_logger(self.log),
+                on_line=on_line,
                 config_path=run.config_path("check"),
                 cwd=self.places.root,
             )
@@ -69,8 +70,7 @@ class CheckOperator(BaseOperator):
             msg = f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {params.get('source')}"
             raise AirflowSkipException(msg)
 
-    def _decide_paths(self, context: Any, params: Mapping[str, Any]) -> StageRun:
-        run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
+    def _decide_paths(self, context: Any, params: Mapping[str, Any], run_dir: Path) -> StageRun:
         dataset = None
         if str(params.get("source") or "").strip():
             ingest = config_from_params(IngestConfig, params, self.places.root, output=Path("undecided"))

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 
 
@@ -37,7 +37,7 @@ class ProcessStageOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Run the stage to its end and return paths and digests."""
         run = StageRun.of(context)
-        with airflow_errors():
+        with noted_stage(run.run_dir, str(self.task_id), self.log) as on_line, airflow_errors():
             config = self.stage_config(context, run)
-            run_job(self.module, config, on_line=line_logger(self.log), config_path=run.config_path(str(self.task_id)))
+            run_job(self.module, config, on_line=on_line, config_path=run.config_path(str(self.task_id)))
             return self.result(run, config)

@@ -22,9 +22,9 @@ from airflow.sdk import Connection
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger, noted_stage
 from deepspark_ops.processes.handed_signals import stop_driver
-from deepspark_ops.processes.job_log import JobLog
+from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
@@ -40,6 +40,8 @@ class StageSubmitHook(SparkSubmitHook):
 
     cwd: Path | None = None
     """Folder that relative paths inside Caffe's files are relative to."""
+    on_line: LineHandler | None = None
+    """Takes the driver's lines, the task log if it is None."""
     _driver_file = ""
     """The application, once it is submitted."""
     _is_ended = False
@@ -84,7 +86,7 @@ class StageSubmitHook(SparkSubmitHook):
             driver: str | None = super().submit(application, **popen)
             return driver
         self._driver_file = application
-        self._job_log = JobLog(line_logger(self.log))
+        self._job_log = JobLog(self.on_line or line_logger(self.log))
         try:
             super().submit(application, cwd=self.cwd, **popen_arguments(), **popen)
         except AirflowException as error:
@@ -136,7 +138,7 @@ class SparkStageOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
         run = StageRun.of(context)
-        with airflow_errors():
+        with noted_stage(run.run_dir, str(self.task_id), self.log) as self._on_line, airflow_errors():
             self._submit(context, run)
             return self.result(context, run)
 
@@ -174,4 +176,5 @@ class SparkStageOperator(SparkSubmitOperator):
             deploy_mode=self._deploy_mode,
         )
         hook.cwd = self.places.root
+        hook.on_line = self._on_line
         return hook

@@ -16,9 +16,11 @@ from typing import Any
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.processes.job_log import USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.stage_status import StatusFile
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class StageRun:
 
     def config_path(self, stage: str) -> Path:
         """Where the config that a stage ran with is kept."""
-        return self.run_dir / "stages" / f"{stage}.json"
+        return RunPaths(self.run_dir).stages / f"{stage}.json"
 
 
 def line_logger(log: logging.Logger) -> LineHandler:
@@ -65,6 +67,36 @@ def line_logger(log: logging.Logger) -> LineHandler:
         log.log(level, "%s", text)
 
     return on_line
+
+
+@contextmanager
+def noted_stage(run_dir: Path, stage: str, log: logging.Logger) -> Iterator[LineHandler]:
+    """Note in the run's folder how far a stage is and how it ends, for the run's page.
+
+    Args:
+        run_dir: The run's folder.
+        stage: Id of the task.
+        log: Of the task.
+
+    Yields:
+        The handler of the stage's lines; it writes them to ``log`` as well.
+    """
+    file = StatusFile(run_dir, stage)
+    to_log = line_logger(log)
+
+    def on_line(level: int, text: str) -> None:
+        to_log(level, text)
+        file.line(level, text)
+
+    try:
+        yield on_line
+    except AirflowSkipException as reason:
+        file.end("skipped", str(reason))
+        raise
+    except BaseException as error:
+        file.end("failed", str(error) or type(error).__name__)
+        raise
+    file.end("finished")
 
 
 @contextmanager

@@ -49,10 +49,17 @@ class EventTail:
 
     def read(self) -> list[Event]:
         """Return the events that have come since the last call."""
-        return [event for event, _ in self.read_placed()[0]]
+        events: list[Event] = []
+        while True:
+            before = self.place
+            events += [event for event, _ in self.read_placed()[0]]
+            if self.place == before:
+                return events
 
     def read_placed(self) -> tuple[list[tuple[Event, int]], bool]:
-        """Return the new events, each with the offset behind its line, and whether they are a new file's.
+        """Return the next events, each with the offset behind its line, and whether they are a new file's.
+
+        One call reads a few megabytes; while ``place`` moves, there may be more.
 
         Raises:
             OSError: The file is there and cannot be read.
@@ -69,25 +76,25 @@ class EventTail:
             return self._read(file), is_new
 
     def _read(self, file: BinaryIO) -> list[tuple[Event, int]]:
-        events: list[tuple[Event, int]] = []
         file.seek(self.place.offset)
-        torn = b""
-        while piece := file.read(_PIECE):
-            *lines, torn = (torn + piece).split(b"\n")
-            for line in lines:
-                self._advance(line)
-                event = parse_event(line.decode("utf-8", "replace"))
-                if event is not None:
-                    events.append((event, self.place.offset))
+        piece = file.read(_PIECE)
+        if len(piece) == _PIECE and b"\n" not in piece:
+            piece += file.readline()  # events are smaller; whatever this line is, it is passed
+        *lines, _ = piece.split(b"\n")
+        if not lines:
+            return []
+        events: list[tuple[Event, int]] = []
+        offset = self.place.offset
+        for line in lines:
+            offset += len(line) + 1
+            event = parse_event(line)
+            if event is not None:
+                events.append((event, offset))
+        first, length = self.place.first, self.place.first_length
+        if first is None:
+            first, length = zlib.crc32(lines[0]), len(lines[0]) + 1
+        self.place = Place(first, length, offset)
         return events
-
-    def _advance(self, line: bytes) -> None:
-        place = self.place
-        length = len(line) + 1
-        if place.first is None:
-            self.place = Place(zlib.crc32(line), length, length)
-        else:
-            self.place = Place(place.first, place.first_length, place.offset + length)
 
 
 def _continues(file: BinaryIO, place: Place) -> bool:

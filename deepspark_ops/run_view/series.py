@@ -21,6 +21,8 @@ SECONDS = ("compute_s", "data_s", "exchange_s")
 WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance")
 SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
 _NO_OUTPUT = ("test_net", "seconds")
+_UNREPORTED = array("d", [math.nan])
+"""In a column, NaN stands for a number that the row does not have, infinity for everything that is no number."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -50,15 +52,17 @@ class Columns:
             at: Offset behind the event's line in its file.
             values: Numbers by name.
         """
-        for name in values.keys() - self.values.keys():
-            self.values[name] = array("d", [math.nan]) * len(self.clock)
+        n_rows = len(self.clock)
         self.clock.append(clock)
         self.time.append(time)
         self.at.append(at)
-        for name, column in self.values.items():
-            value = values.get(name)
-            # NaN stands for "not reported" here, infinity for everything that is no number.
-            column.append(math.nan if value is None else value if math.isfinite(value) else math.inf)
+        for name, value in values.items():
+            column = self.values.get(name)
+            if column is None:
+                column = self.values[name] = array("d")
+            if len(column) < n_rows:
+                column.extend(_UNREPORTED * (n_rows - len(column)))
+            column.append(value if -math.inf < value < math.inf else math.inf)
 
     def gap(self, clock: float, time: float, at: int) -> None:
         """Break every line here."""
@@ -69,7 +73,13 @@ class Columns:
         kept = np.flatnonzero(np.asarray(self.clock) <= clock)
         if len(kept) < len(self):
             self.clock, self.time, self.at = (_taken(column, kept) for column in (self.clock, self.time, self.at))
-            self.values = {name: _taken(column, kept) for name, column in self.values.items()}
+            self.values = {name: _taken(self._filled(name), kept) for name in self.values}
+
+    def _filled(self, name: str) -> array[float]:
+        """Return a column with a value for every row; one that was last set rows ago is shorter."""
+        column = self.values[name]
+        column.extend(_UNREPORTED * (len(self) - len(column)))
+        return column
 
     def line(self, name: str, *, after: int = -1) -> tuple[Floats, Floats, Floats]:
         """Return clock, time and value, each of shape ``(n,)``, of the rows whose event ends behind ``after``.
@@ -77,7 +87,7 @@ class Columns:
         A value of infinity is a gap in the line.
         """
         first = bisect_right(self.at, after)
-        clock, time, value = (np.array(c[first:], np.float64) for c in (self.clock, self.time, self.values[name]))
+        clock, time, value = (np.array(c[first:], np.float64) for c in (self.clock, self.time, self._filled(name)))
         has_value = ~np.isnan(value)
         return clock[has_value], time[has_value], value[has_value]
 
@@ -184,9 +194,10 @@ class _LastReports:
         self._add(self._reports.pop(worker, {}), -1)
 
     def _add(self, numbers: Mapping[str, float], sign: int) -> None:
-        for name in self._sums.keys() & numbers.keys():
-            if math.isfinite(numbers[name]):
-                self._sums[name] += sign * numbers[name]
+        for name in self._sums:
+            value = numbers.get(name, 0.0)
+            if -math.inf < value < math.inf:
+                self._sums[name] += sign * value
         if not math.isfinite(numbers.get("loss", 0.0)):
             self._n_lost_losses += sign
 
@@ -221,4 +232,11 @@ def number_of(value: object) -> float | None:
 
 
 def _named(data: Mapping[str, object], names: tuple[str, ...]) -> dict[str, float]:
-    return {name: value for name in names if (value := number_of(data.get(name))) is not None}
+    found: dict[str, float] = {}
+    for name in names:
+        value = data.get(name)
+        if type(value) is float:  # nearly always
+            found[name] = value
+        elif (number := number_of(value)) is not None:
+            found[name] = number
+    return found

@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
 from deepspark_ops.exchange.server.coordinator import forget_run
@@ -110,7 +112,7 @@ class RunningExchange:
             "center_token": center.token.hex(),
             "driver_pid": os.getpid(),
         }
-        self._servers = [_ServerProcess({**plain, "index": i}, listener) for i, listener in enumerate(listeners)]
+        self._servers = [_ServerProcess({**plain, "index": i}, listener, settings.events) for i, listener in enumerate(listeners)]
         self._connection = ServerConnection(self.address, "driver")
         self._poll_lock = threading.Lock()
 
@@ -212,12 +214,19 @@ class _ServerProcess:
         given_up: Why it is not started any more; None while it is.
     """
 
-    def __init__(self, plain: Mapping[str, Any], listener: socket.socket) -> None:
-        """Take over the listening socket; ``plain``: the process's settings, all but the socket's descriptor."""
+    def __init__(self, plain: Mapping[str, Any], listener: socket.socket, events: Path) -> None:
+        """Start nothing yet.
+
+        Args:
+            plain: The process's settings, all but the socket's descriptor.
+            listener: The listening socket; taken over.
+            events: The run's ``events.jsonl``.
+        """
         self.restarts = 0
         self.given_up: str | None = None
         self._plain = plain
         self._listener = listener
+        self._events = events
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -299,10 +308,19 @@ class _ServerProcess:
                 logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
                 return
             self.restarts += 1
+            self._tell_restart(code)
             if self._stopping.is_set():
                 _end(fresh)
                 return
             self._process = fresh
+
+    def _tell_restart(self, code: int) -> None:
+        """Note it in the run's events, where its page marks the moment."""
+        text = f"the exchange server serves again: start {self.restarts + 1}, after an end with code {code}"
+        try:
+            append_event(self._events, make_event("note", text=text, server_start=self.restarts + 1))
+        except OSError as error:
+            logger.warning("%s: cannot append (%s)", self._events, error.strerror)
 
 
 def _listen(host: str, port: int) -> socket.socket:

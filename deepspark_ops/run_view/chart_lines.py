@@ -1,0 +1,124 @@
+"""The lines of a run's charts as plain lists: all of a run, thinned out to what a screen shows, or what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from deepspark_ops.run_view.series import SECONDS, Columns, Floats, RunSeries
+from deepspark_ops.run_view.thin_out import kept_points
+
+POINTS_PER_CHART: Final = 6_000
+MAX_STRETCHES: Final = 400
+"""A chart is about 500 pixels wide; two values of each stretch stay."""
+MIN_STRETCHES: Final = 10
+_SHARE_NAMES: Final = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        name: As lines name it.
+        title: For people, with the unit.
+        unit: ``share`` (of 1), or empty for a plain number.
+        is_first: Drawn at once; the others when they are asked for.
+        is_stacked: Lines are parts of a whole.
+    """
+
+    name: str
+    title: str
+    unit: Literal["", "share"] = ""
+    is_first: bool = True
+    is_stacked: bool = False
+
+
+CHARTS: Final = (
+    Chart("loss", "Training loss"),
+    Chart("test_accuracy", "Test accuracy", "share"),
+    Chart("images_per_s", "Images per second"),
+    Chart("time", "Where the workers' time goes", "share", is_stacked=True),
+    Chart("test_loss", "Test loss and other outputs", is_first=False),
+    Chart("learning_rate", "Learning rate", is_first=False),
+    Chart("staleness", "Staleness: exchanges by others since a worker's pull", is_first=False),
+    Chart("distance", "Distance of a worker from the center", is_first=False),
+    Chart("lost_updates", "Lost updates, share of what was pushed", is_first=False),
+    Chart("megabytes_per_s", "Megabytes per second to and from the center", is_first=False),
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    chart: str
+    name: str
+    kind: Literal["worker", "whole", "test", "server"]
+    columns: Columns
+    column: str
+    factor: float = 1.0
+
+
+def is_share(output: str) -> bool:
+    """Whether a test net's output is a share of 1, by its name: Caffe's nets name it ``accuracy``."""
+    return "acc" in output.lower()
+
+
+def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -> tuple[list[dict[str, Any]], int, int]:
+    """Return the lines of all charts.
+
+    Args:
+        series: Of the run.
+        origin: Time that is second 0.
+        after: None for the whole run, thinned out where a line has more points than a screen shows; else an offset in
+            the run's events, for every point that came behind it.
+
+    Returns:
+        The lines, each with ``chart``, ``name``, ``kind`` and the lists ``clock``, ``time``, ``value`` (None: a gap);
+        the points in them; the points that the run has.
+    """
+    found = [line for line in _lines(series) if line.column in line.columns.values]
+    n_lines = {chart.name: sum(line.chart == chart.name for line in found) for chart in CHARTS}
+    made: list[dict[str, Any]] = []
+    n_points = 0
+    for line in found:
+        clock, time, value = line.columns.line(line.column, after=-1 if after is None else after)
+        n_points += len(clock)
+        if after is None:
+            stretches = min(MAX_STRETCHES, max(MIN_STRETCHES, POINTS_PER_CHART // 2 // n_lines[line.chart]))
+            kept = kept_points(clock, value, stretches)
+            clock, time, value = clock[kept], time[kept], value[kept]
+        if len(clock):
+            numbers = {"clock": clock.astype(np.int64).tolist(), "time": np.round(time - origin, 2).tolist()}
+            values = _plain(value * line.factor)
+            made.append({"chart": line.chart, "name": line.name, "kind": line.kind, **numbers, "value": values})
+    return made, sum(len(line["clock"]) for line in made), n_points
+
+
+def _lines(series: RunSeries) -> Iterator[_Line]:
+    for quantity in ("loss", "images_per_s", "staleness", "distance"):
+        for worker, columns in sorted(series.workers.items()):
+            yield _Line(quantity, f"worker {worker}", "worker", columns, quantity)
+    if len(series.workers) > 1:
+        yield _Line("loss", "mean of all", "whole", series.whole, "loss")
+        yield _Line("images_per_s", "sum of all", "whole", series.whole, "images_per_s")
+    yield _Line("learning_rate", "learning rate", "whole", series.whole, "learning_rate")
+    for name in SECONDS:
+        yield _Line("time", _SHARE_NAMES[name], "whole", series.whole, name)
+    for net, columns in sorted(series.tests.items()):
+        for output in columns.values:
+            name = output + (f" (test net {net})" if net else "")
+            yield _Line("test_accuracy" if is_share(output) else "test_loss", name, "test", columns, output)
+    yield _Line("staleness", "all workers", "server", series.server, "staleness")
+    yield _Line("lost_updates", "lost updates", "server", series.server, "lost_updates")
+    yield _Line("megabytes_per_s", "all workers", "server", series.server, "bytes_per_s", 1e-6)
+
+
+def _plain(values: Floats) -> list[float | None]:
+    """Return six digits of each value; None for one that is not finite."""
+    is_value = np.isfinite(values)
+    scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(np.where(is_value, values, 0.0)), 1e-30))))
+    rounded = (np.round(np.where(is_value, values, 0.0) * scale) / scale).tolist()
+    return [value if known else None for value, known in zip(rounded, is_value.tolist(), strict=True)]

@@ -1,0 +1,205 @@
+"""What a run is doing, in one word and one sentence: from its events, its tasks' notes, and what Airflow says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.run_view.stage_status import StageStatus
+
+StateName = Literal["unknown", "waiting", "starting", "running", "finished", "failed", "stopped", "skipped"]
+BEFORE: Final = ("check", "ingest")
+"""Tasks that a training waits for, in their order."""
+_FAILED: Final = ("failed", "upstream_failed")
+_OVER: Final = ("success", *_FAILED, "skipped", "removed")
+_KILLED: Final = "it left no message: it was killed, or its machine was; its log has its last lines"
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """A task as Airflow has it.
+
+    Attributes:
+        state: Airflow's word, None for one that is not scheduled yet.
+        began: When its present try began, seconds since the epoch; None before.
+        ended: When that ended; None before.
+        try_number: Number of the try.
+    """
+
+    state: str | None
+    began: float | None = None
+    ended: float | None = None
+    try_number: int = 0
+
+
+@dataclass(frozen=True)
+class AirflowRun:
+    """A DAG run as Airflow has it.
+
+    Attributes:
+        state: Airflow's word for the whole run.
+        tasks: By their ids.
+    """
+
+    state: str
+    tasks: Mapping[str, TaskState] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no task of it will run again by itself."""
+        return self.state in ("success", "failed")
+
+
+@dataclass(frozen=True)
+class RunError:
+    """What a run failed with: the task, and its message as the log has it."""
+
+    stage: str
+    text: str
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What a run is doing.
+
+    Attributes:
+        name: In one word.
+        text: In one sentence, without a point.
+        error: Of the first stage that failed; also of one after a finished training.
+        is_over: Nothing will change any more.
+        done: Things done of ``total`` in the stage that it waits for, or that follows; None if nothing is counted.
+        total: Likewise.
+    """
+
+    name: StateName
+    text: str
+    error: RunError | None = None
+    is_over: bool = False
+    done: int | None = None
+    total: int | None = None
+
+
+def state_of(
+    progress: RunProgress, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None, *, exists: bool
+) -> RunState:
+    """Return what a run is doing.
+
+    Args:
+        progress: Of its events.
+        statuses: What its tasks noted.
+        airflow: The DAG run; None for a run that Airflow does not know, such as one of ``deepspark train``.
+        exists: Whether the run has a folder.
+    """
+    if airflow is None and not exists:
+        return RunState("unknown", "there is no such run", is_over=True)
+    tasks = airflow.tasks if airflow is not None else _tasks_of(progress, statuses)
+    error = _first_error(progress, statuses, tasks)
+    is_over = airflow.is_over if airflow is not None else progress.ended is not None or error is not None
+    name, text = _training(progress, statuses, tasks, error)
+    count = _count(statuses, tasks, name)
+    return RunState(name, text, error, is_over, *count)
+
+
+def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dict[str, TaskState]:
+    """Return the tasks of a run without Airflow, as far as its own files tell."""
+    words = {"running": "running", "finished": "success", "failed": "failed", "skipped": "skipped"}
+    tasks = {name: TaskState(words[status.status], status.began) for name, status in statuses.items()}
+    if progress.started and "train" not in tasks:
+        ending = progress.ended.get("status") if progress.ended is not None else None
+        tasks["train"] = TaskState({"finished": "success", "failed": "failed"}.get(str(ending), "running"))
+    return tasks
+
+
+def _first_error(
+    progress: RunProgress, statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]
+) -> RunError | None:
+    names = [*BEFORE, "train", *sorted(tasks.keys() - {*BEFORE, "train"})]
+    for name in names:
+        task = tasks.get(name)
+        if task is not None and task.state in ("failed", "up_for_retry"):
+            return RunError(name, _message(name, progress, statuses))
+    return None
+
+
+def _message(name: str, progress: RunProgress, statuses: Mapping[str, StageStatus]) -> str:
+    status = statuses.get(name)
+    if status is not None and status.message:
+        return status.message
+    if name == "train" and progress.ended is not None and progress.ended.get("reason"):
+        return str(progress.ended["reason"])
+    return _KILLED
+
+
+def _training(
+    progress: RunProgress,
+    statuses: Mapping[str, StageStatus],
+    tasks: Mapping[str, TaskState],
+    error: RunError | None,
+) -> tuple[StateName, str]:
+    """Return word and sentence for the training."""
+    train = tasks.get("train", TaskState(None))
+    ending = str(progress.ended.get("status")) if progress.ended is not None else ""
+    if train.state == "success":
+        return "finished", _after(tasks, statuses)
+    if train.state == "skipped":
+        return "skipped", "Airflow skipped the training"
+    if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
+        return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
+    if train.state in _FAILED or (error is not None and error.stage in BEFORE and train.state is None):
+        stage = error.stage if error is not None else "train"
+        return "failed", f"task {stage} failed"
+    if train.state == "up_for_retry":
+        return "waiting", f"try {train.try_number} failed; Airflow tries again soon"
+    if train.state == "running":
+        return _running(progress, train)
+    return "waiting", _waits_for(statuses, tasks)
+
+
+def _running(progress: RunProgress, train: TaskState) -> tuple[StateName, str]:
+    # Events that are older than this try are an earlier one's.
+    is_earlier = train.began is not None and progress.started_time < train.began
+    if not progress.started or is_earlier or progress.ended is not None:
+        return "starting", "Spark and its workers are starting"
+    if not progress.has_trained:
+        return "starting", "workers are building the net" if progress.workers else "Spark and its workers are starting"
+    n_training, n_workers = len(progress.training()), progress.started.get("n_workers", "?")
+    return "running", f"{n_training} of {n_workers} workers train"
+
+
+def _after(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus]) -> str:
+    """Say what follows a finished training."""
+    for name in ("evaluate", "evaluate_production", "export"):
+        task = tasks.get(name)
+        if task is not None and task.state == "running":
+            text = statuses[name].text if name in statuses else ""
+            return f"task {name} runs{': ' + text if text else ''}"
+        if task is not None and task.state not in _OVER:
+            return f"task {name} comes next"
+    return "training has ended"
+
+
+def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str:
+    for name in (*BEFORE, "train"):
+        task = tasks.get(name)
+        if task is None or task.state in ("success", "skipped"):
+            continue
+        if task.state == "running":
+            text = statuses[name].text if name in statuses else ""
+            return f"waits for task {name}{': ' + text if text else ', which runs'}"
+        if task.state == "up_for_retry":
+            return f"waits for task {name}: try {task.try_number} failed, Airflow tries again soon"
+        return f"waits for task {name}, which {'is in the queue' if task.state == 'queued' else 'has not begun'}"
+    return "waits for its first task"
+
+
+def _count(
+    statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState], name: StateName
+) -> tuple[int | None, int | None]:
+    if name in ("waiting", "finished"):
+        for stage, status in statuses.items():
+            task = tasks.get(stage)
+            if stage != "train" and task is not None and task.state == "running" and status.total:
+                return status.done, status.total
+    return None, None
