@@ -1,5 +1,5 @@
 """Airflow plugin of a checkout; an installed package registers the same one by itself."""
 
-from deepspark_ops.operators.report_page.plugin import plugin_of_folder
+from deepspark_ops.operators.pages.plugin import plugin_of_folder
 
 plugin = plugin_of_folder()

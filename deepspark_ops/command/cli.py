@@ -198,7 +198,7 @@ def demo() -> None:
 @dags.command("install")
 @reported_errors()
 def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airflow's DAGs folder")]) -> None:
-    """Write the DAG files, a few lines each; Airflow finds the report page by itself."""
+    """Write the DAG files, a few lines each; Airflow finds the pages by itself."""
     from deepspark_ops.local_airflow.dag_files import install_dags
 
     for path in install_dags(folder.absolute()):

@@ -13,6 +13,11 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 _CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")
 
 
+def host_of_tasks() -> str:
+    """Return the host that Airflow notes for a task; it calls this by the name in its configuration."""
+    return HOST
+
+
 @dataclass(frozen=True)
 class LocalFolders:
     """Folders of the local Airflow.
@@ -61,11 +66,12 @@ class LocalFolders:
         """The file in which Airflow keeps the passwords that it generates."""
         return self.airflow_home / "passwords.json"
 
-    def environment(self, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, port: int, inherited: Mapping[str, str], *, log_port: int) -> dict[str, str]:
         """Return the environment of every Airflow process.
 
         Args:
             port: Port of UI and API.
+            log_port: Port of the service that serves the logs of running tasks.
             inherited: Settings of Airflow in it are kept, but for the folder of its files and its address.
         """
         settings = {
@@ -83,6 +89,9 @@ class LocalFolders:
             "API__HOST": HOST,
             "API__PORT": port,
             "API__BASE_URL": f"http://{HOST}:{port}",
+            # The UI asks for a running task's log at the task's host and this port; all are on this machine.
+            "CORE__HOSTNAME_CALLABLE": "deepspark_ops.local_airflow.folders.host_of_tasks",
+            "LOGGING__WORKER_LOG_SERVER_PORT": log_port,
         }
         kept = {name: value for name, value in inherited.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {

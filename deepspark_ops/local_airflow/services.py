@@ -27,14 +27,17 @@ from deepspark_ops.local_airflow.folders import HOST, LocalFolders
 from deepspark_ops.processes.stage_process import set_parent_death_signal
 
 API_SERVER: Final = "api-server"
+LOG_SERVER: Final = "log-server"
 SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
-    API_SERVER: (API_SERVER,),
-    "dag-processor": ("dag-processor",),
-    # The UI reads the log files themselves, so no process needs to serve them on a port of its own.
-    "triggerer": ("triggerer", "--skip-serve-logs"),
-    "scheduler": ("scheduler", "--skip-serve-logs"),
+    API_SERVER: ("airflow", API_SERVER),
+    "dag-processor": ("airflow", "dag-processor"),
+    # Airflow asks a server for the log of a task that runs, though the file lies beside it. Scheduler and triggerer
+    # would serve the logs on every address of the machine; this one listens on 127.0.0.1, as everything here.
+    LOG_SERVER: ("uvicorn", "airflow.utils.serve_logs.log_server:get_app", "--factory", "--no-access-log"),
+    "triggerer": ("airflow", "triggerer", "--skip-serve-logs"),
+    "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
 }
-"""Name of a service -> arguments of ``airflow``."""
+"""Name of a service -> its module and that one's arguments."""
 _HEALTH_NAMES: Final = {API_SERVER: "metadatabase", "dag-processor": "dag_processor", "scheduler": "scheduler"}
 """Services that Airflow's health page knows, and its names for them."""
 START_TIMEOUT_S = 180.0
@@ -153,7 +156,7 @@ def running_services(folders: LocalFolders, port: int, report: Report) -> Iterat
     with _locked(folders.airflow_home / "services.lock") as lock:
         require_free(port)
         adopt_orphans()
-        environment = folders.environment(port, os.environ)
+        environment = folders.environment(port, os.environ, log_port=free_port())
         report(f"Airflow's files are in {folders.airflow_home}, runs in {environment['DEEPSPARK_HOME']}/runs")
         if not folders.is_checkout:
             install_dags(folders.dags)
@@ -223,7 +226,7 @@ def _migrate(folders: LocalFolders, environment: Mapping[str, str], logs: Path) 
     log = log_path(logs, "db-migrate")
     with log.open("wb") as output:
         done = subprocess.run(
-            _command("db", "migrate"),
+            _command("airflow", "db", "migrate"),
             env=environment,
             cwd=folders.root,
             stdin=subprocess.DEVNULL,
@@ -240,7 +243,7 @@ def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], lo
     parent = os.getpid()
     with log_path(logs, name).open("wb") as output:
         return subprocess.Popen(
-            _command(*SERVICES[name]),
+            _service_command(name, environment),
             env=environment,
             cwd=folders.root,
             stdin=subprocess.DEVNULL,
@@ -252,8 +255,15 @@ def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], lo
         )
 
 
+def _service_command(name: str, environment: Mapping[str, str]) -> list[str]:
+    command = _command(*SERVICES[name])
+    if name == LOG_SERVER:
+        command += ["--host", HOST, "--port", environment["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"]]
+    return command
+
+
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "airflow", *arguments]
+    return [sys.executable, "-m", *arguments]
 
 
 @contextmanager

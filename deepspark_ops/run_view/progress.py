@@ -233,7 +233,8 @@ class RunProgress:
             self._note(event, at, text)
 
     def _mark(self, kind: MarkKind, event: Event, at: int, text: str) -> None:
-        self.marks.append(Mark(kind, max(event.clock, self.clock), event.time, text, at))
+        clock = self.clock if kind == "server" else event.clock  # the driver does not know the clock
+        self.marks.append(Mark(kind, clock, event.time, text, at))
 
     def _note(self, event: Event, at: int, text: str, *, is_warning: bool = False) -> None:
         self.notes.append(Note(event.clock, event.time, text, is_warning, at))

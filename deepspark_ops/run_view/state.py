@@ -108,7 +108,8 @@ def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dic
     tasks = {name: TaskState(words[status.status], status.began) for name, status in statuses.items()}
     if progress.started and "train" not in tasks:
         ending = progress.ended.get("status") if progress.ended is not None else None
-        tasks["train"] = TaskState({"finished": "success", "failed": "failed"}.get(str(ending), "running"))
+        endings = {"finished": "success", "failed": "failed", "stopped": "failed"}
+        tasks["train"] = TaskState(endings.get(str(ending), "running"))
     return tasks
 
 
@@ -116,9 +117,10 @@ def _first_error(
     progress: RunProgress, statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]
 ) -> RunError | None:
     names = [*BEFORE, "train", *sorted(tasks.keys() - {*BEFORE, "train"})]
+    was_stopped = progress.ended is not None and progress.ended.get("status") == "stopped"
     for name in names:
         task = tasks.get(name)
-        if task is not None and task.state in ("failed", "up_for_retry"):
+        if task is not None and task.state in ("failed", "up_for_retry") and not (name == "train" and was_stopped):
             return RunError(name, _message(name, progress, statuses))
     return None
 

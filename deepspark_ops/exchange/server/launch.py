@@ -112,7 +112,9 @@ class RunningExchange:
             "center_token": center.token.hex(),
             "driver_pid": os.getpid(),
         }
-        self._servers = [_ServerProcess({**plain, "index": i}, listener, settings.events) for i, listener in enumerate(listeners)]
+        self._servers = [
+            _ServerProcess({**plain, "index": i}, listener, settings.events) for i, listener in enumerate(listeners)
+        ]
         self._connection = ServerConnection(self.address, "driver")
         self._poll_lock = threading.Lock()
 

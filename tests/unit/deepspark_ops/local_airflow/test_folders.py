@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 
 from deepspark_ops.local_airflow.folders import LocalFolders
 from tests.paths import ROOT
@@ -36,9 +37,11 @@ def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Pa
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": "/bin",
     }
-    made = folders.environment(8123, given)
+    made = folders.environment(8123, given, log_port=8124)
     assert made["AIRFLOW__CORE__PARALLELISM"] == "9"
     assert (made["AIRFLOW__API__PORT"], made["AIRFLOW__API__HOST"]) == ("8123", "127.0.0.1")
+    assert made["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"] == "8124"
+    assert resolve_name(made["AIRFLOW__CORE__HOSTNAME_CALLABLE"])() == "127.0.0.1"
     assert made["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
     assert made["AIRFLOW_HOME"] == str(tmp_path / ".airflow")
     assert (made["DEEPSPARK_ROOT"], made["DEEPSPARK_HOME"]) == (str(tmp_path), "/data")

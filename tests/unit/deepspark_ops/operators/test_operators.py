@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,7 @@ from deepspark_ops.registry.gate import Decision, decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import read_model
 from deepspark_ops.registry.production import production_weights
+from deepspark_ops.run_view.stage_status import read_statuses
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
@@ -124,6 +126,31 @@ def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[Sta
     assert CheckConfig.model_validate_json(config.model_dump_json()) == config
     assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
     assert config.solver == places.root / "s.prototxt"
+
+
+def test_how_a_task_ends_is_noted_in_the_runs_folder(
+    places: Places, dag: DAG, checked: list[StageConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = CheckOperator(task_id="check", places=places, dag=dag)
+    run_dir = places.run_folder("d", "r")
+    execute(check, context(dag))
+    assert read_statuses(run_dir)["check"].status == "finished"
+    with pytest.raises(AirflowFailException) as refused:
+        execute(check, context(dag, conf={"test_fraction": 0}))
+    status = read_statuses(run_dir)["check"]
+    assert (status.status, status.message) == ("failed", str(refused.value))
+
+    def run(module: str, config: StageConfig, *, on_line: LineHandler, **_: Any) -> None:
+        on_line(logging.WARNING, "slow disk")
+        assert read_statuses(run_dir)["check"].status == "running"
+
+    monkeypatch.setattr(check_module, "run_job", run)
+    execute(check, context(dag))
+    assert [text for _, text in read_statuses(run_dir)["check"].warnings] == ["slow disk"]
+    other = CheckOperator(task_id="other", places=places, dag=dag, dataset_asset=DATASET)
+    with pytest.raises(AirflowSkipException):
+        execute(other, context(dag, events=events_of(DATASET, "another")))
+    assert read_statuses(run_dir)["other"].status == "skipped"
 
 
 def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:

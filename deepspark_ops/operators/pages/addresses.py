@@ -1,0 +1,33 @@
+"""Where the pages are, and the file of a run that an address means. No framework."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.operators.run_plan import Places
+
+URL_PREFIX: Final = "/deepspark"
+_DAG_ID = re.compile(r"\w[\w.-]*")
+
+
+def run_url(dag_id: str, run_id: str, page: str) -> str:
+    """Return the path of a page of a run; a run id holds ``:`` and ``+``, which a URL reads otherwise.
+
+    Example:
+        >>> run_url("deepspark_train", "manual__2026-01-31T04:05+00:00", "training")
+        '/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%2B00%3A00/training'
+    """
+    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
+    return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
+
+
+def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:
+    """Return where a run's folder is or would be; None for an address that would leave the folder of runs."""
+    if not _DAG_ID.fullmatch(dag_id):
+        return None
+    runs = (places.home / "runs").resolve()
+    run = places.run_folder(dag_id, run_id).resolve()
+    return run if run.is_relative_to(runs) and run not in (runs, runs / dag_id) else None

@@ -1,0 +1,105 @@
+"""Airflow plugin: pages about a run as tabs of the run and its tasks, and as links on the tasks.
+
+An installed package registers it by an entry point, a checkout by ``plugins/deepspark_plugin.py``. Every Airflow
+process imports this file, each task's too, so nothing heavy is imported before a page is asked for.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
+from deepspark_ops.operators.export import ExportOperator
+from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.pages.addresses import URL_PREFIX, run_url
+from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.train import TrainOperator
+
+Asgi = Callable[
+    [MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]
+]
+
+
+def site_path() -> str:
+    """Return the path that this Airflow is served under: what its ``base_url`` has after the host, mostly nothing."""
+    return urllib.parse.urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+
+
+@cache
+def _pages() -> Asgi:
+    from deepspark_ops.operators.installation import installed_places
+    from deepspark_ops.operators.pages.app import build_app
+
+    return build_app(installed_places())
+
+
+async def pages_app(
+    scope: MutableMapping[str, Any], receive: Callable[..., Awaitable[Any]], send: Callable[..., Awaitable[Any]]
+) -> None:
+    """Serve the pages; the application behind is made at the first request."""
+    await _pages()(scope, receive, send)
+
+
+class RunLink(BaseOperatorLink):
+    """Button on a task that opens a page of its run, there as long as the run is."""
+
+    def __init__(self, name: str, page: str, operators: tuple[type[BaseOperator], ...]) -> None:
+        """Show ``page`` of the run under ``name`` on the tasks of ``operators``."""
+        self._name = name
+        self._page = page
+        self.operators = list(operators)  # a plain attribute: Airflow looks a task's class up in it, by name
+
+    @property
+    def name(self) -> str:
+        """What the button says."""
+        return self._name
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the page's address."""
+        return site_path() + run_url(ti_key.dag_id, ti_key.run_id, self._page)
+
+
+_BEFORE: Final = (CheckOperator, IngestOperator)
+_AFTER: Final = (EvaluateOperator, EvaluateProductionOperator, ExportOperator, DecideOperator, PromoteOperator)
+
+
+def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
+    """Return a tab as Airflow takes it; one route may stand for one destination only."""
+    href = f"{site_path()}{URL_PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}/{page}"
+    route = f"deepspark-{page}" if destination == "dag_run" else f"deepspark-{page}-{destination.replace('_', '-')}"
+    return {"name": name, "href": href, "destination": destination, "url_route": route}
+
+
+class DeepSparkPlugin(AirflowPlugin):
+    """Registers the pages with Airflow."""
+
+    name = "deepspark"
+    fastapi_apps = [{"app": pages_app, "url_prefix": URL_PREFIX, "name": "DeepSpark"}]  # noqa: RUF012 - Airflow's form
+    external_views = [  # noqa: RUF012
+        _tab("Training", "training", "dag_run"),
+        _tab("Training", "training", "task_instance"),
+        _tab("Report", "report", "dag_run"),
+    ]
+    operator_extra_links = [  # noqa: RUF012
+        RunLink("Training", "training", (*_BEFORE, TrainOperator, *_AFTER)),
+        RunLink("Report", "report", (TrainOperator, *_AFTER)),
+    ]
+
+
+def plugin_of_folder() -> type[DeepSparkPlugin] | None:
+    """Return the plugin for a file in Airflow's plugins folder; None where the installed package registers this one.
+
+    Airflow takes the first plugin of a name, the folder's before the package's, and reports the second one as an
+    import error in its UI.
+    """
+    installed = entry_points(group="airflow.plugins", name=DeepSparkPlugin.name or "")
+    return None if f"{__name__}:DeepSparkPlugin" in [entry.value for entry in installed] else DeepSparkPlugin

@@ -1,0 +1,326 @@
+// The page Training: asks for what is new every two seconds while the run goes on, and draws it.
+"use strict";
+(() => {
+  const body = document.body;
+  const url = body.dataset.url;
+  const pollMs = Number(body.dataset.pollMs);
+  const LONGEST_LINE = 3000; // points that came one by one; past this the whole run is asked for again, thinned out
+  const MARKS_DRAWN = 60;
+  // Okabe and Ito's colours, told apart by people with any colour vision; lines past the eighth differ by their dashes.
+  const COLOURS = {
+    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7a5195", "#5a6b7b"],
+    dark: ["#56b4e9", "#e69f00", "#2fc79a", "#e19bc4", "#f0e442", "#4f9dff", "#c3a6ff", "#a9b8c6"],
+  };
+  const DASHES = ["solid", "dash", "dot", "dashdot"];
+  const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
+  const MARKS = {
+    lost: ["x", "worker lost"], joined: ["triangle-up", "worker joined"], restarted: ["triangle-up-open", "worker started again"],
+    server: ["star", "server started again"], snapshot: ["diamond", "snapshot"], started: ["circle", "run started again"],
+  };
+  const controls = document.getElementById("controls");
+  const news = document.getElementById("news");
+  if (!controls) return; // there is no such run
+
+  let run = null; // the last answer
+  let lines = new Map(); // "chart\u0000name" -> line with all its points
+  let charts = new Map(); // chart -> {chart, box, plot}
+  let range = null; // of the x axis, in its own unit; null: the whole run
+  let cursor = "";
+  let heard = Date.now(); // when the server last answered
+  let newsAt = null; // when the run's last event came, by this machine's clock
+  let looked = null; // index of the point that the keyboard looks at
+  let busy = false;
+  let wantsLog = null; // what the reader chose; null: whatever suits the loss
+
+  const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const axis = () => controls.elements.axis.value;
+  const key = (line) => `${line.chart}\u0000${line.name}`;
+
+  const span = (seconds) => {
+    const s = Math.round(seconds);
+    return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  };
+
+  function timeUnit() {
+    const seconds = run && run.origin && run.news ? run.news - run.origin : 0;
+    return seconds > 3 * 3600 ? [3600, "hours"] : seconds > 300 ? [60, "minutes"] : [1, "seconds"];
+  }
+
+  function along(points) {
+    if (axis() === "time") {
+      const [unit] = timeUnit();
+      return points.time.map((t) => t / unit);
+    }
+    if (axis() === "epoch" && run.minibatches_per_epoch) return points.clock.map((c) => c / run.minibatches_per_epoch);
+    return points.clock;
+  }
+
+  const axisTitle = () => (axis() === "time" ? `${timeUnit()[1]} since the start`
+    : axis() === "epoch" && run.minibatches_per_epoch ? "epochs" : "clock, minibatches over all workers");
+
+  function smoothed(values) {
+    const keep = Number(controls.elements.smooth.value);
+    if (!keep) return values;
+    let mean = null;
+    return values.map((value) => {
+      if (value === null) { mean = null; return null; }
+      mean = mean === null ? value : keep * mean + (1 - keep) * value;
+      return mean;
+    });
+  }
+
+  function trace(line, index, chart) {
+    const colours = COLOURS[theme()];
+    const isWhole = line.kind === "whole" && line.name.endsWith("of all");
+    const colour = isWhole ? css("--ink") : chart.is_stacked ? css(`--part-${index % 3}`) : colours[index % colours.length];
+    const canSmooth = line.kind === "worker" || isWhole;
+    const drawn = {
+      x: along(line), y: canSmooth ? smoothed(line.value) : line.value, name: line.name, type: "scatter", connectgaps: false,
+      mode: line.kind === "test" || line.value.length < 3 ? "lines+markers" : "lines",
+      line: { color: colour, width: isWhole ? 2.6 : line.kind === "worker" ? 1.3 : 2, dash: DASHES[Math.floor(index / colours.length) % DASHES.length] },
+      marker: { color: colour, size: 6, symbol: SYMBOLS[index % SYMBOLS.length] },
+      hovertemplate: chart.unit === "share" ? "%{y:.1%}" : "%{y:.4~g}",
+    };
+    if (chart.is_stacked) Object.assign(drawn, { stackgroup: "all", line: { color: colour, width: 0.5 }, mode: "lines" });
+    return drawn;
+  }
+
+  function marks() {
+    const first = run.marks.filter((mark) => mark.kind !== "joined" || mark.clock > 0);
+    const rare = first.filter((mark) => mark.kind !== "snapshot");
+    const snapshots = first.filter((mark) => mark.kind === "snapshot");
+    return [...rare.slice(-MARKS_DRAWN), ...snapshots.slice(-MARKS_DRAWN + Math.min(MARKS_DRAWN - 1, rare.length))];
+  }
+
+  function markTrace() {
+    const shown = marks();
+    const at = along({ clock: shown.map((m) => m.clock), time: shown.map((m) => m.time) });
+    return {
+      x: at, y: shown.map(() => 0.97), yaxis: "y2", type: "scatter", mode: "markers", name: "events", showlegend: false,
+      text: shown.map((m) => m.text.replaceAll("<", "&lt;").slice(0, 160)), hovertemplate: "%{text}<extra></extra>",
+      marker: { symbol: shown.map((m) => MARKS[m.kind][0]), size: 9, color: shown.map((m) => (m.kind === "lost" || m.kind === "server" ? css("--bad") : css("--soft"))), line: { color: css("--card"), width: 1 } },
+    };
+  }
+
+  function layout(chart, width) {
+    const rule = css("--rule");
+    const soft = css("--soft");
+    const shown = marks();
+    const at = along({ clock: shown.map((m) => m.clock), time: shown.map((m) => m.time) });
+    const isLoss = chart.name === "loss" || chart.name === "test_loss";
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: width < 420 ? 210 : 250,
+      font: { color: soft, size: 11, family: getComputedStyle(body).fontFamily },
+      margin: { l: 52, r: 10, t: 8, b: 36 }, hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+      hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
+      showlegend: chart.count > 1 && chart.count <= 12, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
+      xaxis: { title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
+      yaxis: { gridcolor: rule, zeroline: false, tickformat: chart.unit === "share" ? ".0%" : "~g", type: isLoss && controls.elements.log.checked ? "log" : "linear", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero", fixedrange: true, ...(chart.is_stacked ? { range: [0, 1] } : {}) },
+      yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
+      shapes: at.map((x, i) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: shown[i].kind === "lost" || shown[i].kind === "server" ? css("--bad") : rule, width: 1, dash: "dot" } })),
+      uirevision: "same", transition: { duration: 0 },
+    };
+  }
+
+  function whole() {
+    let most = 0;
+    let least = Infinity;
+    for (const line of lines.values()) {
+      const x = along(line);
+      if (x.length) { most = Math.max(most, x[x.length - 1]); least = Math.min(least, x[0]); }
+    }
+    if (least === Infinity) return [0, 1];
+    return [Math.min(0, least) === 0 && axis() !== "time" ? 0 : Math.min(0, least), most > 0 ? most * 1.01 : 1];
+  }
+
+  const linesOf = (name) => [...lines.values()].filter((line) => line.chart === name);
+
+  function boxOf(chart) {
+    let made = charts.get(chart.name);
+    if (!made) {
+      const box = document.createElement("div");
+      box.className = "chart";
+      const title = document.createElement("h3");
+      title.textContent = chart.title;
+      const plot = document.createElement("div");
+      plot.className = "plot";
+      plot.tabIndex = 0;
+      plot.setAttribute("role", "img");
+      box.append(title, plot);
+      document.getElementById(chart.is_first ? "charts" : "more_charts").append(box);
+      made = { chart, box, plot, isDrawn: false };
+      charts.set(chart.name, made);
+      plot.addEventListener("keydown", onKey);
+    }
+    return made;
+  }
+
+  let isLinking = false;
+  function link(plot) {
+    plot.on("plotly_relayout", (change) => {
+      if (isLinking) return;
+      if ("xaxis.range[0]" in change) range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      else if (change["xaxis.autorange"]) range = null;
+      else return;
+      zoomAll();
+    });
+    plot.on("plotly_hover", (found) => lookAt(found.xvals ? found.xvals[0] : found.points[0].x, plot));
+    plot.on("plotly_unhover", () => lookAt(null, plot));
+  }
+
+  function shownPlots() {
+    return [...charts.values()].filter((made) => made.isDrawn && made.plot.offsetParent !== null).map((made) => made.plot);
+  }
+
+  async function zoomAll() {
+    isLinking = true;
+    const to = range || whole();
+    await Promise.all(shownPlots().map((plot) => Plotly.relayout(plot, { "xaxis.range": to.slice() })));
+    isLinking = false;
+  }
+
+  let lookFrame = 0;
+  function lookAt(x, from) {
+    if (isLinking) return;
+    cancelAnimationFrame(lookFrame);
+    lookFrame = requestAnimationFrame(() => {
+      isLinking = true;
+      for (const plot of shownPlots()) {
+        if (plot === from) continue;
+        if (x === null) Plotly.Fx.unhover(plot);
+        else Plotly.Fx.hover(plot, { xval: x }, ["xy"]);
+      }
+      isLinking = false;
+    });
+  }
+
+  function onKey(event) {
+    const plot = event.currentTarget;
+    const to = range || whole();
+    const middle = (to[0] + to[1]) / 2;
+    const half = (to[1] - to[0]) / 2;
+    if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
+      const places = 40;
+      looked = Math.max(0, Math.min(places, (looked ?? (event.key === "ArrowRight" ? -1 : places + 1)) + (event.key === "ArrowRight" ? 1 : -1)));
+      const x = to[0] + ((to[1] - to[0]) * looked) / places;
+      Plotly.Fx.hover(plot, { xval: x }, ["xy"]);
+      lookAt(x, plot);
+    } else if (event.key === "+" || event.key === "=") { range = [middle - half / 2, middle + half / 2]; zoomAll(); }
+    else if (event.key === "-") { const all = whole(); range = [Math.max(all[0], middle - 2 * half), Math.min(all[1], middle + 2 * half)]; zoomAll(); }
+    else if (event.key === "Home" || event.key === "Escape") { range = null; looked = null; lookAt(null, null); zoomAll(); }
+    else return;
+    event.preventDefault();
+  }
+
+  function describe(made) {
+    const last = linesOf(made.chart.name).slice(0, 6).map((line) => {
+      const value = line.value[line.value.length - 1];
+      return `${line.name} ${value === null ? "no number" : made.chart.unit === "share" ? `${(100 * value).toFixed(1)} %` : Number(value.toPrecision(4))}`;
+    });
+    made.plot.setAttribute("aria-label", `${made.chart.title}. Last values: ${last.join(", ")}`);
+  }
+
+  function suitsLog() {
+    const values = linesOf("loss").flatMap((line) => line.value).filter((value) => value !== null);
+    const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+    return least > 0 && values.reduce((a, b) => Math.max(a, b), 0) > 20 * least;
+  }
+
+  function draw() {
+    if (!run || typeof Plotly === "undefined") return;
+    controls.elements.log.checked = wantsLog ?? suitsLog();
+    const isMoreOpen = document.getElementById("more").open;
+    for (const chart of run.charts) {
+      const found = linesOf(chart.name);
+      if (!found.length || (!chart.is_first && !isMoreOpen)) continue;
+      const made = boxOf(chart);
+      made.chart.count = found.length;
+      const order = found.map((line, index) => [line, index]).sort((a, b) => (a[0].kind === "whole") - (b[0].kind === "whole"));
+      const traces = [...order.map(([line, index]) => trace(line, index, made.chart)), markTrace()];
+      Plotly.react(made.plot, traces, layout(made.chart, made.plot.clientWidth), { displayModeBar: false, responsive: true, doubleClick: "autosize" });
+      if (!made.isDrawn) { made.isDrawn = true; link(made.plot); }
+      describe(made);
+    }
+    const kept = [...lines.values()].reduce((sum, line) => sum + line.clock.length, 0);
+    const isThin = run.points_of_run > kept;
+    document.getElementById("sampling").textContent = isThin
+      ? `Drawn from ${kept.toLocaleString("en")} of ${run.points_of_run.toLocaleString("en")} values: of each stretch the least and the greatest.` : "";
+  }
+
+  function take(answer) {
+    const before = run;
+    if (answer.is_whole) lines = new Map(answer.lines.map((line) => [key(line), line]));
+    else {
+      for (const line of answer.lines) {
+        const known = lines.get(key(line));
+        if (!known) lines.set(key(line), line);
+        else for (const part of ["clock", "time", "value"]) known[part].push(...line[part]);
+      }
+    }
+    answer.points_of_run = answer.is_whole ? answer.points_of : (before ? before.points_of_run : 0) + answer.points;
+    run = answer;
+    cursor = answer.cursor;
+    heard = Date.now();
+    newsAt = answer.news === null ? null : heard - 1000 * (answer.now - answer.news);
+    if (answer.parts) {
+      for (const [name, html] of Object.entries(answer.parts)) {
+        const part = document.getElementById(name);
+        if (part.dataset.text !== html) { part.innerHTML = html; part.dataset.text = html; }
+      }
+    }
+    if (answer.is_whole || answer.lines.length || !before || before.marks.length !== answer.marks.length) draw();
+    if ([...lines.values()].some((line) => line.clock.length > LONGEST_LINE)) cursor = "";
+    if (body.dataset.isReport && answer.has_report) location.reload();
+  }
+
+  function tell() {
+    const silent = (Date.now() - heard) / 1000;
+    let text = "";
+    if (silent > 10) text = `Airflow has not answered for ${span(silent)}; the numbers are as old. Trying again.`;
+    else if (run && !run.state.is_over && newsAt !== null && ["running", "starting"].includes(run.state.name)) {
+      const quiet = (Date.now() - newsAt) / 1000;
+      if (quiet > 15) text = `no news for ${span(quiet)}`;
+    }
+    for (const other of document.querySelectorAll(".quiet")) other.remove(); // the server's own words, of when it spoke
+    if (news.textContent !== text) news.textContent = text;
+    news.hidden = text === "";
+  }
+
+  async function ask() {
+    if (busy || (document.hidden && run)) return;
+    busy = true;
+    try {
+      const query = new URLSearchParams({ format: "json", parts: "true", since: cursor });
+      const answer = await fetch(`${url}?${query}`, { headers: { accept: "application/json" }, cache: "no-store" });
+      if (answer.status === 401 || answer.status === 403) {
+        news.textContent = "Your login has ended: load this page again.";
+        news.hidden = false;
+        return stop();
+      }
+      if (!answer.ok) throw new Error(String(answer.status));
+      take(await answer.json());
+      if (run.state.is_over) stop();
+    } catch { /* said by tell(), after a while */ } finally { busy = false; }
+  }
+
+  let timers = [];
+  function stop() {
+    for (const timer of timers) clearInterval(timer);
+    timers = [];
+  }
+
+  controls.addEventListener("input", (event) => {
+    if (event.target.name === "axis") range = null;
+    if (event.target.name === "log") wantsLog = event.target.checked;
+    draw();
+  });
+  controls.addEventListener("submit", (event) => event.preventDefault());
+  controls.elements.reset.addEventListener("click", () => { range = null; looked = null; zoomAll(); });
+  document.getElementById("more").addEventListener("toggle", draw);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && timers.length) ask(); });
+  addEventListener("themed", draw);
+
+  timers = [setInterval(ask, pollMs), setInterval(tell, 1000)];
+  ask();
+})();

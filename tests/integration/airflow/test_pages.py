@@ -1,0 +1,279 @@
+"""The pages about a run: who may see them, which files they can reach, what they show and what may run in them."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deepspark_ops.events import Event
+from deepspark_ops.operators.pages import plugin
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_view.state import AirflowRun, TaskState
+from tests.paths import ROOT
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, started
+
+pytestmark = pytest.mark.airflow
+
+RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
+
+
+@pytest.fixture
+def page() -> ModuleType:
+    """The page's module; its import warns, which only tests may filter."""
+    from deepspark_ops.operators.pages import app
+
+    return app
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    report = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00" / "evaluation"
+    report.mkdir(parents=True)
+    (report / "report.html").write_text("<p>98 %</p>")
+    secret = tmp_path / "evaluation"
+    secret.mkdir()
+    (secret / "report.html").write_text("secret")
+    return tmp_path
+
+
+def test_report_is_found_by_the_runs_own_id(page: ModuleType, home: Path) -> None:
+    places = Places(home, home)
+    assert page.find_report(places, "deepspark_train", RUN_ID).read_text() == "<p>98 %</p>"
+    assert page.find_report(places, "deepspark_train", "another") is None
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "run_id"), [("..", ".."), ("deepspark_train", "../.."), ("../..", "x"), ("~", "x"), ("", "")]
+)
+def test_no_path_leads_out_of_the_folder_of_runs(page: ModuleType, home: Path, dag_id: str, run_id: str) -> None:
+    assert page.find_report(Places(home, home), dag_id, run_id) is None
+
+
+def test_a_link_out_of_the_folder_of_runs_is_not_followed(page: ModuleType, home: Path) -> None:
+    (home / "runs" / "deepspark_train" / "linked").symlink_to(home)
+    assert page.find_report(Places(home, home), "deepspark_train", "linked") is None
+
+
+def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(page: ModuleType, home: Path) -> None:
+    from fastapi.testclient import TestClient
+
+    app = page.build_app(Places(home, home))
+    url = f"/runs/deepspark_train/{RUN_ID.replace('+', '%2B')}/report"
+    assert TestClient(app).get(url).status_code == 401
+
+    app.dependency_overrides[page.get_user] = lambda: None
+    (route,) = [route for route in app.routes if getattr(route, "path", "").endswith("/report")]
+    (may_read_dag,) = [
+        dependency.dependency for dependency in route.dependencies if dependency.dependency is not page.get_user
+    ]
+    app.dependency_overrides[may_read_dag] = lambda: None
+    answer = TestClient(app).get(url)
+    assert (answer.status_code, answer.text) == (200, "<p>98 %</p>")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_the_plugins_folder_registers_what_no_installed_package_does(
+    monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    own = EntryPoint("deepspark", "deepspark_ops.operators.pages.plugin:DeepSparkPlugin", "airflow.plugins")
+    monkeypatch.setattr(plugin, "entry_points", lambda **wanted: [own] if is_installed else [])
+    found = runpy.run_path(str(ROOT / "plugins" / "deepspark_plugin.py"))
+    classes = [value for value in found.values() if isinstance(value, type)]
+    assert classes == ([] if is_installed else [plugin.DeepSparkPlugin])
+    assert own.load() is plugin.DeepSparkPlugin
+
+
+@pytest.fixture
+def client(page: ModuleType, tmp_path: Path) -> Iterator[Any]:
+    """A reader who may read the DAG, and a run that trains; Airflow is what ``RUNS`` says."""
+    from fastapi.testclient import TestClient
+
+    from deepspark_ops.operators.pages.training import TrainingPage
+
+    folder = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00"
+    folder.mkdir(parents=True)
+    places = Places(tmp_path, tmp_path)
+    app = page.build_app(places, TrainingPage(places, lambda dag, run: RUNS.get(run), clock=lambda: 1050.0))
+    app.dependency_overrides[page.get_user] = lambda: None
+    for route in app.routes:
+        for dependency in getattr(route, "dependencies", ()):
+            app.dependency_overrides[dependency.dependency] = lambda: None
+    with TestClient(app) as made:
+        made.folder = folder
+        yield made
+
+
+RUNS = {
+    RUN_ID: AirflowRun("running", {"check": TaskState("success", 990.0, 995.0), "train": TaskState("running", 999.0)})
+}
+TRAINING = f"/runs/deepspark_train/{RUN_ID.replace('+', '%2B')}/training"
+
+
+def test_training_page_holds_the_last_values_without_any_script(client: Any) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines())
+    answer = client.get(TRAINING)
+    assert answer.status_code == 200
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
+    told = ["LeNet running", "2 of 2 workers train", "400 / 1,000 40", "test accuracy at 400 97.5", "left 1 min 0 s"]
+    for shown in (*told, "lost: silent for 30 s", "lenet_iter_250.caffemodel"):
+        assert shown in text, (shown, text)
+
+
+def test_training_page_runs_its_own_scripts_and_reaches_nothing_else(client: Any) -> None:
+    answers = [client.get(TRAINING) for _ in range(2)]
+    policies = [
+        dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")) for answer in answers
+    ]
+    for answer, policy in zip(answers, policies, strict=True):
+        assert policy["default-src"] == "'none'"
+        assert policy["connect-src"] == "'self'"
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        nonce = policy["script-src"].removeprefix("'nonce-").removesuffix("'")
+        assert policy["style-src"] == policy["script-src"]
+        tags = re.findall(r"<(?:script|link|style)[^>]*>", answer.text)
+        loaded = [tag for tag in tags if 'href="data:,"' not in tag]
+        assert len(loaded) == 4
+        for tag in loaded:
+            assert f'nonce="{nonce}"' in tag
+            source = re.search(r'(?:src|href)="([^"]+)"', tag)[1]
+            assert source.startswith("/deepspark/static/")
+            assert client.get(source.removeprefix("/deepspark")).status_code == 200
+        assert not re.search(r"\son\w+=|\sstyle=|javascript:", answer.text)
+    assert policies[0]["script-src"] != policies[1]["script-src"]
+    assert client.get("/static/page.py").status_code == 404
+    assert client.get("/static/..%2Fapp.py").status_code == 404
+
+
+def test_names_of_the_users_are_text_and_no_markup(client: Any) -> None:
+    evil = "<script>alert(1)</script>"
+    events = [started(0, 1000.0, net=evil, strategy=evil), Event("note", 0, -1, {"text": evil}, 1001.0)]
+    events += [Event("evaluation", 5, 0, {"test_net": 0, evil: 0.5}, 1002.0)]
+    events += [Event("worker_lost", 5, 0, {"reason": evil}, 1003.0)]
+    (client.folder / "events.jsonl").write_bytes(lines(events))
+    StatusFile(client.folder, "check").end("failed", evil)
+    pages = [client.get(TRAINING).text, *client.get(f"{TRAINING}?format=json&parts=true").json()["parts"].values()]
+    for text in pages:
+        assert evil not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    unknown = client.get("/runs/deepspark_train/%3Cscript%3Ealert(1)/training")
+    assert unknown.status_code == 404
+    assert "<script>alert" not in unknown.text
+
+
+def test_training_as_json_goes_on_from_a_cursor(client: Any) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines(RUN[:10]))
+    first = client.get(f"{TRAINING}?format=json").json()
+    assert (first["state"]["name"], first["clock"], first["is_whole"], "parts" in first) == (
+        "running",
+        200,
+        True,
+        False,
+    )
+    (client.folder / "events.jsonl").write_bytes(lines())
+    second = client.get(f"{TRAINING}?format=json&parts=true&since={first['cursor']}").json()
+    assert not second["is_whole"]
+    assert second["clock"] == 400
+    new = {(line["chart"], line["name"]): line["clock"] for line in second["lines"]}
+    assert new["loss", "worker 1"] == [260, 400]
+    assert "98" not in second["parts"]["head"]
+    assert 'value="400"' in second["parts"]["head"]
+
+
+def test_a_run_that_failed_in_check_shows_that_message_and_an_unknown_one_says_so(
+    client: Any, monkeypatch: Any
+) -> None:
+    StatusFile(client.folder, "check").end("failed", 'solver:1:1: unknown field "max_itr"')
+    tasks = {"check": TaskState("failed", 990.0, 995.0), "train": TaskState("upstream_failed")}
+    monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", tasks))
+    answer = client.get(TRAINING)
+    assert answer.status_code == 200
+    assert "Task check failed" in answer.text
+    assert "solver:1:1: unknown field &#34;max_itr&#34;" in answer.text
+    assert client.get(f"{TRAINING}?format=json").json()["state"]["is_over"] is True
+    unknown = client.get("/runs/deepspark_train/nothing/training")
+    assert unknown.status_code == 404
+    assert "there is no such run" in unknown.text
+    assert client.get("/runs/deepspark_train/nothing/training?format=json").status_code == 404
+
+
+def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines())
+    url = TRAINING.replace("/training", "/report")
+    assert "2 of 2 workers train" in client.get(url).text
+    (client.folder / "evaluation").mkdir()
+    (client.folder / "evaluation" / "report.html").write_text("<p>98 %</p>")
+    assert client.get(url).text == "<p>98 %</p>"
+    assert client.get(f"{TRAINING}?format=json").json()["has_report"] is True
+
+
+def test_the_chart_library_is_compressed_once_for_everybody(client: Any, page: ModuleType) -> None:
+    name = page.chart_library().name
+    packed = client.get(f"/static/{name}", headers={"accept-encoding": "gzip"})
+    plain = client.get(f"/static/{name}", headers={"accept-encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.content == plain.content
+    assert "immutable" in packed.headers["cache-control"]
+
+
+def test_every_page_asks_for_a_login_and_every_page_of_a_run_for_the_right_to_read_its_dag(
+    page: ModuleType, home: Path
+) -> None:
+    from fastapi.testclient import TestClient
+
+    app = page.build_app(Places(home, home))
+    reader = TestClient(app, follow_redirects=False)
+    for url in (TRAINING, f"{TRAINING}?format=json", TRAINING.replace("training", "report"), "/static/training.js"):
+        assert reader.get(url).status_code == 401, url
+        sent = reader.get(url, headers={"accept": "text/html"})
+        if "json" in url:
+            assert sent.status_code == 401
+        else:
+            assert (sent.status_code, sent.headers["location"][:25]) == (307, "/api/v2/auth/login?next=h")
+    app.dependency_overrides[page.get_user] = lambda: None
+    for route in app.routes:
+        rights = [part.dependency for part in route.dependencies if part.dependency is not page.get_user]
+        assert len(rights) == ("{run_id}" in route.path), route.path
+        for right in rights:
+            app.dependency_overrides[right] = refuse
+    assert reader.get(TRAINING).status_code == 403
+    assert reader.get(f"{TRAINING}?format=json").status_code == 403
+
+
+def refuse() -> None:
+    from fastapi import HTTPException
+
+    raise HTTPException(403, "Forbidden")
+
+
+def test_twenty_open_pages_ask_airflows_database_once_a_second() -> None:
+    from deepspark_ops.operators.pages.airflow_runs import AirflowRuns
+
+    now, asked = [0.0], []
+    runs = AirflowRuns(lambda dag, run: asked.append((dag, run)), clock=lambda: now[0])
+    for second in range(3):
+        now[0] = float(second)
+        for _ in range(20):
+            runs.of("d", "r")
+    runs.of("d", "other")
+    assert asked == [("d", "r")] * 3 + [("d", "other")]
+
+
+def test_links_on_the_tasks_lead_to_the_runs_pages() -> None:
+    key = SimpleNamespace(dag_id="deepspark_train", run_id=RUN_ID)
+    links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
+    address = "/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%3A06.789%2B00%3A00/"
+    assert links["Training"].get_link(None, ti_key=key) == f"{address}training"
+    assert links["Report"].get_link(None, ti_key=key) == f"{address}report"
+    names = [operator.__name__ for operator in links["Training"].operators]
+    assert {"TrainOperator", "EvaluateOperator", "ExportOperator", "PromoteOperator"} <= set(names)
+    routes = [view["url_route"] for view in plugin.DeepSparkPlugin.external_views]
+    assert len(set(routes)) == len(routes)  # Airflow drops a second view of the same route

@@ -1,0 +1,119 @@
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepspark_ops.run_view.answer import training_answer
+from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
+from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.run_view.reading import RunReading, RunReadings
+from deepspark_ops.run_view.state import RunState, state_of
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, started
+
+RUNNING = RunState("running", "2 of 2 workers train")
+
+
+def answered(reading, since=""):
+    reading.refresh()
+    return training_answer(reading, RUNNING, statuses={}, airflow=None, now=1050.0, since=since)
+
+
+def joined(answers):
+    """The lines as a page has them after these answers."""
+    found = {}
+    for answer in answers:
+        if answer["is_whole"]:
+            found = {}
+        for line in answer["lines"]:
+            known = found.setdefault((line["chart"], line["name"]), {"clock": [], "time": [], "value": []})
+            for part, values in known.items():
+                values += line[part]
+    return found
+
+
+AGAIN = (*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2), loss(1, 350, 2011.0))
+
+
+@given(cuts=st.lists(st.integers(0, len(lines(AGAIN))), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_a_page_that_asks_for_what_is_new_has_what_one_that_asks_once_has(tmp_path_factory, cuts) -> None:
+    run_dir = tmp_path_factory.mktemp("run")
+    whole, reading, answers, since = lines(AGAIN), RunReading(run_dir), [], ""
+    for cut in [*sorted(cuts), len(whole)]:
+        (run_dir / "events.jsonl").write_bytes(whole[:cut])
+        answers.append(answered(reading, since))
+        since = answers[-1]["cursor"]
+    once = answered(RunReading(run_dir))
+    assert joined(answers) == joined([once])
+    last = answers[-1]
+    for name in ("clock", "workers", "marks", "notes", "warnings", "tests", "images_per_s", "seconds_left", "cursor"):
+        assert last[name] == once[name], name
+    assert answered(reading, since)["lines"] == []
+
+
+def test_an_answer_is_json_without_any_number_that_json_has_not(tmp_path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(lines())
+    answer = answered(RunReading(tmp_path))
+    assert json.loads(json.dumps(answer, allow_nan=False)) == json.loads(json.dumps(answer))
+    assert (answer["clock"], answer["max_iter"], answer["share"]) == (400, 1000, 0.4)
+    assert (answer["loss"], answer["seconds_left"], answer["images_per_s"]) == (None, 60.0, 200.0)  # one loss is NaN
+    assert answer["tests"] == [{"net": 0, "clock": 400, "outputs": {"accuracy": 0.975, "loss": 0.08}}]
+    drawn = {(line["chart"], line["name"]): line for line in answer["lines"]}
+    assert drawn["loss", "worker 0"]["value"] == [2.4, 0.6, None]
+    assert drawn["loss", "worker 1"]["clock"] == [100, 260, 400]
+    assert drawn["loss", "worker 1"]["time"] == [14.0, 30.0, 44.0]
+    assert drawn["test_accuracy", "accuracy"]["value"] == [0.1, 0.975]
+    assert drawn["megabytes_per_s", "all workers"]["value"] == [1.0]
+    assert {line["chart"] for line in answer["lines"]} <= {chart.name for chart in CHARTS}
+
+
+def test_a_cursor_of_another_file_or_of_nonsense_gets_the_whole(tmp_path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(lines())
+    reading = RunReading(tmp_path)
+    cursor = answered(reading)["cursor"]
+    assert not answered(reading, cursor)["is_whole"]
+    for wrong in ("x", "00000000.5", f"{cursor}0", cursor.replace(".", ".-"), "."):
+        assert answered(reading, wrong)["is_whole"], wrong
+    (tmp_path / "events.jsonl").write_bytes(lines(AGAIN[1:]))
+    assert answered(reading, cursor)["is_whole"]
+
+
+def test_a_long_run_is_thinned_out_to_what_a_screen_shows_and_says_so(tmp_path) -> None:
+    many = [started(0, 0.0, max_iter=10_000)]
+    many += [loss(worker, clock, float(clock), loss=100.0 if clock == 3333 else 1.0)
+             for clock in range(5000) for worker in (0, 1)]  # fmt: skip
+    (tmp_path / "events.jsonl").write_bytes(lines(many))
+    answer = answered(RunReading(tmp_path))
+    assert answer["points"] < 20_000 < answer["points_of"]
+    for line in answer["lines"]:
+        assert len(line["clock"]) <= 802
+        if line["chart"] == "loss" and line["name"] == "worker 0":
+            assert max(line["value"]) == 100.0  # the one peak is not lost
+
+
+def test_lines_of_many_workers_share_the_points_of_a_chart(tmp_path) -> None:
+    many = [loss(worker, clock, float(clock)) for clock in range(0, 3000, 10) for worker in range(40)]
+    (tmp_path / "events.jsonl").write_bytes(lines(many))
+    reading = RunReading(tmp_path)
+    reading.refresh()
+    made, n_points, _ = chart_lines(reading.series, 0.0)
+    assert sum(len(line["clock"]) for line in made if line["chart"] == "loss") < 8_000
+    assert n_points < 40_000
+
+
+def test_only_the_last_runs_stay_in_memory(tmp_path) -> None:
+    readings = RunReadings(n_kept=2)
+    first = readings.of(tmp_path / "1")
+    second = readings.of(tmp_path / "2")
+    assert readings.of(tmp_path / "1") is first
+    readings.of(tmp_path / "3")
+    assert readings.of(tmp_path / "1") is first
+    assert readings.of(tmp_path / "2") is not second
+
+
+def test_before_anything_is_written(tmp_path) -> None:
+    reading = RunReading(tmp_path)
+    reading.refresh()
+    state = state_of(RunProgress(), {}, None, exists=True)
+    answer = training_answer(reading, state, statuses={}, airflow=None, now=5.0)
+    assert (answer["lines"], answer["clock"], answer["news"], answer["cursor"]) == ([], 0, None, "00000000.0")

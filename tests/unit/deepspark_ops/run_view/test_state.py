@@ -1,0 +1,106 @@
+import pytest
+
+from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.run_view.stage_status import StageStatus
+from deepspark_ops.run_view.state import AirflowRun, TaskState, state_of
+from tests.unit.deepspark_ops.run_view.run_events import RUN, stage
+
+
+def progress_of(events):
+    progress = RunProgress()
+    for event in events:
+        progress.take(event)
+    return progress
+
+
+def airflow(state="running", **tasks):
+    made = {name: TaskState(word, 900.0 if word else None, None, 1) for name, word in tasks.items()}
+    return AirflowRun(state, made)
+
+
+def note(name, status="running", **fields):
+    return {name: StageStatus(name, status, 900.0, 901.0, **fields)}
+
+
+FAILED = stage("failed", 400, 1050.0, reason="loss became NaN")
+FINISHED = stage("finished", 1000, 1100.0, images_per_s=5000.0)
+STOPPED = stage("stopped", 400, 1050.0, signal="SIGTERM")
+INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, total=20)
+
+
+@pytest.mark.parametrize(
+    ("events", "notes", "run", "name", "text"),
+    [
+        ((), {}, airflow(check="queued"), "waiting", "waits for task check, which is in the queue"),
+        ((), {}, airflow(check="running"), "waiting", "waits for task check, which runs"),
+        ((), INGESTING, airflow(check="success", ingest="running"), "waiting",
+         "waits for task ingest: ingest train: shard 3/20 written"),
+        ((), {}, airflow(check="success", ingest="success", train=None), "waiting",
+         "waits for task train, which has not begun"),
+        ((), {}, airflow(train="running"), "starting", "Spark and its workers are starting"),
+        (RUN[:4], {}, airflow(train="running"), "starting", "workers are building the net"),
+        (RUN, {}, airflow(train="running"), "running", "2 of 2 workers train"),
+        (RUN[:15], {}, airflow(train="running"), "running", "1 of 2 workers train"),
+        ((*RUN, FINISHED), {}, airflow(train="success", evaluate="queued"), "finished", "task evaluate comes next"),
+        ((*RUN, FINISHED), note("evaluate", text="scored 300/359 samples"),
+         airflow(train="success", evaluate="running"), "finished", "task evaluate runs: scored 300/359 samples"),
+        ((*RUN, FINISHED), {}, airflow("success", train="success", evaluate="success"), "finished",
+         "training has ended"),
+        ((*RUN, FAILED), {}, airflow("failed", train="failed"), "failed", "task train failed"),
+        ((*RUN, FAILED), {}, airflow(train="up_for_retry"), "waiting", "try 1 failed; Airflow tries again soon"),
+        ((*RUN, STOPPED), {}, airflow("failed", train="failed"), "stopped", "stopped by SIGTERM"),
+        ((), note("check", "failed", message="no"), airflow("failed", check="failed", train="upstream_failed"),
+         "failed", "task check failed"),
+        ((), {}, airflow("success", check="skipped", train="skipped"), "skipped", "Airflow skipped the training"),
+    ],
+)  # fmt: skip
+def test_word_and_sentence(events, notes, run, name, text) -> None:
+    state = state_of(progress_of(events), notes, run, exists=True)
+    assert (state.name, state.text, state.is_over) == (name, text, run.state in ("success", "failed"))
+
+
+def test_a_retry_is_not_told_by_the_events_of_the_try_before() -> None:
+    run = AirflowRun("running", {"train": TaskState("running", 2000.0, None, 2)})  # the events are of 1000 s
+    state = state_of(progress_of([*RUN, FAILED]), {}, run, exists=True)
+    assert (state.name, state.error) == ("starting", None)
+
+
+def test_the_error_is_the_tasks_own_message() -> None:
+    notes = note("check", "failed", message='solver.prototxt:1:1: unknown field "max_itr"')
+    run = airflow("failed", check="failed", train="upstream_failed")
+    error = state_of(progress_of([]), notes, run, exists=True).error
+    assert (error.stage, error.text) == ("check", 'solver.prototxt:1:1: unknown field "max_itr"')
+    error = state_of(progress_of([*RUN, FAILED]), {}, airflow("failed", train="failed"), exists=True).error
+    assert (error.stage, error.text) == ("train", "loss became NaN")
+    killed = state_of(progress_of(RUN), note("train"), airflow("failed", train="failed"), exists=True).error
+    assert "killed" in killed.text
+    assert state_of(progress_of([*RUN, STOPPED]), {}, airflow("failed", train="failed"), exists=True).error is None
+    later = state_of(
+        progress_of([*RUN, FINISHED]), note("evaluate", "failed", message="disk full"),
+        airflow("failed", train="success", evaluate="failed"), exists=True,
+    )  # fmt: skip
+    assert (later.name, later.error.stage, later.error.text) == ("finished", "evaluate", "disk full")
+
+
+def test_what_is_counted_before_and_after_the_training() -> None:
+    state = state_of(progress_of([]), INGESTING, airflow(check="success", ingest="running"), exists=True)
+    assert (state.done, state.total) == (3, 20)
+    assert state_of(progress_of(RUN), INGESTING, airflow(train="running"), exists=True).total is None
+
+
+def test_a_run_without_airflow_is_told_by_its_own_files() -> None:
+    def state(events, notes=None):
+        found = state_of(progress_of(events), notes or {}, None, exists=True)
+        return found.name, found.is_over
+
+    assert state(RUN) == ("running", False)
+    assert state([*RUN, FINISHED]) == ("finished", True)
+    assert state([*RUN, FAILED]) == ("failed", True)
+    assert state([*RUN, STOPPED]) == ("stopped", True)
+    assert state([], note("check", "failed", message="no")) == ("failed", True)
+    assert state([], note("check")) == ("waiting", False)
+
+
+def test_an_unknown_run_is_said_to_be_unknown_and_over() -> None:
+    state = state_of(progress_of([]), {}, None, exists=False)
+    assert (state.name, state.is_over) == ("unknown", True)
