@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
+from deepspark_ops.train.driver.executor_wait import await_executors
 from deepspark_ops.train.driver.run_signals import RunSignals
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.setup.run import Run
@@ -42,11 +42,6 @@ from deepspark_ops.train.worker.outcome import WorkerOutcome
 _LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
-_POLL_S = 0.1
-_SETTLED_S = 1.0
-"""No executor has come for this long: those that start together are there."""
-_TELL_S = 60.0
-"""Without any executor for this long the user is told what is waited for."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
 
@@ -122,19 +117,15 @@ class SparkWorkers(Workers):
         self._plain.extend(tasks.collect())
 
     def _granted_cores(self, context: SparkContext) -> int:
-        """Return the cores of all executors, once some are there and no more of them come; no task begins before."""
+        """Return the cores of all executors, once they are there."""
         registered = context._jsc.sc().getExecutorMemoryStatus  # the driver is among them
-        count, since, is_told = 1, time.monotonic(), False
-        while not self._is_over.wait(_POLL_S):
-            now, found = time.monotonic(), registered().size()
-            if found != count:
-                count, since = found, now
-            if count > 1 and now - since >= _SETTLED_S:
-                return int(context.defaultParallelism)
-            if count == 1 and now - since >= _TELL_S and not is_told:
-                is_told = True
-                _LOG.warning("%s", _no_executor(self._run.config.master, self._devices))
-        return 1
+
+        def tell(seconds: float) -> None:
+            _LOG.warning("%s", no_executor_text(self._run.config.master, self._devices, seconds))
+
+        are_there = await_executors(lambda: int(registered().size()) - 1, self._is_over, tell)
+        # Spark's name for their cores, unless spark.default.parallelism is set: a task's host has the last word.
+        return int(context.defaultParallelism) if are_there else 1
 
     def is_busy(self, timeout_s: float) -> bool:
         """See ``Workers``."""
@@ -176,11 +167,14 @@ class SparkWorkers(Workers):
         )
 
 
-def _no_executor(master: str, devices: RunDevices) -> str:
+def no_executor_text(master: str, devices: RunDevices, seconds: float) -> str:
+    """Return what the user is told who waits for executors."""
     wanted = devices.wanted
-    gpus = f", each with {wanted.per_worker} GPU or more" if wanted.is_required else ""
-    remedy = "; the cluster's workers must offer GPUs: docs/devices.md" if wanted.is_required else ""
-    return f"master={master}: no executor has started in {_TELL_S:g} s; still waiting for executors{gpus}{remedy}"
+    gpus, remedy = "", ""
+    if wanted.is_required:
+        gpus = f" with at least {wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} each"
+        remedy = "; the cluster's workers must offer GPUs (docs/devices.md)"
+    return f"master={master}: no executor has started in {seconds:g} s; still waiting for executors{gpus}{remedy}"
 
 
 def _properties(config: TrainConfig) -> dict[str, str]:
