@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
 
+from caffe_import.errors import CaffeImportError
 from caffe_import.extras import require
 from caffe_import.parity.case import RECORDED_CASES, Case, Outcome, load_cases, run_case
+from caffe_import.parity.setting import Setting
 from caffe_import.tensorflow_start import start_lines_dropped
 
 # The JSON has the whole text.
@@ -33,17 +36,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of the cases to run")
+    parser.add_argument("--device", type=_device, default="CPU:0", help="CPU:0, GPU:0, ...; CPU:1 is a logical device")
+    parser.add_argument(
+        "--arithmetic",
+        choices=["float32", "tf32", "bfloat16"],
+        default="float32",
+        help="what convolutions and products are computed in; the bounds are those of device and arithmetic",
+    )
     options = parser.parse_args(arguments)
     try:
         require("tensorflow", part="the comparison")
         cases = _chosen(load_cases(options.folder), options.only)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         parser.error(str(error))
-    _start_tensorflow()
+    try:
+        setting = _start_tensorflow(options.device, options.arithmetic)
+    except CaffeImportError as error:
+        parser.error(str(error))
     console = Console(highlight=False, soft_wrap=True, quiet=options.json)
     outcomes = []
     for case in cases:
-        outcomes.append(_run(case))
+        outcomes.append(_run(case, setting))
         console.print(_line(outcomes[-1]))
     counts = Counter(outcome.status for outcome in outcomes)
     if options.json:
@@ -57,17 +70,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if outcomes and counts["passed"] == len(outcomes) else 1
 
 
-def _start_tensorflow() -> None:
+def _device(text: str) -> str:
+    """Return the text if it names a device."""
+    kind, _, number = text.partition(":")
+    if kind not in ("CPU", "GPU") or not number.isdecimal():
+        msg = f"{text!r} names no device; allowed: CPU:0, GPU:0, GPU:1, ..."
+        raise argparse.ArgumentTypeError(msg)
+    return text
+
+
+def _start_tensorflow(device: str, arithmetic: Literal["float32", "tf32", "bfloat16"]) -> Setting:
     """Import TensorFlow without its start-up lines, with the one thread that the solvers' cases ask for.
 
     A function is traced for every case, since each is another net; TensorFlow takes that for one function's mistake.
     """
     logging.getLogger("tensorflow").addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     with start_lines_dropped():
-        from caffe_import.tf_graph.threads import find_devices, set_threads
+        from caffe_import.tf_graph.devices import set_up_devices
 
-        find_devices()
-        set_threads(1)
+        kind, number = device.split(":")
+        is_gpu = kind == "GPU"
+        set_up_devices("gpu" if is_gpu else "cpu", int(number) + 1, n_threads=1, tf32=arithmetic == "tf32")
+    name = "" if device == "CPU:0" else f"/device:{device}"
+    if arithmetic == "float32":
+        return Setting(name, "gpu" if is_gpu else "cpu")
+    return Setting(name, arithmetic)
 
 
 def _chosen(cases: Sequence[Case], only: Sequence[str] | None) -> list[Case]:
@@ -80,9 +107,9 @@ def _chosen(cases: Sequence[Case], only: Sequence[str] | None) -> list[Case]:
     return [case for case in cases if case.name in set(only)]
 
 
-def _run(case: Case) -> Outcome:
+def _run(case: Case, setting: Setting) -> Outcome:
     try:
-        return run_case(case)
+        return run_case(case, setting)
     except Exception as error:  # noqa: BLE001 - outermost loop: one broken case must not hide the others' results
         sys.stderr.write(f"{case.name}:\n{traceback.format_exc()}\n")
         return Outcome(case.name, case.kind, "failed", 0.0, 0, (f"{type(error).__name__}: {error}",))

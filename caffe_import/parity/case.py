@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.parity.findings import Findings
+from caffe_import.parity.setting import PLAIN_SETTING, Setting
 
 Status = Literal["passed", "failed", "unsupported"]
 
@@ -111,13 +112,13 @@ def load_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
         return {name: archive[name] for name in archive.files}
 
 
-def run_case(case: Case) -> Outcome:
-    """Run one case with its folder as the working directory (process-wide, so one case at a time).
+def run_case(case: Case, setting: Setting = PLAIN_SETTING) -> Outcome:
+    """Run one case as ``setting`` says, with its folder as the working directory (process-wide, so one case at a time).
 
     What this importer refuses counts as unsupported, with its message. Other exceptions are mistakes of ours and
     go to the caller.
     """
-    findings = Findings()
+    findings = Findings(setting)
     run = _runner(case.kind)
     if run is None:
         reason = f'no comparison for kind "{case.kind}"; known: {", ".join(sorted(_MODULES))}'

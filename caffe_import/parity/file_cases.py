@@ -16,7 +16,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.parity.case import Case, load_archive
-from caffe_import.parity.findings import FORWARD_BOUND, Findings, members_under
+from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.net_cases import compare_params
 from caffe_import.parity.snapshot_cases import hdf5_content, read_message
 from caffe_import.tf_graph.predict import compile_forward
@@ -46,9 +46,10 @@ def _compare_outputs(
     net: NetSpec, vector: Vector, archive: Mapping[str, Array], where: str, findings: Findings
 ) -> None:
     tops = members_under(archive, "top")
-    blobs = compile_forward(net, n_threads=1, outputs=list(tops))(vector, members_under(archive, "input"))
+    forward = compile_forward(net, n_threads=1, outputs=list(tops), device=findings.setting.device)
+    blobs = forward(vector, members_under(archive, "input"))
     for name, theirs in tops.items():
-        findings.compare(f"{where}:top/{name}", blobs[name], theirs, FORWARD_BOUND)
+        findings.compare(f"{where}:top/{name}", blobs[name], theirs, findings.bounds.forward)
 
 
 def _compare_written(net: NetSpec, vector: Vector, theirs: Path, tree: list[str], findings: Findings) -> None:
@@ -67,7 +68,8 @@ def _compare_written(net: NetSpec, vector: Vector, theirs: Path, tree: list[str]
 
 def _compare_hdf5_output(case: Case, net: NetSpec, archive: Mapping[str, Array], findings: Findings) -> None:
     inputs = members_under(archive, "input")
-    blobs = compile_forward(net, n_threads=1, outputs=list(inputs))(np.zeros(net.params.n_params, np.float32), inputs)
+    forward = compile_forward(net, n_threads=1, outputs=list(inputs), device=findings.setting.device)
+    blobs = forward(np.zeros(net.params.n_params, np.float32), inputs)
     theirs = case.file(".h5")
     with TemporaryDirectory() as folder:
         written = write_hdf5_outputs(net, blobs, root=Path(folder))

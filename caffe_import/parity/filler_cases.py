@@ -13,7 +13,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.parity.case import Case, load_archive
-from caffe_import.parity.findings import FORWARD_BOUND, Findings
+from caffe_import.parity.findings import Findings
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ def run(case: Case, findings: Findings) -> None:
     entry = net.params.entry("l", 0)
     weights = initial_vector(net, seed=1)[entry.offset : entry.stop].reshape(entry.shape)
     for path in case.files(".npz"):
-        findings.compare("weights", weights, load_archive(path)["weights"], FORWARD_BOUND)
+        findings.compare("weights", weights, load_archive(path)["weights"], findings.bounds.forward)
     for path in case.files("statistics.json"):
         statistics = json.loads(path.read_text(encoding="utf-8"))[prototxt.stem]
         _compare_statistics(weights, statistics, findings)

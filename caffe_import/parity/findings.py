@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from caffe_import.parity.setting import PLAIN_SETTING, Bounds, Setting
 
-FORWARD_BOUND = 1e-5
-BACKWARD_BOUND = 1e-4
-TRAJECTORY_BOUND = 1e-4
-# Where a net has MAX pooling or ReLU, rounding may move a value across the kink.
-KINKED_TRAJECTORY_BOUND = 1e-3
+Array = npt.NDArray[Any]
 
 
 def relative_error(ours: Array, theirs: Array) -> float:
@@ -49,13 +45,20 @@ class Findings:
     """Collects what one case compared. Not thread-safe.
 
     Attributes:
+        setting: How the case is computed.
         errors: Member -> largest relative error.
         faults: One line per member or fact that does not agree.
     """
 
+    setting: Setting = PLAIN_SETTING
     errors: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     n_facts: int = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        """How near Caffe's numbers must be."""
+        return self.setting.bounds
 
     @property
     def worst(self) -> float:

@@ -13,7 +13,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.parity.case import Case, load_archive
-from caffe_import.parity.findings import BACKWARD_BOUND, FORWARD_BOUND, Findings, members_under
+from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.random_properties import check_random_layer
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
@@ -71,6 +71,8 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
         _inputs(net, archive),
         layer_state=initial_layer_state(net),
         top_gradients=members_under(archive, "top_diff"),
+        device=findings.setting.device,
+        plan=findings.setting.plan,
     )
     # Recorded after the forward pass, in which Filter changes its shape.
     shapes = {name: list(blob.shape) for name, blob in passes.blobs.items()}
@@ -82,7 +84,15 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
         again = members_under(archive, further)
         if again:
             before = passes.params
-            passes = run_passes(net, before, _inputs(net, again), layer_state=passes.layer_state, top_gradients={})
+            passes = run_passes(
+                net,
+                before,
+                _inputs(net, again),
+                layer_state=passes.layer_state,
+                top_gradients={},
+                device=findings.setting.device,
+                plan=findings.setting.plan,
+            )
             _compare_forward(net, passes, before, again, f"{where}{further}/", findings)
 
 
@@ -124,11 +134,11 @@ def _compare_forward(
 ) -> None:
     for kind in ("top", "blob"):
         for name, theirs in members_under(archive, kind).items():
-            findings.compare(f"{where}{kind}/{name}", passes.blobs[name], theirs, FORWARD_BOUND)
+            findings.compare(f"{where}{kind}/{name}", passes.blobs[name], theirs, findings.bounds.forward)
     if "loss" in archive:
-        findings.compare(f"{where}loss", passes.loss, archive["loss"], FORWARD_BOUND)
+        findings.compare(f"{where}loss", passes.loss, archive["loss"], findings.bounds.forward)
     moved = members_under(archive, "param_after")
-    compare_params(net, passes.params, moved, f"{where}param_after/", FORWARD_BOUND, findings)
+    compare_params(net, passes.params, moved, f"{where}param_after/", findings.bounds.forward, findings)
     if not moved:
         findings.hold(
             claim=np.array_equal(passes.params, before),
@@ -147,7 +157,8 @@ def _compare_backward(
         ours = passes.blob_gradients[name]
         theirs = archive[member]
         # No path for a gradient is as good as zeros: Caffe fills the memory, TensorFlow leaves it out.
-        findings.compare(f"{where}{member}", np.zeros_like(theirs) if ours is None else ours, theirs, BACKWARD_BOUND)
+        ours = np.zeros_like(theirs) if ours is None else ours
+        findings.compare(f"{where}{member}", ours, theirs, findings.bounds.backward)
     inner = members_under(archive, "blob")
     for name in (*members_under(archive, "input"), *inner):
         if name not in written:
@@ -157,4 +168,4 @@ def _compare_backward(
                 otherwise=f"{where}blob {name} gets a gradient; Caffe gives it none",
             )
     diffs = members_under(archive, "param_diff")
-    compare_params(net, passes.param_gradients, diffs, f"{where}param_diff/", BACKWARD_BOUND, findings)
+    compare_params(net, passes.param_gradients, diffs, f"{where}param_diff/", findings.bounds.backward, findings)

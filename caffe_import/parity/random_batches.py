@@ -11,7 +11,8 @@ import numpy.typing as npt
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.parity.feeds import LayerBatches
-from caffe_import.parity.findings import FORWARD_BOUND, Findings
+from caffe_import.parity.findings import Findings
+from caffe_import.parity.setting import BOUNDS
 from caffe_import.tf_graph.predict import compile_forward
 
 Array = npt.NDArray[Any]
@@ -40,13 +41,13 @@ def _check_drawn_values(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
     """Check that both sides' values have one mean and one spread, within the sampling error."""
-    forward = compile_forward(net, n_threads=1, outputs=layer.tops)
+    forward = compile_forward(net, n_threads=1, outputs=layer.tops, device=findings.setting.device)
     drawn = [forward(np.zeros(0, np.float32), {}, seed=k) for k in range(n_batches)]
     for top in layer.tops:
         ours = np.stack([blobs[top] for blobs in drawn]).astype(np.float64)
         theirs = np.stack([archive[f"batch{k}/{top}"] for k in range(1, n_batches + 1)]).astype(np.float64)
         findings.agree(f"shape of {top}", ours.shape, theirs.shape)
-        reach = _SPREADS * theirs.std() * np.sqrt(2 / theirs.size) + FORWARD_BOUND * np.abs(theirs).max()
+        reach = _SPREADS * theirs.std() * np.sqrt(2 / theirs.size) + findings.bounds.forward * np.abs(theirs).max()
         for what, our_value, their_value, allowed in (
             ("mean", ours.mean(), theirs.mean(), reach),
             ("standard deviation", ours.std(), theirs.std(), reach / np.sqrt(2)),
@@ -101,7 +102,7 @@ def _check_in_order(
                 if found is not None and whose == "our":
                     seen.add(found)
         for top, column in zip(other_tops, ours[1:], strict=True):
-            findings.compare(f"batch{k}/{top}", column, archive[f"batch{k}/{top}"], FORWARD_BOUND)
+            findings.compare(f"batch{k}/{top}", column, archive[f"batch{k}/{top}"], findings.bounds.forward)
     findings.hold(claim=len(seen) > 1, otherwise="our items all have the same place and flip")
 
 
@@ -118,6 +119,7 @@ def _origin(record: Array, image: Array, options: TransformOptions, phase: str) 
         for column in columns:
             window = whole[:, row : row + crop_height, column : column + crop_width]
             for flipped in (False, True) if options.mirror else (False,):
-                if np.allclose(window[:, :, ::-1] if flipped else window, image, rtol=FORWARD_BOUND, atol=1e-4):
+                seen = window[:, :, ::-1] if flipped else window
+                if np.allclose(seen, image, rtol=BOUNDS["cpu"].forward, atol=1e-4):
                     return row, column, flipped
     return None

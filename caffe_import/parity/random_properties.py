@@ -11,7 +11,8 @@ import numpy.typing as npt
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector
-from caffe_import.parity.findings import BACKWARD_BOUND, FORWARD_BOUND, Findings, members_under
+from caffe_import.parity.findings import Findings, members_under
+from caffe_import.parity.setting import Setting
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
 
@@ -34,7 +35,7 @@ def check_random_layer(net: NetSpec, archive: Mapping[str, Array], findings: Fin
         top_gradients=members_under(archive, "top_diff"),
         bottom_gradients=dict(members_under(archive, "bottom_diff")),
     )
-    first, second = _our_passes(net, theirs, 1), _our_passes(net, theirs, 2)
+    first, second = _our_passes(net, theirs, 1, findings.setting), _our_passes(net, theirs, 2, findings.setting)
     ours = Values(theirs.bottoms, first.blobs, theirs.top_gradients, first.blob_gradients)
     for layer in random_layers:
         for whose, values in (("Caffe's", theirs), ("our", ours)):
@@ -62,7 +63,7 @@ class Values:
         self.bottom_gradients = bottom_gradients
 
 
-def _our_passes(net: NetSpec, theirs: Values, seed: int) -> Passes:
+def _our_passes(net: NetSpec, theirs: Values, seed: int, setting: Setting) -> Passes:
     params: Vector = np.zeros(net.params.n_params, np.float32)
     return run_passes(
         net,
@@ -71,6 +72,8 @@ def _our_passes(net: NetSpec, theirs: Values, seed: int) -> Passes:
         layer_state=initial_layer_state(net),
         top_gradients=theirs.top_gradients,
         seed=seed,
+        device=setting.device,
+        plan=setting.plan,
     )
 
 
@@ -78,7 +81,7 @@ def _check_dropout(layer: LayerSpec, values: Values, whose: str, findings: Findi
     ratio = layer.message.dropout_param.dropout_ratio
     bottom, top = values.bottoms[layer.bottoms[0]], values.tops[layer.tops[0]]
     scaled = bottom / np.float32(1 - ratio)
-    kept = np.isclose(top, scaled, rtol=FORWARD_BOUND)
+    kept = np.isclose(top, scaled, rtol=findings.bounds.forward)
     findings.hold(
         claim=bool((kept | (top == 0)).all()),
         otherwise=f"{whose} outputs are neither 0 nor input/(1-ratio)",
@@ -91,7 +94,7 @@ def _check_dropout(layer: LayerSpec, values: Values, whose: str, findings: Findi
     gradient = values.bottom_gradients.get(layer.bottoms[0])
     if gradient is not None:
         expected = kept * values.top_gradients[layer.tops[0]] / np.float32(1 - ratio)
-        findings.compare(f"{whose} gradient under {whose} mask", gradient, expected, BACKWARD_BOUND)
+        findings.compare(f"{whose} gradient under {whose} mask", gradient, expected, findings.bounds.backward)
 
 
 def _check_stochastic_pooling(layer: LayerSpec, values: Values, whose: str, findings: Findings) -> None:

@@ -44,7 +44,14 @@ def run(case: Case, findings: Findings) -> None:
     archive = load_archive(case.file("trajectory.npz"))
     loaded = load_solver(case.file("solver.prototxt"))
     net = training_net(loaded)
-    train = compile_training(net, loaded.spec, n_threads=1, with_grad_norm=True)
+    train = compile_training(
+        net,
+        loaded.spec,
+        n_threads=1,
+        with_grad_norm=True,
+        plan=findings.setting.plan,
+        devices=findings.setting.devices,
+    )
     start = train.initial_state(params_of(net, members_under(archive, "init")))
     weights, state_file = _snapshot_files(case)
     theirs = read_solverstate(state_file)
@@ -56,7 +63,7 @@ def run(case: Case, findings: Findings) -> None:
             current_step=step_counter(loaded.spec, at_snapshot.updates),
             history=history_blobs(net.params, at_snapshot.history_view()),
         )
-        _compare_state(ours, theirs, trajectory_bound(net), findings)
+        _compare_state(ours, theirs, trajectory_bound(net, findings.bounds), findings)
         _compare_weights(net, at_snapshot, weights, findings)
         continued = _follow(train, batches, at_snapshot, ours.iteration, archive, "continued/", findings)
     with NetBatches(net) as batches:
@@ -89,7 +96,7 @@ def _follow(
     prefix: str,
     findings: Findings,
 ) -> TrainState:
-    bound = trajectory_bound(train.net)
+    bound = trajectory_bound(train.net, findings.bounds)
     reports = []
     for iteration, reached, report in trajectory(train, batches, state, start, milestones(archive, prefix)):
         member = f"{prefix}iter_{iteration:04d}"
@@ -122,7 +129,7 @@ def _compare_state(ours: SolverState, theirs: SolverState, bound: float, finding
 def _compare_weights(net: NetSpec, state: TrainState, theirs: Path, findings: Findings) -> None:
     loaded = np.zeros(net.params.n_params, np.float32)
     copy_weights(net, loaded, read_caffemodel(theirs), where=str(theirs))
-    findings.compare("caffemodel", np.array(state.params_view()), loaded, trajectory_bound(net))
+    findings.compare("caffemodel", np.array(state.params_view()), loaded, trajectory_bound(net, findings.bounds))
     with TemporaryDirectory() as folder:
         ours = Path(folder) / theirs.name
         write_caffemodel(ours, net, loaded)

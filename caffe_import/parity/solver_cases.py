@@ -13,14 +13,9 @@ import numpy.typing as npt
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.feeds import NetBatches, sample_shapes
-from caffe_import.parity.findings import (
-    FORWARD_BOUND,
-    KINKED_TRAJECTORY_BOUND,
-    TRAJECTORY_BOUND,
-    Findings,
-    members_under,
-)
+from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.net_cases import compare_params, params_of
+from caffe_import.parity.setting import Bounds
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.tf_graph.builder import initial_layer_state
@@ -35,9 +30,16 @@ def run(case: Case, findings: Findings) -> None:
     archive = load_archive(case.file("trajectory.npz"))
     loaded = load_solver(case.file("solver.prototxt"))
     net = training_net(loaded)
-    train = compile_training(net, loaded.spec, n_threads=1, with_grad_norm=True)
+    train = compile_training(
+        net,
+        loaded.spec,
+        n_threads=1,
+        with_grad_norm=True,
+        plan=findings.setting.plan,
+        devices=findings.setting.devices,
+    )
     state = train.initial_state(params_of(net, members_under(archive, "init")))
-    tests = _TestRuns(loaded, archive) if "test" in archive else None
+    tests = _TestRuns(loaded, archive, findings.setting.device) if "test" in archive else None
     with NetBatches(net) as batches, tests or nullcontext():
         if tests:
             findings.agree("test_columns", tests.columns, json.loads(str(archive["test_columns"])))
@@ -49,13 +51,13 @@ def run(case: Case, findings: Findings) -> None:
                 reached.params_view(),
                 members_under(archive, f"iter_{iteration:04d}"),
                 f"iter_{iteration:04d}/",
-                trajectory_bound(net),
+                trajectory_bound(net, findings.bounds),
                 findings,
             )
             reports.append(report)
             if tests:
                 tests.compare(iteration, net, reached, findings)
-    compare_reports(reports, archive, "", trajectory_bound(net), findings)
+    compare_reports(reports, archive, "", trajectory_bound(net, findings.bounds), findings)
     _compare_losses(reports, archive, findings)
     if "loss_forward" in archive:
         _compare_passes(train, archive, findings)
@@ -94,14 +96,14 @@ def trajectory(
         yield stop, state, report
 
 
-def trajectory_bound(net: NetSpec) -> float:
-    """Return the bound that suits the net's layers."""
+def trajectory_bound(net: NetSpec, bounds: Bounds) -> float:
+    """Return which of the bounds of a trajectory suits the net's layers."""
     kinked = any(
         layer.type in ("ReLU", "PReLU")
         or (layer.type == "Pooling" and layer.message.pooling_param.pool == caffe_pb2.PoolingParameter.MAX)
         for layer in net.layers
     )
-    return KINKED_TRAJECTORY_BOUND if kinked else TRAJECTORY_BOUND
+    return bounds.kinked if kinked else bounds.trajectory
 
 
 def compare_reports(
@@ -111,7 +113,7 @@ def compare_reports(
     losses = np.concatenate([report.losses for report in reports])
     findings.compare(f"{prefix}loss", losses, archive[f"{prefix}loss"], bound)
     rates = np.concatenate([report.lr for report in reports])
-    findings.compare(f"{prefix}lr", rates, archive[f"{prefix}lr"], FORWARD_BOUND)
+    findings.compare(f"{prefix}lr", rates, archive[f"{prefix}lr"], findings.bounds.forward)
     norms = np.concatenate([report.grad_norm for report in reports if report.grad_norm is not None])
     findings.compare(f"{prefix}grad_norm", norms, archive[f"{prefix}grad_norm"], bound)
 
@@ -119,13 +121,13 @@ def compare_reports(
 def _compare_losses(reports: list[StepOutputs], archive: Mapping[str, Array], findings: Findings) -> None:
     for top, theirs in members_under(archive, "loss_blob").items():
         ours = np.concatenate([report.outputs[top] for report in reports])
-        findings.compare(f"loss_blob/{top}", ours, theirs.reshape(ours.shape), KINKED_TRAJECTORY_BOUND)
+        findings.compare(f"loss_blob/{top}", ours, theirs.reshape(ours.shape), findings.bounds.kinked)
 
 
 def _compare_passes(train: TrainFunction, archive: Mapping[str, Array], findings: Findings) -> None:
     """Train once more, one update at a time, and compare the loss of every single pass before it."""
     theirs = archive["loss_forward"]
-    forward = compile_forward(train.net, n_threads=1, outputs=())
+    forward = compile_forward(train.net, n_threads=1, outputs=(), device=findings.setting.device)
     state = train.initial_state(params_of(train.net, members_under(archive, "init")))
     ours = np.zeros(theirs.shape)
     with NetBatches(train.net) as batches:
@@ -136,13 +138,13 @@ def _compare_passes(train: TrainFunction, archive: Mapping[str, Array], findings
             ours[iteration, k] = forward.run(state.params, rows, layer_state=state.layer_state).loss
             if k == train.solver.iter_size - 1:
                 state, _ = train.run(state, step=iteration, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
-    findings.compare("loss_forward", ours, theirs, trajectory_bound(train.net))
+    findings.compare("loss_forward", ours, theirs, trajectory_bound(train.net, findings.bounds))
 
 
 class _TestRuns:
     """The first test net of a solver: own data position that goes on from test to test, weights by layer name."""
 
-    def __init__(self, loaded: LoadedSolver, archive: Mapping[str, Array]) -> None:
+    def __init__(self, loaded: LoadedSolver, archive: Mapping[str, Array], device: str) -> None:
         state = loaded.test_states[0]
         self._net = build_net_spec(
             loaded.test_nets[0],
@@ -151,7 +153,7 @@ class _TestRuns:
             stages=tuple(state.stage),
             sample_shapes=sample_shapes,
         )
-        self._forward = compile_forward(self._net, n_threads=1)
+        self._forward = compile_forward(self._net, n_threads=1, device=device)
         self._batches = NetBatches(self._net)
         self._n_batches = loaded.spec.test_iter[0]
         self.columns = ["iter", *self._net.outputs]
@@ -178,4 +180,4 @@ class _TestRuns:
             values = [float(blob) for blob in passed.blobs.values()]
             sums = values if not sums else [a + b for a, b in zip(sums, values, strict=True)]
         ours = np.array(sums) / self._n_batches
-        findings.compare(f"test/{iteration}", ours, self._rows[iteration], KINKED_TRAJECTORY_BOUND)
+        findings.compare(f"test/{iteration}", ours, self._rows[iteration], findings.bounds.kinked)

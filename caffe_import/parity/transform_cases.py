@@ -15,7 +15,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.feeds import LayerBatches, sample_shapes
-from caffe_import.parity.findings import FORWARD_BOUND, Findings, members_under
+from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.random_batches import check_random_batches
 from caffe_import.tf_graph.builder import fed_blobs
 from caffe_import.tf_graph.predict import compile_forward
@@ -41,16 +41,16 @@ def run(case: Case, findings: Findings) -> None:
     if case.is_random:
         check_random_batches(layer, net, archive, n_batches, findings)
         return
-    bound = _JPEG_BOUND if "JPEG" in str(case.record.get("note", "")) else FORWARD_BOUND
-    with closing(_batches(net, layer, archive)) as batches:
+    bound = _JPEG_BOUND if "JPEG" in str(case.record.get("note", "")) else findings.bounds.forward
+    with closing(_batches(net, layer, archive, findings.setting.device)) as batches:
         for k, ours in zip(range(1, n_batches + 1), batches, strict=False):
             for top, theirs in members_under(archive, f"batch{k}").items():
                 findings.compare(f"batch{k}/{top}", ours[top], theirs, bound)
 
 
-def _batches(net: NetSpec, layer: LayerSpec, archive: Mapping[str, Array]) -> Generator[dict[str, Array]]:
+def _batches(net: NetSpec, layer: LayerSpec, archive: Mapping[str, Array], device: str) -> Generator[dict[str, Array]]:
     if not fed_blobs(net):
-        forward = compile_forward(net, n_threads=1, outputs=layer.tops)
+        forward = compile_forward(net, n_threads=1, outputs=layer.tops, device=device)
         while True:
             yield forward(np.zeros(0, np.float32), {})
     fed = members_under(archive, "fed")

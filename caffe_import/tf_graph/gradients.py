@@ -52,6 +52,7 @@ def run_passes(
     top_gradients: Mapping[str, Array],
     seed: int = 0,
     plan: ComputePlan = PLAIN,
+    device: str = "",
 ) -> Passes:
     """Run one forward and one backward pass; traces anew at each call, so it is for single looks.
 
@@ -63,6 +64,7 @@ def run_passes(
         top_gradients: Blob -> gradient put on its last content; other tops with a loss weight get that weight.
         seed: For layers that draw numbers.
         plan: How the passes are computed; what is returned is float32 whatever its precision.
+        device: TensorFlow's name of the device to compute on; empty: its own choice.
 
     Raises:
         NetError: A layer type that cannot be computed.
@@ -98,8 +100,9 @@ def run_passes(
         return blobs, result.loss, _joined(after), dict(result.state), of_blobs, joined
 
     arguments = (params, dict(layer_state), dict(feeds), dict(top_gradients))
-    tensors = tf.nest.map_structure(lambda array: tf.constant(array, tf.float32), arguments)
-    outputs = tf.function(traced, autograph=False)(*tensors)
+    with tf.device(device or None):
+        tensors = tf.nest.map_structure(lambda array: tf.constant(array, tf.float32), arguments)
+        outputs = tf.function(traced, autograph=False)(*tensors)
     blobs, loss, after, state, of_blobs, of_params = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
     return Passes(
         blobs, loss, after, state, {name: of_blobs[name] if arrives[name] else None for name in blob_names}, of_params

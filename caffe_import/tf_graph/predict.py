@@ -79,7 +79,7 @@ class ForwardFunction:
         """
         return self.run(params, feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
 
-    def held(self, params: Vector) -> tf.Tensor | Vector:
+    def held(self, params: tf.Tensor | Vector) -> tf.Tensor | Vector:
         """Return parameters for many calls: on a device of its own, in its memory; else as they are."""
         return to_device(params, self._device) if self._device else params
 

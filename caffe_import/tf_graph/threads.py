@@ -37,8 +37,3 @@ def set_threads(n_threads: int) -> None:
                 n_threads,
                 present or "as many as there are cores",
             )
-
-
-def find_devices() -> None:
-    """Have TensorFlow look for its devices now; it does so once per process and writes to standard error about it."""
-    tf.config.list_physical_devices()

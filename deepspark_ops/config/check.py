@@ -7,7 +7,14 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, FileList, StageConfig
-from deepspark_ops.config.devices import GpusPerWorker, PlacementChoice, PrecisionChoice, Recompute
+from deepspark_ops.config.devices import (
+    DeviceChoice,
+    GpusPerWorker,
+    PlacementChoice,
+    PrecisionChoice,
+    Recompute,
+    ShareGpus,
+)
 from deepspark_ops.config.ingest import SourceConfig
 
 
@@ -30,6 +37,8 @@ class CheckConfig(StageConfig):
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )
     n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    devices: DeviceChoice = "auto"
+    share_gpus: ShareGpus = False
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"
     recompute: Recompute = False

@@ -59,3 +59,7 @@ Recompute = Annotated[
         json_schema_extra=FORM,
     ),
 ]
+ShareGpus = Annotated[
+    bool,
+    Field(description="Let several workers of a host use one GPU where there are too few", json_schema_extra=FORM),
+]

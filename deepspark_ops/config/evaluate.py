@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.devices import DeviceChoice
 
 
 class EvaluateConfig(StageConfig):
@@ -20,5 +21,6 @@ class EvaluateConfig(StageConfig):
         None, description="Score this .caffemodel with the run's net instead of its last snapshot"
     )
     output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
+    devices: DeviceChoice = "auto"
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
     worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")

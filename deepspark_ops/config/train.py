@@ -18,7 +18,15 @@ from deepspark_ops.config.base import (
     StageConfig,
     file_list_text,
 )
-from deepspark_ops.config.devices import DeviceChoice, GpusPerWorker, PlacementChoice, PrecisionChoice, Recompute, Tf32
+from deepspark_ops.config.devices import (
+    DeviceChoice,
+    GpusPerWorker,
+    PlacementChoice,
+    PrecisionChoice,
+    Recompute,
+    ShareGpus,
+    Tf32,
+)
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -108,9 +116,7 @@ class TrainConfig(StageConfig):
         "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
     )
     devices: DeviceChoice = "auto"
-    share_gpus: bool = Field(
-        False, description="Let several workers of a host use one GPU where there are too few", json_schema_extra=FORM
-    )
+    share_gpus: ShareGpus = False
     threads_per_worker: Literal["auto"] | Annotated[int, Field(ge=1, le=1_024)] = Field(
         "auto",
         description="TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may use",

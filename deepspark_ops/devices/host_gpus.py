@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,6 +60,16 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
         return HostGpus((), f"nvidia-smi ended with code {answer.returncode} on this host and said: {said.strip()}")
     found = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
     return HostGpus(found) if found else HostGpus((), "nvidia-smi lists no GPU on this host")
+
+
+def without_gpus(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that is to see no GPU."""
+    return {**environment, VISIBLE: NO_GPU}
+
+
+def hide_gpus() -> None:
+    """Keep this process and its children off every GPU; called before TensorFlow is imported."""
+    os.environ.update(without_gpus(os.environ))
 
 
 def _named(setting: str) -> HostGpus:

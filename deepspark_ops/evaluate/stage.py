@@ -28,7 +28,7 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, wr
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.scores import Scores, ScoreSum
-from deepspark_ops.evaluate.tf_predict import Predict, compile_probabilities
+from deepspark_ops.evaluate.tf_predict import Predict, compile_probabilities, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -72,7 +72,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
         batch_size=config.batch_size,
     ) as trained:
         blob = find_score_blob(trained.net)
-        scores, digest, speed = _score(trained, blob, config.worst)
+        scores, digest, speed = _score(trained, blob, config)
         metrics = build_metrics(
             scores,
             ScoredOn(
@@ -113,13 +113,17 @@ def _scored_samples(metrics: MetricsReport, scores: Scores, digest: SampleDigest
     )
 
 
-def _score(trained: TrainedNet, blob: ScoreBlob, worst: int) -> tuple[Scores, SampleDigest, Speed]:
+def _score(trained: TrainedNet, blob: ScoreBlob, config: EvaluateConfig) -> tuple[Scores, SampleDigest, Speed]:
     if blob.label is None:
         msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
         raise NetError(msg)
-    predict = compile_probabilities(trained.net, trained.params, blob, n_threads=len(os.sched_getaffinity(0)))
+    ready = scoring_device(config.devices, trained.solver, n_threads=len(os.sched_getaffinity(0)))
+    if ready.kind == "gpu":
+        _log.info("scores on %s", ready.description)
+    device = next(iter(ready.names), "")
+    predict = compile_probabilities(trained.net, trained.params, blob, n_threads=ready.n_threads, device=device)
     samples = trained.samples
-    total = ScoreSum(blob.n_classes, worst=worst, ignore_label=blob.ignore_label)
+    total = ScoreSum(blob.n_classes, worst=config.worst, ignore_label=blob.ignore_label)
     digest = SampleDigest()
     began = logged = time.monotonic()
     for batch in samples.batches():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,9 @@ import tensorflow as tf
 
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.score_blob import ScoreBlob
 from deepspark_ops.evaluate.scores import softmax
@@ -19,7 +23,25 @@ Predict = Callable[[Feeds], npt.NDArray[np.float64]]
 """Takes the data layers' blobs, full batches; returns probabilities (batch_size, n_classes), a fresh array."""
 
 
-def compile_probabilities(net: NetSpec, params: Vector, scores: ScoreBlob, *, n_threads: int) -> Predict:
+def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *, n_threads: int) -> ReadyDevices:
+    """Set up the one device that scores: the first GPU that TensorFlow sees, or the CPU.
+
+    Args:
+        devices: ``EvaluateConfig.devices``; ``auto``: a GPU where the solver says so and there is one.
+        solver: Its ``solver_mode`` counts.
+        n_threads: TensorFlow's threads.
+
+    Raises:
+        DeviceError: ``gpu``, and TensorFlow sees none.
+    """
+    may_be_gpu = devices == "auto" and solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
+    is_gpu = devices == "gpu" or (may_be_gpu and n_gpus_seen() > 0)
+    return set_up_devices("gpu" if is_gpu else "cpu", 1, n_threads=n_threads)
+
+
+def compile_probabilities(
+    net: NetSpec, params: Vector, scores: ScoreBlob, *, n_threads: int, device: str = ""
+) -> Predict:
     """Compile ``net`` and return the function that gives class probabilities.
 
     Args:
@@ -27,12 +49,13 @@ def compile_probabilities(net: NetSpec, params: Vector, scores: ScoreBlob, *, n_
         params: Its parameter vector, shape (n_params,).
         scores: Where its class scores are.
         n_threads: TensorFlow's threads; fixed for the process by the first net compiled in it.
+        device: TensorFlow's name of the device; empty: its own choice.
 
     Raises:
         NetError: A layer type that cannot be computed.
     """
-    forward = compile_forward(net, n_threads=n_threads, outputs=[scores.name])
-    held = tf.constant(params)  # copied into TensorFlow's memory once, not at every batch
+    forward = compile_forward(net, n_threads=n_threads, outputs=[scores.name], device=device)
+    held = forward.held(tf.constant(params))  # copied into TensorFlow's memory once, not at every batch
 
     def predict(feeds: Feeds) -> npt.NDArray[np.float64]:
         values = forward(held, feeds)[scores.name]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.devices.host_gpus import hide_gpus
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
@@ -16,6 +17,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Export and log the steps and the result."""
+    hide_gpus()  # the bundle is checked as it is served on any machine
     # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.export.bundle import write_bundle
 

@@ -6,6 +6,7 @@ The comparison needs TensorFlow, so it runs in a process of its own (``python -m
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from caffe_import.extras import require
 from caffe_import.parity.case import RECORDED_CASES, Case, load_cases
+from deepspark_ops.devices.host_gpus import without_gpus
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.preflight.report import Certificate, ParityReport, PreflightReport, Problem
 from deepspark_ops.run_paths import write_text_whole
@@ -41,12 +43,13 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
     write_text_whole(path, certificate.model_dump_json(indent=1) + "\n")
 
 
-def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
+def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = False) -> PreflightReport:
     """Return the report with the comparison for the layer types of its nets; a case that fails is an error in it.
 
     Args:
         report: Says which types.
         folder: Folder with recorded cases; None for those that come with the package.
+        on_gpu: Compare on the first GPU, within the bounds of GPUs; else on the CPU, and no GPU is touched.
 
     Raises:
         ConfigError: The folder has no cases.
@@ -54,7 +57,7 @@ def certified(report: PreflightReport, folder: Path | None) -> PreflightReport:
     """
     folder = folder or RECORDED_CASES
     cases = _cases_of(report.layer_types, folder)
-    outcomes = _compare(folder, [case.name for own in cases.values() for case in own])
+    outcomes = _compare(folder, [case.name for own in cases.values() for case in own], on_gpu=on_gpu)
     failed = [
         Problem(severity="error", finding=f"{_FAILED}{name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
         for name, outcome in outcomes.items()
@@ -84,13 +87,15 @@ def _cases_of(types: Collection[str], folder: Path) -> dict[str, list[Case]]:
     }
 
 
-def _compare(folder: Path, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+def _compare(folder: Path, names: Sequence[str], *, on_gpu: bool) -> Mapping[str, Mapping[str, Any]]:
     """Return the outcome of every case by name."""
     if not names:
         return {}
     require("tensorflow", part="the comparison with Caffe")
-    command = [sys.executable, "-m", "caffe_import.parity", str(folder), "--json", "--only", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    device = "GPU:0" if on_gpu else "CPU:0"
+    command = [sys.executable, "-m", "caffe_import.parity", str(folder), "--json", "--device", device, "--only", *names]
+    environment = dict(os.environ) if on_gpu else without_gpus(os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
         outcomes = {outcome["name"]: outcome for outcome in json.loads(done.stdout)["cases"]}
     except ValueError as error:

@@ -22,7 +22,7 @@ def run_check(config: CheckConfig) -> PreflightReport:
     write_picture(report, config.svg)
     # A run that is refused anyway needs no certificate.
     if config.parity and not (report.errors and config.run_dir is not None):
-        report = certified(report, config.parity_cases)
+        report = certified(report, config.parity_cases, on_gpu=config.devices == "gpu")
         if config.run_dir is not None:
             config.run_dir.mkdir(parents=True, exist_ok=True)
             write_certificate(report, config.parity_cases, RunPaths(config.run_dir).parity)

@@ -393,4 +393,11 @@ FAULTS = (
         "if name",
         (f"{_PIPELINE}/devices/test_spark_resources.py",),
     ),
+    Fault(
+        "the-comparison-with-caffe-ignores-its-device",
+        "caffe_import/parity/setting.py",
+        "return (self.device,) if self.device else ()",
+        "return ()",
+        (f"{_IMPORTER}/parity/test_setting.py",),
+    ),
 )

@@ -99,6 +99,21 @@ def test_lines_for_a_log_hold_the_comparison(child):
     assert "not recorded" in text
 
 
+@pytest.mark.parametrize(("on_gpu", "device", "visible"), [(False, "CPU:0", "-1"), (True, "GPU:0", "2,3")])
+def test_the_comparison_touches_a_gpu_only_if_it_is_to(monkeypatch, on_gpu, device, visible):
+    calls = []
+
+    def run(command, *, env, **_):
+        calls.append((command[command.index("--device") + 1], env["CUDA_VISIBLE_DEVICES"]))
+        return subprocess.CompletedProcess(command, 1, stdout="", stderr="stop here")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(certificate.subprocess, "run", run)
+    with pytest.raises(DeepSparkError, match="stop here"):
+        certified(report("ReLU"), None, on_gpu=on_gpu)
+    assert calls == [(device, visible)]
+
+
 def test_net_without_recorded_types_starts_no_process(child):
     assert certified(report("Data"), None).parity[0].n_cases == 0
     assert child[1] == []

@@ -16,8 +16,15 @@ def compared(monkeypatch):
     """Reports that were compared with Caffe."""
     found = []
     monkeypatch.setattr(module, "write_picture", lambda *_: None)
-    monkeypatch.setattr(module, "certified", lambda report, _: found.append(report) or report)
+    monkeypatch.setattr(module, "certified", lambda report, _, *, on_gpu: found.append((report, on_gpu)) or report)
     return found
+
+
+@pytest.mark.parametrize(("devices", "on_gpu"), [("auto", False), ("cpu", False), ("gpu", True)])
+def test_the_comparison_is_on_a_gpu_only_where_the_user_insists_on_one(compared, monkeypatch, devices, on_gpu):
+    monkeypatch.setattr(module, "inspect_solver", lambda _: SOUND)
+    run_check(CheckConfig(solver="s", parity=True, devices=devices))
+    assert compared == [(SOUND, on_gpu)]
 
 
 @pytest.mark.parametrize(
