@@ -70,7 +70,7 @@ class LoadCount:
         self._costs = costs
         self._layers: list[str] = []
         self._here: set[str] = set(costs.sources)
-        self._memory = MemoryCount(costs.step, costs.bytes_of, costs.readers)
+        self._memory = MemoryCount(costs.step, costs.bytes_of, costs.readers, costs.sources)
         self._blobs: set[int] = set()
         self._flops = 0.0
         self._touched = 0.0

@@ -3,12 +3,12 @@
 Throughout it keeps its weights and history and, as long as TensorFlow has no gradient for them, the products of both
 that an update needs: it computes at once what it can. On top of that come, while a layer's gradient is computed: what
 that layer and those before it keep for their gradients, the gradients of blobs that are under way, and the gradients of
-the weights behind; and of every other pass in flight all that is kept.
+the weights behind; and of every other pass in flight all that is kept. The batches of all passes are there at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from caffe_import.devices.layer_tensors import LayerTensors, gradient_scratch_bytes, hands_gradient_on
@@ -67,11 +67,23 @@ class MemoryCount:
     peak of a run of layers follows from the peak of the run without its last layer.
     """
 
-    def __init__(self, step: StepShape, sizes: Mapping[str, int], readers: Mapping[str, int]) -> None:
-        """Begin with no layer; ``sizes`` of all tensors and ``gradient_readers`` of the whole net."""
+    def __init__(
+        self, step: StepShape, sizes: Mapping[str, int], readers: Mapping[str, int], fed: Collection[str]
+    ) -> None:
+        """Begin with no layer.
+
+        Args:
+            step: What a step repeats.
+            sizes: Bytes of all tensors of the net.
+            readers: ``gradient_readers`` of the whole net.
+            fed: Tensors that are no layer's work but fed.
+        """
         self._step = step
         self._sizes = sizes
         self._readers = readers
+        self._unread = set(fed)
+        self._fed = frozenset(fed)
+        self._fed_bytes = 0
         self._kept: set[str] = set()
         self._kept_bytes = 0
         self._pending: dict[str, int] = {}
@@ -81,7 +93,11 @@ class MemoryCount:
 
     def add(self, layer: LayerTensors, param_bytes: float) -> None:
         """Add a layer with the bytes of its weights that are on this device."""
-        for name in set(layer.kept) - self._kept:
+        for name in map(tensor_content, layer.reads):
+            if name in self._unread:
+                self._unread.remove(name)
+                self._fed_bytes += self._sizes[name]
+        for name in set(layer.kept) - self._kept - self._fed:
             self._kept.add(name)
             self._kept_bytes += self._sizes[name]
         for tensor in layer.makes:
@@ -113,7 +129,8 @@ class MemoryCount:
         throughout = 1 + step.n_slots + step.n_products + (step.n_passes > 1)
         # The gradients of all weights, less those of the layers before the one at the peak.
         of_pass = self._param_bytes + max(self._peak, 0.0)
-        return round(throughout * self._param_bytes + of_pass + (step.n_in_flight - 1) * self._kept_bytes)
+        others = (step.n_in_flight - 1) * self._kept_bytes
+        return round(throughout * self._param_bytes + step.n_passes * self._fed_bytes + of_pass + others)
 
 
 def _sends_gradient_to(layer: LayerTensors) -> list[str]:

@@ -1,0 +1,56 @@
+"""What placed training steps keep on two devices, measured and forecast, in a process of its own.
+
+``python -m tests.integration.devices.placed_memory``: prints a JSON list of objects with ``net``, ``measured`` and
+``forecast``, bytes by device.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.device_load import device_loads
+from caffe_import.devices.device_memory import step_shape
+from caffe_import.devices.stages import auto_placement
+from caffe_import.files.prototxt import parse_solver
+from caffe_import.solver.solver_spec import solver_spec
+from caffe_import.tf_graph.devices import set_up_devices
+from caffe_import.tf_graph.step.device_calls import DeviceCalls
+from caffe_import.tf_graph.train_step import compile_training
+from tests.integration.whole_net_steps import SOLVER
+from tests.reference.live_bytes import live_peaks
+from tests.reference.published_nets import build
+
+N_DEVICES = 2
+CASES = (("squeezenet", 8, ""), ("caffenet", 8, "iter_size: 4"))
+
+
+def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...]) -> dict[str, Any]:
+    net = build(name, batch_size=batch_size, slim=True)
+    solver = solver_spec(parse_solver(f"{SOLVER} {fields}"))
+    shape = step_shape(solver, N_DEVICES)
+    placement = auto_placement(net, N_DEVICES, shape)
+    function = compile_training(net, solver, n_threads=1, plan=ComputePlan(placement=placement), devices=devices)
+    calls = function._calls
+    assert isinstance(calls, DeviceCalls)
+    rng = np.random.default_rng(3)
+    arguments = []
+    for spec in calls._signature("run").flat():
+        values = rng.integers(0, 2, spec.shape) if len(spec.shape) == 1 else 0.01 * rng.standard_normal(spec.shape)
+        arguments.append(np.asarray(values, spec.dtype.as_numpy_dtype))
+    measured = live_peaks(calls._trace("run"), arguments, calls._devices("run").flat(), N_DEVICES)
+    forecast = [load.memory_bytes for load in device_loads(net, placement, shape)]
+    return {"net": name, "measured": measured, "forecast": forecast}
+
+
+def main() -> None:
+    devices = set_up_devices("cpu", N_DEVICES, n_threads=1).names
+    json.dump([measure(*case, devices) for case in CASES], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
