@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caffe_import.devices.layer_tensors import layer_tensors
@@ -23,10 +24,21 @@ class LayerMemory:
     param_bytes: int
 
 
-def layer_rows(net: NetSpec) -> tuple[LayerMemory, ...]:
-    """Return the memory of each layer in the order of execution, automatic Split layers included."""
+def layer_rows(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> tuple[LayerMemory, ...]:
+    """Return the memory of each layer in the order of execution, automatic Split layers included.
+
+    Args:
+        net: The TRAIN net.
+        segments: As ``ComputePlan.recompute``: what only a segment's own layers read is computed again, not kept.
+    """
     layers = layer_tensors(net)
-    kept = {name for found in layers for name in found.kept}
+    segment_of = {name: number for number, segment in enumerate(segments) for name in segment}
+    made_in = {tensor.name: segment_of.get(found.layer.name) for found in layers for tensor in found.makes}
+    kept = set()
+    for found in layers:
+        inside = segment_of.get(found.layer.name)
+        needed = found.kept if inside is None else (*found.kept, *found.reads)
+        kept |= {name for name in needed if inside is None or made_in[name] != inside}
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + 4 * entry.size

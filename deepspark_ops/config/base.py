@@ -54,6 +54,23 @@ FileList = Annotated[
 """One file, or several with commas between them, as Caffe's tool takes them; a text in forms and options."""
 
 
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def _bytes(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(?:i?b)?", given.strip().lower())
+    if found is None:
+        msg = "is not a number of bytes; allowed: 8GiB, 500M, 2000000000 (K, M, G and T are powers of 1024)"
+        raise ValueError(msg)
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+MemorySize = Annotated[int, BeforeValidator(_bytes), Field(ge=1), WithJsonSchema({"type": "string"}, mode="validation")]
+"""A number of bytes, as a number or as a text with a unit."""
+
+
 def file_list_text(files: tuple[Path, ...]) -> str:
     """Return the files as a user writes them."""
     return ",".join(str(path) for path in files)

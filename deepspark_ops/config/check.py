@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, FileList, StageConfig
+from deepspark_ops.config.base import FORM, FileList, MemorySize, StageConfig
 from deepspark_ops.config.devices import (
     DeviceChoice,
     GpusPerWorker,
@@ -43,6 +43,12 @@ class CheckConfig(StageConfig):
     placement: PlacementChoice = "none"
     recompute: Recompute = False
     precision: PrecisionChoice = "float32"
+    memory: bool = Field(
+        False, description="Show the training net's memory by layer, and what would make it fit into what is there"
+    )
+    memory_limit: MemorySize | None = Field(
+        None, description="Memory of one device that a training step may take, e.g. 8GiB; default: what is there"
+    )
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )

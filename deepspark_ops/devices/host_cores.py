@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
+from deepspark_ops.devices.cgroups import cgroup_folders
+
 Threads = Literal["auto"] | int
 """``TrainConfig.threads_per_worker``."""
 _UNLIMITED: Final = float("inf")
@@ -36,20 +38,12 @@ def share_of_cores(asked: Threads, cores: int, n_workers: int) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limit in cores of each cgroup that this process is in, version 2 or 1, and of those above it."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for group in (Path(path), *Path(path).parents):
-            below = str(group).lstrip("/")
-            if not controllers:
-                yield _limit(root / "sys/fs/cgroup" / below / "cpu.max")
-            elif "cpu" in controllers.split(","):
-                folder = root / "sys/fs/cgroup/cpu" / below
-                yield _limit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+    """Yield the limit in cores of each cgroup that holds for this process."""
+    for folder, version in cgroup_folders(root, "cpu"):
+        if version == 2:
+            yield _limit(folder / "cpu.max")
+        else:
+            yield _limit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
 
 
 def _limit(*files: Path) -> float:

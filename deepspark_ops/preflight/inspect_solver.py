@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,11 +33,14 @@ from deepspark_ops.preflight.device_check import check_devices, with_precision_n
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes
 from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
+from deepspark_ops.preflight.memory_table import machine_notes, memory_report, memory_rows, saved_by_recompute
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
     DeviceReport,
     LayerReport,
+    MemoryReport,
+    MemoryRow,
     NetReport,
     PreflightReport,
     Problem,
@@ -77,6 +79,8 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         problems=tuple(dict.fromkeys(problems)),
         layer_types=tuple(sorted(inspection.layer_types)),
         devices=inspection.devices,
+        rows=inspection.memory_rows,
+        memory=inspection.memory,
     )
 
 
@@ -95,6 +99,8 @@ class _Inspection:
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
         self.devices: tuple[DeviceReport, ...] = ()
+        self.memory_rows: tuple[MemoryRow, ...] = ()
+        self.memory: MemoryReport | None = None
 
     def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
         """Return the first samples of data that are ingested later; None, with the reason noted, if there are none."""
@@ -130,8 +136,12 @@ class _Inspection:
             self.devices = found.devices
             self.problems += found.problems
             self.nets[0] = with_precision_notes(self.nets[0], train, found.precision)
-            self.work = _work(found.solver, self.nets, train, self._config.n_workers)
-            self._check_memory(self.work)
+            saved = saved_by_recompute(self._config, train, solver.spec)
+            self.work = _work(found.solver, self.nets, train, self._config.n_workers, saved)
+            self.problems += machine_notes(self.work)
+            if self._config.memory:
+                self.memory_rows = memory_rows(train, solver.spec)
+                self.memory = memory_report(self._config, train, solver.spec, self.work)
 
     def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
         path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
@@ -270,15 +280,6 @@ class _Inspection:
                 f"{there:,}; {how}",
             )
 
-    def _check_memory(self, work: WorkReport) -> None:
-        needed, there = work.machine_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if needed > there:
-            self._note(
-                "warning",
-                f"{work.n_workers} workers and the driver need about {needed / 2**30:.1f} GiB, this machine has "
-                f"{there / 2**30:.1f}; take fewer workers, a smaller batch_size, or more machines",
-            )
-
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
     return layer.type in READS_FILES or layer.type in FED_BY_COLUMN
@@ -340,8 +341,11 @@ def _layer_report(
     )
 
 
-def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: int) -> WorkReport:
-    """Return the work of a solver; ``nets`` are its nets' reports, the training net's first."""
+def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: int, saved_bytes: int) -> WorkReport:
+    """Return the work of a solver; ``nets`` are its nets' reports, the training net's first.
+
+    ``saved_bytes`` come off a worker's memory.
+    """
     train = nets[0]
     batch_size = train.batch_size or 1
     n_samples = spec.max_iter * batch_size * spec.iter_size
@@ -354,6 +358,7 @@ def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: 
         step_bytes=4 * spec.iter_size * sum(prod(shape) for shape in net.inputs.values()),
         sample_bytes=[_sample_bytes(data) for report in nets for data in report.data],
     )
+    worker -= saved_bytes
     driver = driver_bytes(n_params, n_slots, n_workers)
     return WorkReport(
         solver_type=spec.type,

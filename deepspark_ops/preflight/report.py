@@ -208,6 +208,54 @@ class DeviceReport(_Frozen):
     border_bytes: int
 
 
+class MemoryRow(_Frozen):
+    """The memory of one layer of the training net while a step is computed.
+
+    Attributes:
+        layer: Its name.
+        type: Its type.
+        bytes: All of it without recompute: what is kept of a pass, and its parameters' share.
+        activation_bytes: What the backward pass reads of the tensors that it makes.
+        recompute_bytes: The same where recompute keeps less.
+        param_bytes: Its parameters, their gradients and history.
+    """
+
+    layer: str
+    type: str
+    bytes: int
+    activation_bytes: int
+    recompute_bytes: int
+    param_bytes: int
+
+
+class MemoryReport(_Frozen):
+    """Whether a training step fits into the memory that is there.
+
+    Attributes:
+        step_bytes: Forecast of the peak of one step on one device.
+        recompute_step_bytes: The same with recompute.
+        room: Where it must fit, in words.
+        room_bytes: How much there is.
+        needed_bytes: What is needed there.
+        recompute_needed_bytes: The same with recompute.
+        largest_batch: Largest batch_size that fits there; 0 if none does.
+        recompute_largest_batch: The same with recompute.
+        fits: Does the net fit with the options as they are?
+        advice: What would make it fit, one line each; empty where it fits.
+    """
+
+    step_bytes: int
+    recompute_step_bytes: int
+    room: str
+    room_bytes: int
+    needed_bytes: int
+    recompute_needed_bytes: int
+    largest_batch: int
+    recompute_largest_batch: int
+    fits: bool
+    advice: tuple[str, ...]
+
+
 class PreflightReport(_Frozen):
     """The whole report.
 
@@ -221,6 +269,8 @@ class PreflightReport(_Frozen):
         layer_types: Types of the nets' layers, those of nets that could not be built included.
         parity: One per layer type of the nets, if the comparison was asked for.
         devices: One per device of a worker, if the training net is placed on several.
+        rows: Memory by layer of the training net, if it was asked for.
+        memory: Whether the net fits, likewise.
     """
 
     format_version: Literal[3]
@@ -232,6 +282,8 @@ class PreflightReport(_Frozen):
     layer_types: tuple[str, ...] = ()
     parity: tuple[ParityReport, ...] = ()
     devices: tuple[DeviceReport, ...] = ()
+    rows: tuple[MemoryRow, ...] = ()
+    memory: MemoryReport | None = None
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from deepspark_ops.preflight.report import (
     DeviceReport,
     FormatReport,
     LayerReport,
+    MemoryReport,
+    MemoryRow,
     NetReport,
     ParityReport,
     PreflightReport,
@@ -34,6 +36,8 @@ def report_view(report: PreflightReport) -> RenderableType:
         parts.append(_work_table(report.work))
     if report.devices:
         parts.append(_device_table(report.devices))
+    if report.memory is not None:
+        parts += [_memory_rows(report.rows), _memory_view(report.memory)]
     if report.parity:
         parts.append(_parity_table(report.parity))
     parts += [
@@ -119,6 +123,49 @@ def _device_table(devices: Sequence[DeviceReport]) -> Table:
             _mebi(row.memory_bytes),
             _mebi(row.border_bytes),
         )
+    return table
+
+
+def _memory_rows(rows: Sequence[MemoryRow]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True, title="Memory by layer, MiB")
+    table.title_justify = "left"
+    table.add_column("layer", footer="total", overflow="fold")
+    table.add_column("type")
+    for name, total in (
+        ("kept of a pass", sum(row.activation_bytes for row in rows)),
+        ("with --recompute", sum(row.recompute_bytes for row in rows)),
+        ("parameters, gradients, history", sum(row.param_bytes for row in rows)),
+        ("all", sum(row.bytes for row in rows)),
+    ):
+        table.add_column(name, justify="right", footer=_mebi(total))
+    for row in rows:
+        if row.bytes or row.recompute_bytes:
+            amounts = (row.activation_bytes, row.recompute_bytes, row.param_bytes, row.bytes)
+            table.add_row(escape(row.layer), row.type, *map(_mebi, amounts))
+    return table
+
+
+def _memory_view(memory: MemoryReport) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, title="Does it fit?", title_justify="left")
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_row(
+        "peak of a step",
+        f"about {_mebi(memory.step_bytes)} MiB; with --recompute {_mebi(memory.recompute_step_bytes)} MiB",
+    )
+    table.add_row(
+        "needed there",
+        f"about {_mebi(memory.needed_bytes)} MiB; with --recompute {_mebi(memory.recompute_needed_bytes)} MiB",
+    )
+    table.add_row("there is", f"{_mebi(memory.room_bytes)} MiB ({escape(memory.room)})")
+    table.add_row(
+        "largest batch_size",
+        f"{memory.largest_batch:,}; with --recompute {memory.recompute_largest_batch:,}",
+    )
+    words = memory.advice or ("nothing here: the parameters alone are too large",)
+    table.add_row("it fits" if memory.fits else "does not fit", "" if memory.fits else "what would help:")
+    for line in () if memory.fits else words:
+        table.add_row("", escape(line))
     return table
 
 

@@ -1,0 +1,179 @@
+"""``deepspark check --memory``: memory by layer, and what would make a training net fit into what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.layer_memory import layer_rows
+from caffe_import.devices.segments import choose_segments
+from caffe_import.devices.stages import auto_placement
+from caffe_import.devices.step_memory import StepMemory, step_memory
+from caffe_import.errors import CaffeImportError
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.devices.compute_plan import step_shape
+from deepspark_ops.devices.device_rows import device_rows
+from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
+from deepspark_ops.preflight.report import MemoryReport, MemoryRow, Problem, WorkReport
+
+_DEVICES_TRIED: Final = (2, 3, 4, 6, 8)
+_MIB: Final = 2**20
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Where the steps of some workers must fit.
+
+    Attributes:
+        name: In words.
+        n_bytes: How much there is.
+        other_bytes: What is needed there besides the steps.
+        n_steps: How many workers' steps are there at a time.
+        is_device: Is it one device's memory, so that a placement over several helps?
+    """
+
+    name: str
+    n_bytes: int
+    other_bytes: int
+    n_steps: int
+    is_device: bool
+
+    def needs(self, step: StepMemory) -> int:
+        return self.other_bytes + self.n_steps * step.total_bytes
+
+    def largest_batch(self, step: StepMemory, batch_size: int) -> int:
+        """Return the largest batch_size whose step fits, 0 if none does; ``step`` has ``batch_size``."""
+        low, high = 0, 1
+        while self._holds(step, high / batch_size) and high < 2**24:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._holds(step, middle / batch_size) else (low, middle)
+        return low
+
+    def _holds(self, step: StepMemory, factor: float) -> bool:
+        return self.needs(step.with_batch(factor)) <= self.n_bytes
+
+
+def memory_rows(net: NetSpec, solver: SolverSpec) -> tuple[MemoryRow, ...]:
+    """Return the memory of each layer of a training net, automatic Split layers left out."""
+    copies = 2 + RULES[solver.type].n_slots
+    every = zip(net.layers, layer_rows(net), layer_rows(net, choose_segments(net)), strict=True)
+    return tuple(
+        MemoryRow(
+            layer=layer.name,
+            type=layer.type,
+            bytes=plain.activation_bytes + copies * plain.param_bytes,
+            activation_bytes=plain.activation_bytes,
+            recompute_bytes=again.activation_bytes,
+            param_bytes=copies * plain.param_bytes,
+        )
+        for layer, plain, again in every
+        if layer.type != "Split"
+    )
+
+
+def memory_report(config: CheckConfig, net: NetSpec, solver: SolverSpec, work: WorkReport) -> MemoryReport:
+    """Return what a training step needs with and without recompute, and what would make it fit.
+
+    Args:
+        config: Its ``memory_limit`` is the room, if it has one.
+        net: The TRAIN net.
+        solver: The solver; of replicas it counts the passes of one.
+        work: What the whole run amounts to.
+    """
+    n_slots = RULES[solver.type].n_slots
+    plain = step_memory(net, n_slots, iter_size=solver.iter_size)
+    again = step_memory(net, n_slots, choose_segments(net), iter_size=solver.iter_size)
+    chosen = again if config.recompute else plain
+    room = _room(config, solver, work, chosen)
+    fits = room.needs(chosen) <= room.n_bytes
+    largest = {
+        recompute: room.largest_batch(step, work.batch_size) for recompute, step in ((False, plain), (True, again))
+    }
+    return MemoryReport(
+        step_bytes=plain.total_bytes,
+        recompute_step_bytes=again.total_bytes,
+        room=room.name,
+        room_bytes=room.n_bytes,
+        needed_bytes=room.needs(plain),
+        recompute_needed_bytes=room.needs(again),
+        largest_batch=largest[False],
+        recompute_largest_batch=largest[True],
+        fits=fits,
+        advice=() if fits else _advice(config, net, solver, room, largest, room.needs(again)),
+    )
+
+
+def saved_by_recompute(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> int:
+    """Return the bytes that the config's ``recompute`` takes off a worker's peak; 0 without it."""
+    if not config.recompute:
+        return 0
+    plain, again = (
+        step_memory(net, RULES[solver.type].n_slots, segments, iter_size=solver.iter_size).total_bytes
+        for segments in ((), choose_segments(net))
+    )
+    return max(0, plain - again)
+
+
+def machine_notes(work: WorkReport) -> list[Problem]:
+    """Return a warning where all workers and the driver together need more than this machine has."""
+    needed, there = work.machine_bytes, host_memory_bytes()
+    if needed <= there:
+        return []
+    finding = (
+        f"{work.n_workers} workers and the driver need about {needed / 2**30:.1f} GiB, this machine has "
+        f"{there / 2**30:.1f}; take fewer workers, a smaller batch_size, --recompute, or more machines"
+        " (deepspark check --memory shows where it goes)"
+    )
+    return [Problem(severity="warning", finding=finding)]
+
+
+def _room(config: CheckConfig, solver: SolverSpec, work: WorkReport, step: StepMemory) -> _Room:
+    if config.memory_limit is not None:
+        return _Room("memory_limit, for one device", config.memory_limit, 0, 1, is_device=True)
+    asks_for_gpu = solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
+    if asks_for_gpu and (there := gpu_memory_bytes(os.environ)) is not None:
+        return _Room("the smallest GPU of this host", there, 0, 1, is_device=True)
+    others = work.machine_bytes - work.n_workers * step.total_bytes
+    name = f"this machine, for {work.n_workers} workers and the driver"
+    return _Room(name, host_memory_bytes(), max(0, others), work.n_workers, is_device=False)
+
+
+def _advice(
+    config: CheckConfig, net: NetSpec, solver: SolverSpec, room: _Room, largest: Mapping[bool, int], with_recompute: int
+) -> tuple[str, ...]:
+    """Return one line for each thing that alone, or with recompute, makes the net fit; none where it fits already."""
+    advice = []
+    batch = largest[config.recompute]
+    if batch:
+        advice.append(f"batch_size {batch:,} at most (a larger iter_size keeps the minibatch as it was)")
+    if not config.recompute and with_recompute <= room.n_bytes:
+        advice.append(f"--recompute: needs about {with_recompute / _MIB:,.0f} MiB")
+    if not config.recompute and largest[True] > largest[False]:
+        advice.append(f"--recompute with batch_size {largest[True]:,} at most")
+    if room.is_device:
+        advice += _placements_that_fit(net, solver, room)
+    elif room.n_steps > 1:
+        advice.append("fewer workers on this machine, or more machines")
+    return tuple(advice)
+
+
+def _placements_that_fit(net: NetSpec, solver: SolverSpec, room: _Room) -> list[str]:
+    for n_devices in _DEVICES_TRIED:
+        try:
+            placement = auto_placement(net, n_devices, step_shape(solver))
+        except CaffeImportError:
+            break
+        rows = device_rows(ComputePlan(placement=placement), net, solver)
+        fullest = max(row.memory_bytes for row in rows)
+        if fullest <= room.n_bytes:
+            return [f"--placement auto --gpus-per-worker {n_devices}: about {fullest / _MIB:,.0f} MiB on the fullest"]
+    return []
