@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.device_memory import step_shape
 from caffe_import.devices.layer_memory import layer_rows
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
@@ -18,7 +19,6 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.devices.compute_plan import step_shape
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
 from deepspark_ops.preflight.report import MemoryReport, MemoryRow, Problem, WorkReport
@@ -169,7 +169,7 @@ def _advice(
 def _placements_that_fit(net: NetSpec, solver: SolverSpec, room: _Room) -> list[str]:
     for n_devices in _DEVICES_TRIED:
         try:
-            placement = auto_placement(net, n_devices, step_shape(solver))
+            placement = auto_placement(net, n_devices, step_shape(solver, n_devices))
         except CaffeImportError:
             break
         rows = device_rows(ComputePlan(placement=placement), net, solver)
