@@ -27,15 +27,9 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
         solver: The solver as its file has it; of replicas it counts the passes of one.
 
     Raises:
-        ConfigError: Recompute with debug_info; float16 with several devices.
+        ConfigError: Recompute with debug_info.
         PlacementError: The placement's file does not fit the net or the devices, or there are more devices than stages.
     """
-    if config.precision == "float16" and config.gpus_per_worker > 1:
-        msg = (
-            f"precision=float16, gpus_per_worker={config.gpus_per_worker}: loss scaling is for one device; allowed with"
-            " several: float32, bfloat16"
-        )
-        raise ConfigError(msg)
     placement = _placement(config, net, solver)
     return ComputePlan(
         n_replicas=config.gpus_per_worker if config.placement == "none" else 1,

@@ -56,19 +56,22 @@ class DeviceStepGraph:
         """Return what one step leaves and reports.
 
         These are pieces, slots, layer state, loss, outputs, norm, rows, debug's two arrays if asked, and where the loss
-        is scaled whether the step was made: one whose gradient is not finite leaves pieces and slots as they were.
+        is scaled whether the step was made: one whose gradient is not finite leaves pieces, slots and the replicas' own
+        statistics as they were.
         """
         done = self._passes(given)
         before = self._with_statistics(given.pieces, done.statistics)
         gradients, norm = self.update.clipped(done.gradients)
         pieces, slots, steps = self.update.update(before, gradients, given.history, given.rates[0], given.updates + 1)
         is_made = self._is_made(given, done.gradients)
+        carried = dict(done.layer_state)
         for finite in is_made:
             pieces = self._chosen(finite, pieces, given.pieces)
             slots = [self._chosen(finite, *pair) for pair in zip(slots, given.history, strict=True)]
             steps = {k: tf.where(finite, step, 0.0) for k, step in steps.items()}
+            carried |= self._chosen_statistics(finite, carried, given.layer_state)
         debug = [done.debug, self._debug_of_update(before, steps)] if self.passes.with_debug else []
-        return pieces, slots, done.layer_state, done.loss, done.outputs, norm, done.n_rows, debug, is_made
+        return pieces, slots, carried, done.loss, done.outputs, norm, done.n_rows, debug, is_made
 
     def gradient(self, given: StepArguments) -> Any:
         """Return gradients by piece, pieces, layer state, loss, outputs, rows, debug and finiteness of the passes."""
@@ -108,6 +111,18 @@ class DeviceStepGraph:
         for piece, new, old in zip(self.passes.pieces.pieces, after, before, strict=True):
             with self.on(piece.device):
                 found.append(tf.where(is_made, new, old))
+        return found
+
+    def _chosen_statistics(
+        self, is_made: tf.Tensor, after: Mapping[str, tf.Tensor], before: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Return the statistics of further replicas, by the keys of ``carried_state``."""
+        found = {}
+        for replica in range(1, self.plan.n_replicas):
+            for _, piece in self.passes.pieces.of_kind("statistic"):
+                key = statistic_key(piece.entry, replica)
+                with self.on(replica):
+                    found[key] = tf.where(is_made, after[key], before[key])
         return found
 
     def _passes(self, given: StepArguments) -> Pass:

@@ -55,7 +55,7 @@ def scale_arguments(scale: LossScale | None) -> dict[str, Any]:
 
 def as_numpy(value: Any) -> Any:
     """Return a tensor's numbers; an array is returned as it is."""
-    return value if isinstance(value, np.ndarray) else value.numpy()
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value.numpy()
 
 
 def scales_of_run(found: Sequence[tf.Tensor]) -> tuple[LossScale, StepScales]:

@@ -13,7 +13,6 @@ from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
-from deepspark_ops.errors import ConfigError
 from tests.paths import ROOT
 
 FOLDER = ROOT / "examples" / "cifar10"
@@ -53,14 +52,6 @@ def test_a_precision_that_changes_nothing_says_so() -> None:
     )
     assert precision_note(ComputePlan(precision="float16"), net) == (
         "precision=float16: no layer of the training net computes in 16 bits, so it changes nothing"
-    )
-
-
-def test_float16_is_refused_on_several_devices() -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan_of(precision="float16", gpus_per_worker=2)
-    assert str(caught.value) == (
-        "precision=float16, gpus_per_worker=2: loss scaling is for one device; allowed with several: float32, bfloat16"
     )
 
 

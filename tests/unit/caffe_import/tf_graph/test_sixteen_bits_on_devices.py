@@ -1,0 +1,46 @@
+"""16-bit steps on several devices and with recomputed segments: the same steps made and skipped, the same numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.unit.caffe_import.tf_graph.sixteen_bits_on_devices"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.parametrize("plan", ["recompute", "replicas", "placement", "split"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_plan_changes_no_number(found: dict[str, Any], precision: str, plan: str) -> None:
+    ran = found[precision][plan]
+    # A split layer's bottom gets the sum of two gradients, each rounded to 16 bits.
+    rounding = 2.0**-8 if plan == "split" else 1e-6
+    assert ran["difference"] <= rounding
+    assert ran["losses"] <= rounding
+
+
+@pytest.mark.parametrize("plan", ["recompute", "replicas", "placement", "split"])
+def test_the_same_steps_are_skipped(found: dict[str, Any], plan: str) -> None:
+    ran, plain = found["float16"][plan], found["float16"]["plain"]
+    assert plain["made"].count(False) > 2, "some steps must be skipped"
+    assert plain["made"].count(True) == plain["updates"] > 1
+    assert [ran[key] for key in ("begun", "made", "updates")] == [plain[key] for key in ("begun", "made", "updates")]
+
+
+def test_a_skipped_step_leaves_the_statistics_of_every_replica(found: dict[str, Any]) -> None:
+    assert found["float16"]["replicas"]["is_unmoved"]
+    assert not found["bfloat16"]["replicas"]["is_unmoved"]
