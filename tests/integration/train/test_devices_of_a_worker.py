@@ -1,0 +1,76 @@
+"""Workers with two devices: replicas and a net laid out train, snapshot and resume like a plain run of the same passes.
+
+The devices are logical ones of the CPU, which TensorFlow makes only before its first operation: hence the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config.train import TrainConfig
+from tests.integration.train.in_process import run_in_process
+from tests.integration.train.runs_on_two_devices import PLACEMENT, SOLVER, TWO_PASSES, distance
+from tests.integration.train.test_spark_job import CAFFE, Job
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.tf
+
+ROUNDING = 1e-6
+"""float32; the order in which gradients are added up is the plain run's, so that in fact nothing differs."""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.integration.train.runs_on_two_devices"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.parametrize("name", ["replicas", "placed", "pushed"])
+def test_two_devices_train_stop_and_go_on_like_one(found: dict[str, Any], name: str) -> None:
+    run = found[name]
+    assert run["before"] == run["endings"] == [["finished", ""]]
+    assert run["first"] == 10
+    assert run["is_on_both"]
+    assert not found["plain"]["is_on_both"]
+    assert set(run["devices"]) == {"CPU as 2 logical devices, 1 thread"}
+    assert run["losses"] == pytest.approx(found["plain"]["losses"], rel=ROUNDING)
+    # Of two snapshots the weights and both histories of each of the blobs.
+    assert found["n_numbers"] == 2 * 3 * 4
+    assert run["distance"] <= ROUNDING
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_trains_replicas_and_the_run_goes_on_with_a_placed_net_like_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placement = tmp_path / "placement.txt"
+    placement.write_text(PLACEMENT)
+    shared: dict[str, Any] = {
+        "solver": str(CAFFE / SOLVER),
+        "n_workers": 1,
+        "devices": "cpu",
+        "gpus_per_worker": 2,
+        "threads_per_worker": 1,
+    }
+    overrides = "display: 1 snapshot: 10 random_seed: 5"
+    replicas = Job(tmp_path, **shared, overrides=f"{overrides} max_iter: 10")
+    assert replicas.wait() == 0, "\n".join(replicas.lines)
+    placed = Job(tmp_path, **shared, placement=str(placement), overrides=f"{overrides} {TWO_PASSES}")
+    assert placed.wait() == 0, "\n".join(placed.lines)
+
+    monkeypatch.chdir(CAFFE)
+    plain = TrainConfig(solver=SOLVER, overrides=f"{overrides} {TWO_PASSES}", run_dir=tmp_path / "plain", n_workers=1)
+    assert [outcome.ending for outcome in run_in_process(plain).outcomes] == ["finished"]
+    assert distance(placed.paths.root, tmp_path / "plain") <= ROUNDING
+    for job in (replicas, placed):
+        assert "CPU as 2 logical devices, 1 thread" in "\n".join(job.lines)
