@@ -1,7 +1,7 @@
 """What placed training steps keep on two devices, measured and forecast, in a process of its own.
 
-``python -m tests.integration.devices.placed_memory``: prints a JSON list of objects with ``net``, ``measured`` and
-``forecast``, bytes by device.
+``python -m tests.integration.devices.placed_memory [NET:BATCH[:SOLVER FIELDS] ...]`` prints a JSON object a line, with
+``net``, ``measured`` and ``forecast``, bytes by device. Without arguments: ``CASES``, their large layers made slim.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ N_DEVICES = 2
 CASES = (("squeezenet", 8, ""), ("caffenet", 8, "iter_size: 4"))
 
 
-def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...]) -> dict[str, Any]:
-    net = build(name, batch_size=batch_size, slim=True)
+def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...], *, slim: bool = True) -> dict[str, Any]:
+    net = build(name, batch_size=batch_size, slim=slim)
     solver = solver_spec(parse_solver(f"{SOLVER} {fields}"))
     shape = step_shape(solver, N_DEVICES)
     placement = auto_placement(net, N_DEVICES, shape)
@@ -49,7 +49,10 @@ def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...]) -
 
 def main() -> None:
     devices = set_up_devices("cpu", N_DEVICES, n_threads=1).names
-    json.dump([measure(*case, devices) for case in CASES], sys.stdout)
+    asked = [(*text.split(":"), "") for text in sys.argv[1:]]
+    for name, batch_size, fields, *_ in asked or CASES:
+        sys.stdout.write(json.dumps(measure(name, int(batch_size), fields, devices, slim=not asked)) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def test_devices_keep_what_was_forecast_within_15_percent() -> None:
     command = [sys.executable, "-m", "tests.integration.devices.placed_memory"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [case["net"] for case in found] == [name for name, _, _ in CASES]
     for case in found:
         assert case["forecast"] == pytest.approx(case["measured"], rel=0.15), case
