@@ -6,12 +6,18 @@ counts as so many operations as a device could do meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
-from caffe_import.devices.device_memory import MemoryCount, StepShape, gradient_readers, tensor_content
+from caffe_import.devices.device_memory import (
+    MemoryCount,
+    StepShape,
+    gradient_readers,
+    recomputed_tensors,
+    tensor_content,
+)
 from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
@@ -49,12 +55,13 @@ class DeviceLoad:
 class NetCosts:
     """The costs of each layer of a net, found once. Immutable."""
 
-    def __init__(self, net: NetSpec, step: StepShape) -> None:
-        """Follow the net's tensors."""
+    def __init__(self, net: NetSpec, step: StepShape, segments: Sequence[Sequence[str]] = ()) -> None:
+        """Follow the net's tensors; ``segments`` as ``ComputePlan.recompute``."""
         self.net = net
         self.step = step
         self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
         self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
+        self.again = recomputed_tensors(self.tensors, segments)
         self.readers = gradient_readers(self.tensors)
         self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
         self.blobs = [
@@ -96,10 +103,11 @@ class LoadCount:
         if joins:
             self._border_bytes += sum(made.values()) * (1 - 1 / n_shares)
             self._here.update(tensor_content(name) for name in made)
-        self._flops += layer.definition.flops * _directions(layer) / n_shares
+        directions = _directions(layer) + (costs.again[position] is not None)
+        self._flops += layer.definition.flops * directions / n_shares
         moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
         self._touched += moved * (2 if layer.needs_backward else 1)
-        self._memory.add(found, self._add_blobs(position, layer, n_shares))
+        self._memory.add(found, self._add_blobs(position, layer, n_shares), costs.again[position])
 
     def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> float:
         """Return the bytes of a layer's own parameters; count what comes from other devices."""
@@ -130,9 +138,18 @@ class LoadCount:
         )
 
 
-def device_loads(net: NetSpec, placement: Placement, step: StepShape) -> tuple[DeviceLoad, ...]:
-    """Return the load of each device of a placement, in the order of the devices."""
-    costs = NetCosts(net, step)
+def device_loads(
+    net: NetSpec, placement: Placement, step: StepShape, segments: Sequence[Sequence[str]] = ()
+) -> tuple[DeviceLoad, ...]:
+    """Return the load of each device of a placement, in the order of the devices.
+
+    Args:
+        net: The training net.
+        placement: Which layer is where.
+        step: What a step repeats.
+        segments: As ``ComputePlan.recompute``.
+    """
+    costs = NetCosts(net, step, segments)
     counts = [LoadCount(costs) for _ in range(placement.n_devices)]
     for position, layer in enumerate(net.layers):
         where = placement.split.get(layer.name)

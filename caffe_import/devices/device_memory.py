@@ -4,11 +4,12 @@ Throughout it keeps its weights and history and, as long as TensorFlow has no gr
 that an update needs: it computes at once what it can. On top of that come, while a layer's gradient is computed: what
 that layer and those before it keep for their gradients, the gradients of blobs that are under way, and the gradients of
 the weights behind; and of every other pass in flight all that is kept. The batches of all passes are there at once.
+What a segment that is computed again makes for itself alone is there while its gradients are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from caffe_import.devices.layer_tensors import LayerTensors, gradient_scratch_bytes, hands_gradient_on
@@ -60,6 +61,21 @@ def gradient_readers(layers: tuple[LayerTensors, ...]) -> Mapping[str, int]:
     return found
 
 
+def recomputed_tensors(
+    layers: Sequence[LayerTensors], segments: Sequence[Sequence[str]]
+) -> tuple[frozenset[str] | None, ...]:
+    """Return for each layer the tensors that its segment makes for itself alone; None outside of all segments."""
+    last_read = {name: at for at, layer in enumerate(layers) for name in layer.reads}
+    found: list[frozenset[str] | None] = [None] * len(layers)
+    names = [layer.layer.name for layer in layers]
+    for segment in segments:
+        start = names.index(segment[0])
+        stop = start + len(segment)
+        made = {tensor.name for layer in layers[start:stop] for tensor in layer.makes}
+        found[start:stop] = [frozenset(name for name in made if last_read.get(name, 0) < stop)] * len(segment)
+    return tuple(found)
+
+
 class MemoryCount:
     """Adds up the layers of one device, in net order.
 
@@ -86,20 +102,22 @@ class MemoryCount:
         self._fed_bytes = 0
         self._kept: set[str] = set()
         self._kept_bytes = 0
+        self._again: frozenset[str] | None = None
+        self._again_bytes = 0
         self._pending: dict[str, int] = {}
         self._pending_bytes = 0
         self._param_bytes = 0.0
         self._peak = 0.0
 
-    def add(self, layer: LayerTensors, param_bytes: float) -> None:
-        """Add a layer with the bytes of its weights that are on this device."""
-        for name in map(tensor_content, layer.reads):
-            if name in self._unread:
-                self._unread.remove(name)
-                self._fed_bytes += self._sizes[name]
-        for name in set(layer.kept) - self._kept - self._fed:
-            self._kept.add(name)
-            self._kept_bytes += self._sizes[name]
+    def add(self, layer: LayerTensors, param_bytes: float, again: frozenset[str] | None = None) -> None:
+        """Add a layer.
+
+        Args:
+            layer: What it makes and reads.
+            param_bytes: Bytes of its weights that are on this device.
+            again: Its entry of ``recomputed_tensors``; one object for all layers of a segment.
+        """
+        self._keep(layer, again)
         for tensor in layer.makes:
             name = tensor_content(tensor.name)
             if name == tensor.name and name in layer.tops:
@@ -108,15 +126,31 @@ class MemoryCount:
         given = _sends_gradient_to(layer)
         # A gradient is there twice while it is brought into the other axis order, or added to another reader's; that of
         # a value-by-value layer takes the place of its top's.
-        again = 0 if layer.reuses or hands_gradient_on(layer.layer) else sum(self._sizes[name] for name in given)
-        under_way = self._pending_bytes + again + gradient_scratch_bytes(layer.layer)
+        twice = 0 if layer.reuses or hands_gradient_on(layer.layer) else sum(self._sizes[name] for name in given)
+        under_way = self._pending_bytes + twice + gradient_scratch_bytes(layer.layer)
         if layer.layer.needs_backward:
-            self._peak = max(self._peak, self._kept_bytes + under_way - self._param_bytes)
+            kept = self._kept_bytes + self._again_bytes
+            self._peak = max(self._peak, kept + under_way - self._param_bytes)
         for name in given:
             if self._pending.get(name):
                 self._pending[name] -= 1
                 self._pending_bytes -= self._sizes[name]
         self._param_bytes += param_bytes
+
+    def _keep(self, layer: LayerTensors, again: frozenset[str] | None) -> None:
+        """Count what is fed, and what stays for the layer's gradient; a segment's bottoms are needed to repeat it."""
+        if again is not self._again:
+            self._again, self._again_bytes = again, 0
+        for name in self._unread.intersection(map(tensor_content, layer.reads)):
+            self._unread.remove(name)
+            self._fed_bytes += self._sizes[name]
+        needed = {*layer.kept, *(name for name in layer.reads if again is not None and name not in again)}
+        for name in needed - self._kept - self._fed:
+            self._kept.add(name)
+            if again is not None and name in again:
+                self._again_bytes += self._sizes[name]
+            else:
+                self._kept_bytes += self._sizes[name]
 
     @property
     def param_bytes(self) -> float:

@@ -61,7 +61,7 @@ def device_rows(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> tuple[De
     """Return the rows of a placement, one a device; none without one."""
     if plan.placement is None:
         return ()
-    loads = device_loads(net, plan.placement, step_shape(solver, plan.n_devices))
+    loads = device_loads(net, plan.placement, step_shape(solver, plan.n_devices), plan.recompute)
     times = [load.time for load in loads]
     step = step_time(times, solver.iter_size)
     return tuple(

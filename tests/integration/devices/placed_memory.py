@@ -1,7 +1,7 @@
 """What placed training steps keep on two devices, measured and forecast, in a process of its own.
 
-``python -m tests.integration.devices.placed_memory [NET:BATCH[:SOLVER FIELDS] ...]`` prints a JSON object a line, with
-``net``, ``measured`` and ``forecast``, bytes by device. Without arguments: ``CASES``, their large layers made slim.
+``python -m tests.integration.devices.placed_memory [--recompute] [NET:BATCH[:SOLVER FIELDS] ...]`` prints a JSON object
+a line, with ``net``, ``measured`` and ``forecast``, bytes by device. Without nets: ``CASES``, large layers made slim.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.device_load import device_loads
 from caffe_import.devices.device_memory import step_shape
+from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
 from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import solver_spec
@@ -29,12 +30,15 @@ N_DEVICES = 2
 CASES = (("squeezenet", 8, ""), ("caffenet", 8, "iter_size: 4"))
 
 
-def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...], *, slim: bool = True) -> dict[str, Any]:
+def measure(
+    name: str, batch_size: int, fields: str, devices: tuple[str, ...], *, slim: bool = True, recompute: bool = False
+) -> dict[str, Any]:
     net = build(name, batch_size=batch_size, slim=slim)
     solver = solver_spec(parse_solver(f"{SOLVER} {fields}"))
     shape = step_shape(solver, N_DEVICES)
     placement = auto_placement(net, N_DEVICES, shape)
-    function = compile_training(net, solver, n_threads=1, plan=ComputePlan(placement=placement), devices=devices)
+    plan = ComputePlan(placement=placement, recompute=choose_segments(net, placement) if recompute else ())
+    function = compile_training(net, solver, n_threads=1, plan=plan, devices=devices)
     calls = function._calls
     assert isinstance(calls, DeviceCalls)
     rng = np.random.default_rng(3)
@@ -43,15 +47,17 @@ def measure(name: str, batch_size: int, fields: str, devices: tuple[str, ...], *
         values = rng.integers(0, 2, spec.shape) if len(spec.shape) == 1 else 0.01 * rng.standard_normal(spec.shape)
         arguments.append(np.asarray(values, spec.dtype.as_numpy_dtype))
     measured = live_peaks(calls._trace("run"), arguments, calls._devices("run").flat(), N_DEVICES)
-    forecast = [load.memory_bytes for load in device_loads(net, placement, shape)]
+    forecast = [load.memory_bytes for load in device_loads(net, placement, shape, plan.recompute)]
     return {"net": name, "measured": measured, "forecast": forecast}
 
 
 def main() -> None:
     devices = set_up_devices("cpu", N_DEVICES, n_threads=1).names
-    asked = [(*text.split(":"), "") for text in sys.argv[1:]]
+    recompute = "--recompute" in sys.argv
+    asked = [(*text.split(":", 2), "") for text in sys.argv[1:] if not text.startswith("-")]
     for name, batch_size, fields, *_ in asked or CASES:
-        sys.stdout.write(json.dumps(measure(name, int(batch_size), fields, devices, slim=not asked)) + "\n")
+        found = measure(name, int(batch_size), fields, devices, slim=not asked, recompute=recompute)
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from caffe_import.devices.device_memory import MemoryCount, StepShape, gradient_readers, step_shape
+from caffe_import.devices.device_memory import MemoryCount, StepShape, gradient_readers, recomputed_tensors, step_shape
 from caffe_import.devices.layer_tensors import layer_tensors
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.net_spec import build_net_spec
@@ -22,13 +24,19 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "l
 PARAMS = {"a": 4 * (6 * 4 + 4), "b": 4 * (4 * 2 + 2)}
 
 
-def peak_of(names: str, step: StepShape, text: str = NET, params: dict[str, int] | None = None) -> int:
+def peak_of(
+    names: str,
+    step: StepShape,
+    text: str = NET,
+    params: dict[str, int] | None = None,
+    segments: Sequence[Sequence[str]] = (),
+) -> int:
     layers = layer_tensors(build_net_spec(parse_net(text), phase="TRAIN"))
     sizes = {tensor.name: tensor.n_bytes for layer in layers for tensor in layer.makes}
     count = MemoryCount(step, sizes, gradient_readers(layers), {"data/data", "data/label"})
-    for layer in layers:
+    for layer, again in zip(layers, recomputed_tensors(layers, segments), strict=True):
         if layer.layer.name in names.split():
-            count.add(layer, (PARAMS if params is None else params).get(layer.layer.name, 0))
+            count.add(layer, (PARAMS if params is None else params).get(layer.layer.name, 0), again)
     return count.total()
 
 
@@ -73,6 +81,24 @@ def test_gradients_of_a_blob_wait_for_all_its_readers() -> None:
     )
     names = "data a sigmoid"
     assert peak_of(names, BARE, two, {}) == peak_of(names, BARE, NET, {}) + 160
+
+
+def test_what_is_computed_again_is_there_once_and_not_for_each_pass_in_flight() -> None:
+    chain = NET.replace('bottom: "sigmoid" top: "b"', 'bottom: "s3" top: "b"').replace(
+        'layer { name: "b"',
+        'layer { name: "s2" type: "Sigmoid" bottom: "sigmoid" top: "s2" }'
+        ' layer { name: "s3" type: "Sigmoid" bottom: "s2" top: "s3" } layer { name: "b"',
+    )
+    names, flying = "data a sigmoid s2 s3 b loss", StepShape(n_passes=3, n_slots=0, n_products=0, n_in_flight=3)
+    plain = peak_of(names, flying, chain)
+    # The peak: all three tops, at "b" with its gradient and, twice, its bottom's; at "s3" with those of two tops.
+    at_b, at_s3 = 3 * 160 + 80 + 2 * 160, 3 * 160 + 2 * 160
+    # "sigmoid" and "s2" serve their segment alone; "s3" is read behind it.
+    one = [("a", "sigmoid", "s2", "s3")]
+    assert peak_of(names, flying, chain, segments=one) == plain - 2 * (160 + 160) - (at_b - at_s3)
+    # Of two segments each has its own there at its own time; the second begins with what the first gives.
+    halves = [("a", "sigmoid"), ("s2", "s3")]
+    assert peak_of(names, flying, chain, segments=halves) == plain - 2 * 160 - (at_b - at_s3)
 
 
 @pytest.mark.parametrize(
