@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import ml_dtypes
@@ -68,7 +68,7 @@ CONVOLVED = {
 @pytest.mark.parametrize("case", list(CONVOLVED))
 def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision: Precision) -> None:
     options, slow, bottom, weights = CONVOLVED[case]
-    check_layer(
+    run = check_layer(
         f'type: "Convolution" top: "n0" convolution_param {{ num_output: 4 {options} }}',
         windows(slow_convolution, **slow),
         [drawn(precision, *bottom)],
@@ -76,6 +76,8 @@ def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision
         by_direction=True,
         precision=precision,
     )
+    for found in (*run.tops, run.passes.blob_gradients["x0"]):
+        assert np.array_equal(found, np.asarray(found).astype(DTYPES[precision]).astype(np.float32)), "not rounded"
 
 
 @ON_EITHER_KIND
@@ -222,3 +224,18 @@ def test_gradients_that_read_overwritten_memory_mix_dtypes(precision: Precision)
     assert_close(found.blobs["conv"], exact.blobs["conv"], 4 * TWO_ROUNDINGS[precision], "conv")
     assert_close(found.param_gradients, exact.param_gradients, 8 * TWO_ROUNDINGS[precision], "gradient")
     assert not np.array_equal(found.param_gradients, exact.param_gradients)
+
+
+@pytest.mark.parametrize(
+    ("add_up", "expected"),
+    [
+        (lambda values: tf.cumsum(values, axis=0)[-1], False),
+        (lambda values: tf.cast(tf.reduce_sum(tf.cast(values, tf.float32), axis=0), values.dtype), True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_kernels_that_add_up_in_16_bits_are_found(
+    add_up: Callable[[tf.Tensor], tf.Tensor], expected: bool, dtype: tf.DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tested, "_PROBES", ((lambda x, k: add_up(x * k), ((8000, 2), (8000, 2))),))
+    assert tested.adds_up_in_float32.__wrapped__(dtype, "/CPU:0") is expected
