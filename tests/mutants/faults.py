@@ -400,4 +400,32 @@ FAULTS = (
         "return ()",
         (f"{_IMPORTER}/parity/test_setting.py",),
     ),
+    Fault(
+        "a-16-bit-bias-gradient-is-added-up-in-16-bits",
+        "caffe_import/tf_graph/bias.py",
+        "out_backprop=tf.cast(of_sum, tf.float32)",
+        "out_backprop=of_sum",
+        (f"{_IMPORTER}/tf_graph/test_precision.py",),
+    ),
+    Fault(
+        "average-pooling-keeps-16-bits",
+        "caffe_import/devices/precision_types.py",
+        'options.method == "MAX" and not options.has_mask',
+        "not options.has_mask",
+        (f"{_IMPORTER}/tf_graph/test_precision.py",),
+    ),
+    Fault(
+        "a-step-without-a-finite-gradient-is-made",
+        "caffe_import/tf_graph/step/loss_scaling.py",
+        "tf.where(is_made, new, old)",
+        "new",
+        (f"{_IMPORTER}/tf_graph/step/test_loss_scaling.py",),
+    ),
+    Fault(
+        "a-retry-begins-with-the-first-loss-scale",
+        "deepspark_ops/train/worker/tf_model.py",
+        "(state.loss_scale or fresh.loss_scale)",
+        "fresh.loss_scale",
+        ("tests/integration/train/test_precision.py",),
+    ),
 )
