@@ -56,7 +56,7 @@ def set_up_devices(kind: DeviceKind, n_devices: int, *, n_threads: int, tf32: bo
     Raises:
         DeviceError: TensorFlow sees fewer GPUs than that, or has started with other devices.
     """
-    set_threads(n_threads)
+    set_threads(n_threads, n_devices)
     if kind == "gpu":
         return replace(_set_up_gpus(n_devices, tf32=tf32), n_threads=n_threads)
     _hide_gpus()

@@ -53,6 +53,7 @@ def run_passes(
     seed: int = 0,
     plan: ComputePlan = PLAIN,
     device: str = "",
+    devices: Sequence[str] = (),
 ) -> Passes:
     """Run one forward and one backward pass; traces anew at each call, so it is for single looks.
 
@@ -65,11 +66,12 @@ def run_passes(
         seed: For layers that draw numbers.
         plan: How the passes are computed; what is returned is float32 whatever its precision.
         device: TensorFlow's name of the device to compute on; empty: its own choice.
+        devices: TensorFlow's name of each device of a plan that has several.
 
     Raises:
         NetError: A layer type that cannot be computed.
     """
-    forward = build_forward(net, plan)
+    forward = build_forward(net, plan, devices)
     blob_names = [name for name in net.blob_shapes]
     arrives: dict[str, bool] = {}
 

@@ -9,12 +9,14 @@ import tensorflow as tf
 _LOG = logging.getLogger(__name__)
 
 
-def set_threads(n_threads: int) -> None:
+def set_threads(n_threads: int, n_devices: int = 1) -> None:
     """Let kernels use ``n_threads`` threads, and with more than one thread let two kernels run at a time.
 
     Two, because the two gradients of a layer do not wait for each other and few kernels fill several cores to the end:
     on two busy cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than one kernel at a time, for
     the same processor time. More chains than that a training step hardly has.
+
+    With several devices as many kernels as devices run at a time, or one device waits while another is given work.
 
     TensorFlow fixes both numbers at its first operation; if that has run with others, a warning says so and the old
     numbers stay. Not thread-safe; call it once per process.
@@ -27,7 +29,7 @@ def set_threads(n_threads: int) -> None:
         raise ValueError(msg)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(n_threads)
-        tf.config.threading.set_inter_op_parallelism_threads(min(n_threads, 2))
+        tf.config.threading.set_inter_op_parallelism_threads(max(min(n_threads, 2), n_devices))
     except RuntimeError:
         present = tf.config.threading.get_intra_op_parallelism_threads()
         if present != n_threads:

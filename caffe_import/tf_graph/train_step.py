@@ -371,8 +371,13 @@ def compile_training(
         devices: TensorFlow's name of each of the plan's devices; empty: TensorFlow's own choice.
 
     Raises:
-        NetError: A layer type that cannot be computed.
+        NetError: A layer type that cannot be computed, or a layer that cannot be split.
+        ValueError: Another number of devices than the plan has, or replicas that do not share the passes evenly.
     """
-    set_threads(n_threads)
+    if solver.iter_size % plan.n_replicas:
+        share = f"it must be a multiple of {plan.n_replicas}"
+        msg = f"iter_size={solver.iter_size} counts the passes of all replicas: {share}"
+        raise ValueError(msg)
+    set_threads(n_threads, plan.n_devices)
     wants_norm = with_grad_norm or solver.clip_gradients >= 0
     return TrainFunction(net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices)

@@ -98,7 +98,7 @@ class FakeConfig:
 def with_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: str) -> FakeConfig:
     config = FakeConfig(gpus)
     monkeypatch.setattr(devices, "tf", SimpleNamespace(**{**vars(tf), "config": config}))
-    monkeypatch.setattr(devices, "set_threads", lambda n_threads: None)
+    monkeypatch.setattr(devices, "set_threads", lambda n_threads, n_devices: None)
     return config
 
 

@@ -1,0 +1,47 @@
+"""Recorded nets and solvers placed on two devices, beside the plain run: a selection, or all cases of a full set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import FIXTURES, ROOT
+
+pytestmark = pytest.mark.tf
+
+_FULL_SET = os.environ.get("DEEPSPARK_CAFFE_ORACLE")
+# Each solver type; shared, split-up, in-place, shrunk and recurrent blobs; several losses; clipping.
+_SELECTION = (
+    "fanout",
+    "inplace_neurons",
+    "inplace_bn_chain",
+    "multi_loss",
+    "embed_lstm",
+    "filter_net",
+    "siamese",
+    "sgd_iter_size3_clip",
+    "sgd_siamese",
+    "sgd_multiloss",
+    "nesterov_mlp",
+    "adagrad_mlp",
+    "rmsprop_mlp",
+    "adadelta_mlp",
+    "adam_clip",
+)
+_ROUNDING = 1e-6
+"""Of the largest value, after ten steps and more; what was seen is below 5e-7."""
+
+
+def test_placed_cases_give_the_numbers_of_one_device() -> None:
+    folder, names = (_FULL_SET, ()) if _FULL_SET else (str(FIXTURES / "caffe"), _SELECTION)
+    command = [sys.executable, "-m", "tests.parity.placed_cases", folder, *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout)
+    assert set(names) <= set(found)
+    assert {name: case["worst"] for name, case in found.items() if case["worst"] > _ROUNDING} == {}
+    assert sum(case["n_arrays"] for case in found.values()) > 10 * len(found)

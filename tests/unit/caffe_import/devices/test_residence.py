@@ -1,0 +1,34 @@
+"""Where a placed net's blobs are, and where its data is sent."""
+
+from __future__ import annotations
+
+from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.residence import residence
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
+
+NET = """
+layer { name: "data" type: "Input" top: "x" top: "y" top: "unread"
+  input_param { shape { dim: 2 dim: 3 } shape { dim: 2 } shape { dim: 1 } } }
+layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 4 } }
+layer { name: "relu" type: "ReLU" bottom: "a" top: "a" }
+layer { name: "b" type: "InnerProduct" bottom: "a" top: "b" inner_product_param { num_output: 4 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "y" top: "loss" }
+layer { name: "accuracy" type: "Accuracy" bottom: "b" bottom: "y" top: "accuracy" }
+"""
+
+
+def test_a_fed_blob_goes_to_its_first_reader_and_a_split_of_blobs_stays_where_its_bottom_is() -> None:
+    net = build_net_spec(parse_net(NET), phase="TRAIN")
+    splits = {layer.name: 0 for layer in net.layers if layer.type == "Split"}
+    assert len(splits) == 2  # of b and of y
+    device_of = {**splits, "data": 0, "a": 0, "relu": 1, "loss": 2, "accuracy": 0}
+    found = residence(net, Placement(3, device_of, {"b": (1, 2)}), ("x", "y", "unread"))
+    assert found.feeds == {"x": 0, "y": 2, "unread": 0}
+    assert found.bottoms["relu"] == (0,)
+    assert found.bottoms["b"] == (1,)  # relu works in place: its content is on its device
+    assert found.layers["b"] == (1, 2)
+    assert found.blobs["b"] == 1  # the first of a split layer joins
+    assert found.bottoms["loss"] == (1, 2)
+    assert found.bottoms["accuracy"] == (1, 2)
+    assert {found.layers[name] for name in splits} == {(1,), (2,)}
