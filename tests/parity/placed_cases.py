@@ -89,7 +89,7 @@ def compare(case: Case) -> Comparison:
 
     def both(net: NetSpec, *arguments: Any, **options: Any) -> Passes:
         plain = run_passes(net, *arguments, **options)
-        placed = run_passes(net, *arguments, **options, plan=in_turn(net), devices=DEVICES)
+        placed = run_passes(net, *arguments, **{**options, "plan": in_turn(net), "devices": DEVICES})
         for name in ("loss", "params", "param_gradients"):
             comparison.add(getattr(plain, name), getattr(placed, name))
         for name in ("blobs", "layer_state", "blob_gradients"):
