@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 
-from caffe_import.devices.compute_plan import ComputePlan, Precision
+from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Precision
 from caffe_import.devices.precision_types import layers_in_16_bit
 from caffe_import.errors import CaffeImportError
 from caffe_import.net.net_spec import NetSpec
@@ -12,8 +13,9 @@ from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
+from deepspark_ops.devices.worker_rows import worker_rows
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.preflight.report import DeviceReport, NetReport, Problem
+from deepspark_ops.preflight.report import DeviceReport, NetReport, Problem, WorkerDeviceReport, WorkReport
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,13 @@ class DeviceFindings:
         solver: The solver with the passes of all replicas.
         devices: One per device of a placement.
         problems: An option that does not fit, or what to look at.
-        precision: Arithmetic of the layers that ``precision_types`` names.
+        plan: What the options make of the net; the plain one where they do not fit.
     """
 
     solver: SolverSpec
     devices: tuple[DeviceReport, ...]
     problems: tuple[Problem, ...]
-    precision: Precision = "float32"
+    plan: ComputePlan = PLAIN
 
 
 def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> DeviceFindings:
@@ -47,7 +49,30 @@ def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> Devi
     if note is not None and not layers_in_16_bit(net):
         problems.append(Problem(severity="warning", finding=note))
     devices = tuple(DeviceReport(**asdict(row)) for row in rows)
-    return DeviceFindings(of_all, devices, tuple(problems), plan.precision)
+    return DeviceFindings(of_all, devices, tuple(problems), plan)
+
+
+def with_worker_devices(
+    work: WorkReport, config: CheckConfig, plan: ComputePlan, net: NetSpec, solver: SolverSpec
+) -> tuple[WorkReport, list[Problem]]:
+    """Return the work with each worker's devices, and a warning for one whose memory is too small.
+
+    ``solver`` is as its file has it. A machine that is too small for all workers has a warning of its own.
+    """
+    rows = worker_rows(
+        config, plan, net, solver, os.environ, process_bytes=work.worker_bytes, driver_bytes=work.driver_bytes
+    )
+    problems = []
+    for row in rows:
+        if row.is_too_large and row.computes_on == "GPU" and row.there_bytes is not None:
+            finding = (
+                f"device {row.device} of a worker needs about {row.needed_bytes / 2**30:.1f} GiB, {row.room} has"
+                f" {row.there_bytes / 2**30:.1f}; take a smaller batch_size, --recompute or --placement auto"
+                " (deepspark check --memory shows where it goes)"
+            )
+            problems.append(Problem(severity="warning", finding=finding))
+    devices = tuple(WorkerDeviceReport(**asdict(row)) for row in rows)
+    return work.model_copy(update={"worker_devices": devices}), problems
 
 
 def with_precision_notes(report: NetReport, net: NetSpec, precision: Precision) -> NetReport:

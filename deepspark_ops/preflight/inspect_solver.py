@@ -29,7 +29,7 @@ from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
-from deepspark_ops.preflight.device_check import check_devices, with_precision_notes
+from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes
 from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
@@ -135,10 +135,11 @@ class _Inspection:
             found = check_devices(self._config, train, solver.spec)
             self.devices = found.devices
             self.problems += found.problems
-            self.nets[0] = with_precision_notes(self.nets[0], train, found.precision)
+            self.nets[0] = with_precision_notes(self.nets[0], train, found.plan.precision)
             saved = saved_by_recompute(self._config, train, solver.spec)
-            self.work = _work(found.solver, self.nets, train, self._config.n_workers, saved)
-            self.problems += machine_notes(self.work)
+            work = _work(found.solver, self.nets, train, self._config.n_workers, saved)
+            self.work, notes = with_worker_devices(work, self._config, found.plan, train, solver.spec)
+            self.problems += [*machine_notes(self.work), *notes]
             if self._config.memory:
                 self.memory_rows = memory_rows(train, solver.spec)
                 self.memory = memory_report(self._config, train, solver.spec, self.work)

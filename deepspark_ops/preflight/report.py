@@ -152,6 +152,24 @@ class RatePoint(_Frozen):
     learning_rate: float
 
 
+class WorkerDeviceReport(_Frozen):
+    """One device of a worker; every worker has the same.
+
+    Attributes:
+        device: Its number in the worker.
+        computes_on: In words.
+        needed_bytes: Forecast of what the worker needs there.
+        there_bytes: What there is for it; None where this host does not tell.
+        room: What ``there_bytes`` is, or why it is not known.
+    """
+
+    device: int
+    computes_on: str
+    needed_bytes: int
+    there_bytes: int | None
+    room: str
+
+
 class WorkReport(_Frozen):
     """What the training amounts to.
 
@@ -169,6 +187,7 @@ class WorkReport(_Frozen):
         driver_bytes: The same of the driver.
         machine_bytes: The same of one machine that runs all workers and the driver.
         center_bytes: Bytes of the center.
+        worker_devices: What each worker computes on.
     """
 
     solver_type: str
@@ -184,6 +203,7 @@ class WorkReport(_Frozen):
     driver_bytes: int
     machine_bytes: int
     center_bytes: int
+    worker_devices: tuple[WorkerDeviceReport, ...] = ()
 
 
 class DeviceReport(_Frozen):

@@ -198,7 +198,21 @@ def _work_table(work: WorkReport) -> Table:
         f" {_mebi(work.center_bytes)} MiB); all on one machine {_gibi(work.machine_bytes)} GiB"
     )
     table.add_row("memory", memory)
+    table.add_row("each worker", "\n".join(_worker_lines(work)))
     return table
+
+
+def _worker_lines(work: WorkReport) -> list[str]:
+    """Return a line per device of a worker, those that are alike in one."""
+    alike: dict[tuple[str, int, int | None, str], list[int]] = {}
+    for row in work.worker_devices:
+        alike.setdefault((row.computes_on, row.needed_bytes, row.there_bytes, row.room), []).append(row.device)
+    lines = []
+    for (computes_on, needed, there, room), devices in alike.items():
+        numbers = f"device {', '.join(map(str, devices))}: " if len(work.worker_devices) > 1 else ""
+        held = room if there is None else f"{_gibi(there)} GiB there ({room})"
+        lines.append(f"{numbers}{computes_on}: needs about {_gibi(needed)} GiB, {held}")
+    return lines
 
 
 def _tops(layer: LayerReport) -> str:

@@ -428,4 +428,11 @@ FAULTS = (
         "fresh.loss_scale",
         ("tests/integration/train/test_precision.py",),
     ),
+    Fault(
+        "workers-that-share-a-gpu-have-it-whole",
+        "deepspark_ops/devices/worker_rows.py",
+        "        elif config.share_gpus:",
+        "        elif not config.share_gpus:",
+        (f"{_PIPELINE}/devices/test_worker_rows.py",),
+    ),
 )

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto.caffe_pb2 import LayerParameter
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.devices import worker_rows
+from deepspark_ops.devices.host_gpus import HostGpus
 from deepspark_ops.preflight import emitters
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
@@ -78,6 +81,24 @@ def test_layers_that_compute_in_16_bits_say_so_in_the_training_net(folder):
     assert [layer.name for layer in train.layers if note in layer.notes] == ["conv", "ip"]
     assert not any(note in layer.notes for layer in test.layers)
     assert not any("computes in" in note for layer in inspect(folder).nets[0].layers for note in layer.notes)
+
+
+def test_each_worker_says_its_device_and_the_memory_needed_and_there(folder):
+    report = inspect(folder, n_workers=2, devices="cpu")
+    (row,) = report.work.worker_devices
+    assert (row.computes_on, row.needed_bytes) == ("CPU", report.work.worker_bytes)
+    (line,) = [line for line in report_lines(report) if "each worker" in line and "needs" in line]
+    assert re.search(r"CPU: needs about 0\.\d GiB, \d+\.\d GiB there \(its share of this machine\)", line)
+    two = "\n".join(report_lines(inspect(folder, devices="cpu", gpus_per_worker=2)))
+    assert "device 0, 1: logical device of the CPU: needs about 0.0 GiB" in two
+
+
+def test_a_gpu_that_is_too_small_is_a_warning_with_what_helps(folder, monkeypatch):
+    monkeypatch.setattr(worker_rows, "host_gpus", lambda _: HostGpus(("0",)))
+    monkeypatch.setattr(worker_rows, "gpu_memory_bytes", lambda _: 1000)
+    (finding,) = [problem.finding for problem in inspect(folder).problems if "GiB" in problem.finding]
+    assert finding.startswith("device 0 of a worker needs about 0.0 GiB, the smallest GPU of this host has 0.0; take a")
+    assert "--recompute or --placement auto" in finding
 
 
 def test_work_is_counted_over_all_workers(folder):

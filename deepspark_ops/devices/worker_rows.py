@@ -1,0 +1,94 @@
+"""What each worker computes on, as far as this host tells: memory needed there against memory there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.devices.step_memory import step_memory
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.proto import caffe_pb2
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.devices.device_rows import device_rows
+from deepspark_ops.devices.host_gpus import host_gpus
+from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
+from deepspark_ops.devices.wanted import wanted_devices
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """One device of a worker; every worker has the same.
+
+    Attributes:
+        device: Its number in the worker.
+        computes_on: In words.
+        needed_bytes: Forecast of what the worker needs there.
+        there_bytes: What there is for it; None where this host does not tell.
+        room: What ``there_bytes`` is, or why it is not known.
+    """
+
+    device: int
+    computes_on: str
+    needed_bytes: int
+    there_bytes: int | None
+    room: str
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it needs more than there is."""
+        return self.there_bytes is not None and self.needed_bytes > self.there_bytes
+
+
+def worker_rows(
+    config: CheckConfig,
+    plan: ComputePlan,
+    net: NetSpec,
+    solver: SolverSpec,
+    environment: Mapping[str, str],
+    *,
+    process_bytes: int,
+    driver_bytes: int,
+) -> tuple[WorkerRow, ...]:
+    """Return the devices of a worker as they would be on this host; a cluster's own are not asked.
+
+    Args:
+        config: Its options about devices and ``n_workers``.
+        plan: What they make of the net.
+        net: The TRAIN net.
+        solver: As its file has it: its iter_size counts the passes of one replica.
+        environment: This process's, for the GPUs of the host.
+        process_bytes: Forecast of a worker's process that computes on the CPU.
+        driver_bytes: The driver's, which has its place beside the workers.
+    """
+    wanted = wanted_devices(
+        config.devices, solver_mode_is_gpu=solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
+    )
+    gpus = host_gpus(environment) if wanted.kind == "gpu" else None
+    steps = _step_bytes(plan, net, solver)
+    if gpus is not None and (gpus.addresses or wanted.is_required):
+        there, room = gpu_memory_bytes(environment), "the smallest GPU of this host"
+        if there is None:
+            room = f"not known here: {gpus.reason or 'nvidia-smi does not say'}"
+        elif config.share_gpus:
+            there //= max(1, ceil(config.n_workers * len(steps) / len(gpus.addresses)))
+            room = "a share of the smallest GPU of this host"
+        return tuple(WorkerRow(device, "GPU", step, there, room) for device, step in enumerate(steps))
+    there = max(0, host_memory_bytes() - driver_bytes) // config.n_workers
+    room = "its share of this machine" if config.n_workers > 1 else "this machine, less the driver"
+    if len(steps) == 1:
+        return (WorkerRow(0, "CPU", process_bytes, there, room),)
+    name = "logical device of the CPU"
+    return tuple(WorkerRow(device, name, step, there, f"{room}, for all of them") for device, step in enumerate(steps))
+
+
+def _step_bytes(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> list[int]:
+    """Return what a training step takes on each device; a placement's parts, or of each replica the whole net."""
+    if plan.placement is not None:
+        return [row.memory_bytes for row in device_rows(plan, net, solver)]
+    n_slots = RULES[solver.type].n_slots
+    step = step_memory(net, n_slots, plan.recompute, iter_size=solver.iter_size)
+    return [step.total_bytes] * plan.n_devices
