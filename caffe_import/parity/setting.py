@@ -36,7 +36,7 @@ BOUNDS: Final[dict[Arithmetic, Bounds]] = {
     "gpu": Bounds(1e-4, 1e-3, 1e-3, 1e-2),
     # Factors with 10 bits of mantissa (2**-11 = 5e-4 of rounding each), sums in float32. Not measured likewise.
     "tf32": Bounds(1e-2, 2e-2, 5e-2, 2e-1),
-    # Factors and products with 7 bits of mantissa (2**-8 = 4e-3 each), sums in float32. On a CPU with AMX: 0.03
+    # Factors and products with 7 bits of mantissa (2**-8 = 4e-3 each), sums in float32. On a CPU (AVX-512): 0.03
     # for single layers, 0.17 for nets, 0.13 along SGD. Adam and AdaGrad divide a gradient by its own size: where
     # rounding turns the sign of a small one, a weight moves a whole step the other way (0.58).
     "bfloat16": Bounds(1e-1, 2e-1, 1.0, 1.0),
