@@ -23,4 +23,10 @@ class EvaluateConfig(StageConfig):
     output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
     devices: DeviceChoice = "auto"
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    production: Path | None = Field(
+        None, description="Folder with the evaluation of another net on the same samples; the report compares with it"
+    )
+    production_samples: Path | None = Field(
+        None, description="samples.h5 of the set on which that net was promoted; the report counts what is new"
+    )
     worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")

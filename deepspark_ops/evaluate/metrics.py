@@ -89,7 +89,7 @@ class Speed(_Frozen):
     Attributes:
         images_per_s: Of the fastest of many forward passes.
         batch_size: Samples of a pass.
-        machine: Host name and processors.
+        machine: Host name, processors and device.
     """
 
     images_per_s: float

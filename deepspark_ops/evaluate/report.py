@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, confusion_chart, data_uri, grouped, line_chart
+from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import MetricsReport
 from deepspark_ops.run_view.curves import Curves, Point
 
@@ -31,15 +32,22 @@ PICTURE_PIXELS = 160
 
 
 def render_report(
-    metrics: MetricsReport, *, curves: Curves, pictures: Mapping[int, Picture], settings: Mapping[str, str]
+    metrics: MetricsReport,
+    *,
+    curves: Curves,
+    pictures: Mapping[int, Picture],
+    settings: Mapping[str, str],
+    section: ComparisonSection | None = None,
 ) -> str:
     """Return the page.
 
     Args:
         metrics: What was found.
         curves: Of the run's training; may be empty.
-        pictures: Sample index -> gray (H, W) or BGR (H, W, 3) picture of a mistake; missing ones are left out.
+        pictures: Sample index -> gray (H, W) or BGR (H, W, 3) picture of a mistake or of a sample of ``section``;
+            missing ones are left out.
         settings: Further facts about the run for the last section, name -> text.
+        section: The net against the one in production; None for no such section.
     """
     scored = metrics.scored
     names = [report.name for report in metrics.classes]
@@ -55,6 +63,7 @@ def render_report(
         dataset=Path(scored.dataset).name,
         when=metrics.created[:16].replace("T", " "),
         tiles=_tiles(metrics),
+        against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
         confusion=Markup(confusion_chart(confusion, names)),
         pairs=_pairs(confusion, names),
         lowest=min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),

@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import numpy as np
 from caffe_import.errors import NetError
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.devices.worker_events import devices_text
+from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
+from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import (
     METRICS_NAME,
     REPORT_NAME,
@@ -24,7 +26,7 @@ from deepspark_ops.evaluate.metrics import (
     build_metrics,
 )
 from deepspark_ops.evaluate.report import Picture, percent, render_report
-from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, write_samples
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.scores import Scores, ScoreSum
@@ -90,17 +92,32 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
             trained.samples.class_names,
             speed,
         )
+        samples = _scored_samples(metrics, scores, digest)
+        section = _section(config, Evaluated(metrics, samples))
+        shown = {*(mistake.index for mistake in scores.mistakes), *(section.shown_samples() if section else ())}
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
-            pictures=_pictures(trained.samples, scores),
+            pictures=_pictures(trained.samples, sorted(shown)),
             settings=_settings(trained),
+            section=section,
         )
     evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
     write_text_whole(evaluation.report_path, page)
-    write_samples(output / SAMPLES_NAME, _scored_samples(metrics, scores, digest))
+    write_samples(output / SAMPLES_NAME, samples)
     write_text_whole(evaluation.metrics_path, metrics.to_json())
     return evaluation
+
+
+def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection | None:
+    if config.production is None:
+        return None
+    known = config.production_samples
+    return make_section(
+        evaluated,
+        read_evaluation(config.production),
+        known=read_samples(known).content if known is not None else None,
+    )
 
 
 def _scored_samples(metrics: MetricsReport, scores: Scores, digest: SampleDigest) -> ScoredSamples:
@@ -142,10 +159,10 @@ def _score(trained: TrainedNet, blob: ScoreBlob, config: EvaluateConfig) -> tupl
         scores.loss,
         f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
     )
-    return scores, digest, _measure_speed(predict, samples)
+    return scores, digest, _measure_speed(predict, samples, ready.description)
 
 
-def _measure_speed(predict: Predict, samples: Samples) -> Speed:
+def _measure_speed(predict: Predict, samples: Samples, device: str) -> Speed:
     """Time the forward pass on one full batch; the fastest pass is what other work on the machine disturbs least."""
     feeds = samples.read(0, min(samples.batch_size, samples.n_samples)).feeds
     began = time.monotonic()
@@ -156,18 +173,18 @@ def _measure_speed(predict: Predict, samples: Samples) -> Speed:
         fastest = min(fastest, time.perf_counter() - start)
         if time.monotonic() - began > SPEED_LIMIT_S:
             break
-    machine = f"{platform.node()}, {len(os.sched_getaffinity(0))} processors"
+    machine = f"{platform.node()}, {len(os.sched_getaffinity(0))} processors, {device}"
     return Speed(images_per_s=round(samples.batch_size / fastest, 1), batch_size=samples.batch_size, machine=machine)
 
 
-def _pictures(samples: Samples, scores: Scores) -> Mapping[int, Picture]:
-    """Return the mistakes' pictures, if the samples are pictures."""
+def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:
+    """Return the samples' pictures, if the samples are pictures."""
     first_top = next(iter(samples.layers[0].tops))
     found = {}
-    for mistake in scores.mistakes:
-        picture = to_picture(samples.read(mistake.index, 1).stored[first_top][0])
+    for index in indices:
+        picture = to_picture(samples.read(index, 1).stored[first_top][0])
         if picture is not None:
-            found[mistake.index] = picture
+            found[index] = picture
     return found
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.process_stage import ProcessStageOperator
 from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 
 
@@ -27,8 +29,16 @@ class EvaluateOperator(ProcessStageOperator):
         )
 
     def target(self, run: StageRun) -> dict[str, Any]:
-        """Return what is scored and where the result goes, where it is not the run's own."""
-        return {"output": RunPaths(run.run_dir).evaluation}
+        """Return what is scored, where the result goes, and what it is compared with: where it is not the default."""
+        output = {"output": RunPaths(run.run_dir).evaluation}
+        if run.production is None:
+            return output
+        known = run.production.parent / SAMPLES_NAME
+        return {
+            **output,
+            "production": run.run_dir / PRODUCTION_EVALUATION,
+            "production_samples": known if known.is_file() else None,
+        }
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the metrics file and its digest."""
@@ -48,4 +58,4 @@ class EvaluateProductionOperator(EvaluateOperator):
 
     def target(self, run: StageRun) -> dict[str, Any]:
         """Return production's weights and a folder beside the run's own evaluation."""
-        return {"weights": run.production, "output": run.run_dir / "evaluation_production"}
+        return {"weights": run.production, "output": run.run_dir / PRODUCTION_EVALUATION}

@@ -9,12 +9,16 @@ from airflow.sdk import Asset, BaseOperator
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.comparison.section import with_decision
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
+from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.run_note import REASON_KEY
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import Decision, decide
@@ -56,6 +60,8 @@ class DecideOperator(BaseOperator):
             decision = self._decide(run, config)
         path = decision_file(run)
         write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
+        _tell_report(run, decision)
+        context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
         self.log.info("%s", decision.reason)
         if not decision.promotes:
             with airflow_errors():
@@ -67,8 +73,16 @@ class DecideOperator(BaseOperator):
         candidate = _evaluation(RunPaths(run.run_dir).evaluation)
         if run.production is None:
             return decide(candidate, None, config)
-        production = _evaluation(run.run_dir / "evaluation_production")
+        production = _evaluation(run.run_dir / PRODUCTION_EVALUATION)
         return decide_against(candidate, production, run.production.parent, config)
+
+
+def _tell_report(run: StageRun, decision: Decision) -> None:
+    """Put the decision into the run's report, which was written before it was made."""
+    path = RunPaths(run.run_dir).evaluation / REPORT_NAME
+    if path.is_file():
+        page = with_decision(path.read_text(encoding="utf-8"), promotes=decision.promotes, reason=decision.reason)
+        write_text_whole(path, page)
 
 
 def _evaluation(folder: Path) -> Evaluated:

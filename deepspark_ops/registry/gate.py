@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.comparison import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import MetricsReport, Speed
 from deepspark_ops.shards.manifest import SplitRule
@@ -233,18 +234,6 @@ def _amount(metric: str, value: float) -> str:
         return f"{value:.4g}"
     points = 100 * value
     return f"{points:.1f} points" if points >= 0.1 or not points else f"{points:.2g} points"
-
-
-def p_text(value: float) -> str:
-    """Return a p-value with as many digits as make sense.
-
-    Example:
-        >>> p_text(0.5), p_text(0.0312), p_text(0.00195), p_text(3e-9)
-        ('p = 0.50', 'p = 0.03', 'p = 0.002', 'p < 0.0001')
-    """
-    if value < 0.0001:
-        return "p < 0.0001"
-    return f"p = {value:.2f}" if value >= 0.01 else f"p = {value:.1g}"
 
 
 def _percent(share: float) -> str:

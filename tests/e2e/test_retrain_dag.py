@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import signal
 import subprocess
@@ -97,6 +98,8 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(api: Api, sandbo
     assert states.pop("evaluate_production") == "skipped"
     assert set(states.values()) == {"success"}
     production = json.loads(pointer.read_text())
+    assert (production["version"], production["who"]) == ("v1", "scheduled")
+    assert first["note"] == production["reason"]
     version = sandbox.home / "models" / "small" / "versions" / production["version"]
     assert (version / "weights.caffemodel").is_file()
 
@@ -129,6 +132,10 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(api: Api, sandbo
     assert comparison["gain"] == pytest.approx(mine["top1"] - theirs["top1"])
     assert comparison["n_samples"] == mine["n_samples"]
     promotes = decision["promotes"]
+    assert second["note"] == decision["reason"]
+    report = (folder / "evaluation" / "report.html").read_text()
+    assert "Against production" in report
+    assert html.escape(decision["reason"][1:]) in report
     assert decision["reason"].startswith("promoted: " if promotes else "kept production: ")
     if promotes:
         assert comparison["p_value"] <= 0.05

@@ -178,10 +178,10 @@ FAULTS = (
     ),
     Fault(
         "luck-promotes",
-        "deepspark_ops/evaluate/paired.py",
+        "deepspark_ops/evaluate/comparison/paired.py",
         "fewer = min(n_lost, n_gained - 1)",
         "fewer = min(n_lost, n_gained) - 1",
-        (f"{_PIPELINE}/evaluate/test_paired.py",),
+        (f"{_PIPELINE}/evaluate/comparison/test_paired.py",),
     ),
     Fault(
         "production-is-scored-on-what-it-was-trained-on",

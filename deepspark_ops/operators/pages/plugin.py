@@ -16,6 +16,7 @@ from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
+from deepspark_ops.operators import run_note
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
@@ -93,6 +94,7 @@ class DeepSparkPlugin(AirflowPlugin):
         RunLink("Training", "training", (*_BEFORE, TrainOperator, *_AFTER)),
         RunLink("Report", "report", (TrainOperator, *_AFTER)),
     ]
+    listeners = [run_note]  # noqa: RUF012
 
 
 def plugin_of_folder() -> type[DeepSparkPlugin] | None:

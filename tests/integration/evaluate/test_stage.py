@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import NetError, WeightsError
-from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
@@ -15,6 +15,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.run_paths import DatasetPaths
@@ -132,6 +133,21 @@ def test_samples_file_has_each_answer_and_what_the_sample_holds(run, dataset, tm
     np.testing.assert_array_equal(read_evaluation(tmp_path).samples.content, found.content)
     assert metrics.speed is not None
     assert (metrics.speed.batch_size, metrics.speed.images_per_s > 0) == (7, True)
+
+
+def test_report_compares_with_production_on_the_same_samples(run, tmp_path):
+    weights = tmp_path / "zero.caffemodel"
+    with open_trained_net(run.root, weights=None, dataset=None, split="test", batch_size=5) as trained:
+        write_caffemodel(weights, trained.net, np.zeros(trained.net.params.n_params, np.float32))
+    production = tmp_path / "production"
+    run_evaluate(EvaluateConfig(run_dir=run.root, weights=weights, output=production))
+    config = EvaluateConfig(run_dir=run.root, output=tmp_path / "own", production=production, worst=0)
+    known = production / "samples.h5"
+    found = run_evaluate(config.model_copy(update={"production_samples": known}))
+    page = found.report_path.read_text()
+    assert "Against production" in page
+    assert "Production was promoted on these very samples." in page
+    assert page.count("data:image/png;base64,") == 12  # all weights 0: every sample that this run gets right is gained
 
 
 def test_mirror_does_not_make_scores_random(run, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import logging
 from pathlib import Path
@@ -65,11 +66,15 @@ def dag() -> DAG:
 
 def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, events: Any = None) -> dict[str, Any]:
     params = dag.params.dump() | (conf or {})
+    pushed: dict[str, str] = {}
     return {
         "dag": dag,
         "params": params,
         "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf, run_type="scheduled", triggering_user_name=None),
-        "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
+        "ti": SimpleNamespace(
+            xcom_pull=lambda task_ids: xcom, xcom_push=lambda key, value: pushed.update({key: value})
+        ),
+        "pushed": pushed,
         "triggering_asset_events": events or {},
         "outlet_events": OutletEvents(),
     }
@@ -347,6 +352,8 @@ class Retraining:
     def _decision(self) -> Decision:
         return decide(evaluation([0], [0]), None, PromoteConfig())
 
+    noted: str | None = None
+
     def scored(self, n_wrong: int) -> None:
         assert self.run.production is not None
         weights = file_digest(self.run.production).removeprefix("sha256:")
@@ -360,7 +367,11 @@ class Retraining:
 
     def decide(self) -> dict[str, str]:
         operator = DecideOperator(task_id="decide", places=self._places, dag=self._dag)
-        return dict(execute(operator, self.context()))
+        values = self.context()
+        try:
+            return dict(execute(operator, values))
+        finally:
+            self.noted = values["pushed"].get("deepspark_decision")
 
     def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
         make_bundle(self.run.run_dir / "bundle", b"second", run="second")
@@ -389,6 +400,8 @@ def retraining(places: Places, dag: DAG) -> Retraining:
 @pytest.mark.parametrize(("wrong", "promotes"), [(0, True), (8, False), (9, False)])
 def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promotes: bool) -> None:
     retraining.scored(wrong)
+    report = retraining.run.run_dir / "evaluation" / "report.html"
+    report.write_text("<p>before</p><!-- decision --><!-- end of decision --><p>after</p>")
     path = retraining.run.run_dir / "decision.json"
     if promotes:
         assert retraining.decide()["decision"] == str(path)
@@ -399,6 +412,8 @@ def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promote
     decision = json.loads(path.read_text())
     assert decision["promotes"] is promotes
     assert (decision["comparison"]["n_gained"], decision["against"]) == (9 - wrong, "v1")
+    assert retraining.noted == decision["reason"]
+    assert html.escape(decision["reason"][1:]) in report.read_text()
 
 
 def test_a_promotion_tells_the_event_what_it_is_and_why(retraining: Retraining) -> None:

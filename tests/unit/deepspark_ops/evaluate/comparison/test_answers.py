@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.comparison import Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.answers import Comparison, compare_samples
 from tests.reference.evaluations import answers_with, evaluation
 from tests.reference.slow_paired import listed_mcnemar_p
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.paired import Right, compare_losses, compare_right, mcnemar_p_value
+from deepspark_ops.evaluate.comparison.paired import Right, compare_losses, compare_right, mcnemar_p_value
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import TOP_K, Answers
 

@@ -107,6 +107,18 @@ def compare_losses(candidate: Losses, production: Losses, *, level: float) -> Ga
     return Gain(float(gains.mean()), (float(low), float(high)), level, p_value)
 
 
+def p_text(value: float) -> str:
+    """Return a p-value with as many digits as make sense.
+
+    Example:
+        >>> p_text(0.5), p_text(0.0312), p_text(0.00195), p_text(3e-9)
+        ('p = 0.50', 'p = 0.03', 'p = 0.002', 'p < 0.0001')
+    """
+    if value < 0.0001:
+        return "p < 0.0001"
+    return f"p = {value:.2f}" if value >= 0.01 else f"p = {value:.1g}"
+
+
 def _resampled_means(values: Losses) -> Losses:
     n = len(values)
     n_resamples = min(_MOST_RESAMPLES, max(_FEWEST_RESAMPLES, _DRAWS // n))

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deepspark_ops.evaluate import paired
-from deepspark_ops.evaluate.paired import compare_losses, compare_right, mcnemar_p_value
+from deepspark_ops.evaluate.comparison import paired
+from deepspark_ops.evaluate.comparison.paired import compare_losses, compare_right, mcnemar_p_value
 from tests.reference.slow_paired import (
     coverage_of_interval,
     listed_bootstrap_means,

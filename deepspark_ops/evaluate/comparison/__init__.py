@@ -1,0 +1,1 @@
+"""Two nets on the same samples: which is better, beyond chance, and where."""

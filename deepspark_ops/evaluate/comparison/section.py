@@ -1,0 +1,156 @@
+"""The report's section on the candidate against production: figures, classes, and the samples on which they differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.paired import p_text
+from deepspark_ops.evaluate.evaluation_folder import Evaluated
+from deepspark_ops.evaluate.metrics import MetricsReport
+
+REPORT_CONFIDENCE = 0.95
+"""Of the section's interval; the decision has the one that was asked for."""
+MAX_SHOWN_SAMPLES = 12
+MAX_SHOWN_CLASSES = 12
+_MARK = re.compile(r"<!-- decision -->.*?<!-- end of decision -->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sample that one of the two alone gets right.
+
+    Attributes:
+        index: Position of the sample.
+        label: True class.
+        candidate: What the candidate takes it for.
+        production: What production takes it for.
+    """
+
+    index: int
+    label: int
+    candidate: int
+    production: int
+
+
+@dataclass(frozen=True)
+class ComparisonSection:
+    """What the section shows.
+
+    Attributes:
+        comparison: By top-1.
+        production: Production's figures.
+        gained: Samples that the candidate alone gets right, of different classes first.
+        lost: Samples that production alone gets right, likewise.
+    """
+
+    comparison: Comparison
+    production: MetricsReport
+    gained: tuple[Difference, ...]
+    lost: tuple[Difference, ...]
+
+    def changed_classes(self) -> Sequence[ClassChange]:
+        """Return the classes that changed most, by the number of samples that changed sides."""
+        changed = [change for change in self.comparison.classes if change.n_gained or change.n_lost]
+        changed.sort(key=lambda change: (-abs(change.n_gained - change.n_lost), -change.n_gained - change.n_lost))
+        return changed[:MAX_SHOWN_CLASSES]
+
+    def shown_samples(self) -> tuple[int, ...]:
+        """Return the positions of the samples that are shown as pictures."""
+        return tuple(difference.index for difference in (*self.gained, *self.lost))
+
+
+def make_section(
+    candidate: Evaluated, production: Evaluated, known: npt.NDArray[np.uint64] | None
+) -> ComparisonSection:
+    """Compare two evaluations for the report.
+
+    Args:
+        candidate: The run's own.
+        production: Of the same samples.
+        known: Content hashes of the samples on which production was promoted; None if they are not known.
+
+    Raises:
+        DataError: They are of different samples.
+    """
+    comparison = compare_samples(
+        candidate.samples,
+        production.samples,
+        metric="top1",
+        confidence=REPORT_CONFIDENCE,
+        class_names=candidate.class_names(),
+        known=known,
+    )
+    mine, theirs = candidate.samples.answers, production.samples.answers
+    gained = np.flatnonzero((mine.rank == 0) & (theirs.rank != 0))
+    lost = np.flatnonzero((mine.rank != 0) & (theirs.rank == 0))
+    rows = [
+        [
+            Difference(int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(theirs.predicted[at]))
+            for at in _of_many_classes(mine.label, chosen)
+        ]
+        for chosen in (gained, lost)
+    ]
+    return ComparisonSection(comparison, production.metrics, tuple(rows[0]), tuple(rows[1]))
+
+
+def with_decision(page: str, *, promotes: bool, reason: str) -> str:
+    """Return the report with the decision in its section; a page without a place for it stays as it is.
+
+    Repeating it replaces the decision.
+    """
+    style = "promoted" if promotes else "kept"
+    text = f'<p class="decision {style}">{escape(reason[:1].upper() + reason[1:])}</p>'
+    return _MARK.sub(lambda _: f"<!-- decision -->{text}<!-- end of decision -->", page)
+
+
+def section_view(section: ComparisonSection, names: Sequence[str], pictures: Mapping[int, object]) -> dict[str, object]:
+    """Return the values that the template shows.
+
+    Args:
+        section: What to show.
+        names: Class names in label order.
+        pictures: Sample position -> what the template needs to show it; samples without one are left out.
+    """
+    comparison = section.comparison
+
+    def shown(differences: Sequence[Difference]) -> list[dict[str, object]]:
+        return [
+            {
+                "index": one.index,
+                "true": names[one.label],
+                "candidate": names[one.candidate],
+                "production": names[one.production],
+                "picture": pictures[one.index],
+            }
+            for one in differences
+            if one.index in pictures
+        ]
+
+    return {
+        "comparison": comparison,
+        "production": section.production,
+        "p": p_text(comparison.p_value),
+        "points": 100 * comparison.gain,
+        "interval": tuple(100 * bound for bound in comparison.interval),
+        "classes": section.changed_classes(),
+        "gained": shown(section.gained),
+        "lost": shown(section.lost),
+    }
+
+
+def _of_many_classes(labels: npt.NDArray[np.int32], chosen: npt.NDArray[np.intp]) -> list[int]:
+    """Return some of the chosen places, one of each class before the second of any."""
+    nth_of_class: dict[int, int] = {}
+    ranked = []
+    for at in chosen.tolist():
+        label = int(labels[at])
+        nth_of_class[label] = nth_of_class.get(label, 0) + 1
+        ranked.append((nth_of_class[label], at))
+    return [at for _, at in sorted(ranked)[:MAX_SHOWN_SAMPLES]]

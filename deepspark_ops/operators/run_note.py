@@ -1,0 +1,66 @@
+"""Puts what task decide found into the note of the DAG run, where Airflow's pages show it.
+
+A task cannot write the note: the API that tasks have has no call for it. A listener of the scheduler can, when the run
+has ended; so the task leaves its sentence as an XCom, which reaches the scheduler on whatever machine it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from airflow.listeners import hookimpl
+
+REASON_KEY: Final = "deepspark_decision"
+"""Key of the XCom that holds the sentence."""
+MAX_NOTE: Final = 1000
+"""Characters that Airflow keeps of a note."""
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def on_dag_run_success(dag_run: Any, msg: str) -> None:
+    """Note the decision of a run that has ended well."""
+    note_decision(dag_run)
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def on_dag_run_failed(dag_run: Any, msg: str) -> None:
+    """Note the decision of a run that failed after it."""
+    note_decision(dag_run)
+
+
+def note_decision(dag_run: Any) -> None:
+    """Add the decision to the run's note, below what a person wrote there; do nothing where none was made.
+
+    Args:
+        dag_run: The run, in the scheduler's database session, which writes it afterwards.
+    """
+    if reason := _reason(dag_run):
+        dag_run.note = joined_note(dag_run.note, reason)
+
+
+def joined_note(note: str | None, reason: str) -> str:
+    r"""Return the note with the reason below it, once, cut to what Airflow keeps.
+
+    Example:
+        >>> joined_note(None, "kept production"), joined_note("mine", "kept production")
+        ('kept production', 'mine\n\nkept production')
+        >>> joined_note("mine\n\nkept production", "kept production")
+        'mine\n\nkept production'
+    """
+    if note and reason in note:
+        return note
+    return (f"{note}\n\n{reason}" if note else reason)[:MAX_NOTE]
+
+
+def _reason(dag_run: Any) -> str | None:
+    # Imported here: a worker imports the plugin too, and has no database.
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import select
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None:
+        return None
+    of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == REASON_KEY)
+    found = session.scalars(select(XComModel).where(*of_run)).first()
+    return None if found is None else str(XComModel.deserialize_value(found))
