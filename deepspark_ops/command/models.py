@@ -17,7 +17,7 @@ from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, reported_errors
 from deepspark_ops.command.stage_display import StageDisplay
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.table import LOG_WIDTH
@@ -120,10 +120,10 @@ def verify(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -
     print_text(f"model={name}: {len(found)} versions, {n_files:,} files, {n_bytes:,} bytes, all as they were written")
 
 
-def _score(run_dir: Path, weights: Path, output: Path) -> None:
-    config = parse_config(EvaluateConfig, {"run_dir": run_dir, "weights": weights, "output": output})
+def _score(run_dir: Path, bundle: Path, output: Path) -> None:
+    config = parse_config(ScoreBundleConfig, {"run_dir": run_dir, "bundle": bundle, "output": output})
     with StageDisplay("evaluate") as display:
-        run_job("deepspark_ops.evaluate", config, on_line=display.line)
+        run_job("deepspark_ops.export.scores", config, on_line=display.line)
 
 
 def _user() -> str:

@@ -30,3 +30,14 @@ class EvaluateConfig(StageConfig):
         None, description="samples.h5 of the set on which that net was promoted; the report counts what is new"
     )
     worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")
+
+
+class ScoreBundleConfig(StageConfig):
+    """Score an exported bundle on a run's test data, to compare the run with it."""
+
+    run_dir: Path = Field(description="Run whose data, labels and ignored label count")
+    bundle: Path = Field(description="Bundle to score")
+    output: Path = Field(description="Folder for metrics.json and samples.h5")
+    dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    devices: DeviceChoice = "auto"
+    batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from caffe_import.errors import NetError
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.devices.worker_events import devices_text
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
@@ -25,21 +22,18 @@ from deepspark_ops.evaluate.metrics import (
     Speed,
     build_metrics,
 )
-from deepspark_ops.evaluate.report import Picture, percent, render_report
-from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, read_samples, write_samples
+from deepspark_ops.evaluate.report import Picture, render_report
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
-from deepspark_ops.evaluate.scores import Scores, ScoreSum
-from deepspark_ops.evaluate.tf_predict import Predict, compile_probabilities, scoring_device
+from deepspark_ops.evaluate.scores import Scores
+from deepspark_ops.evaluate.scoring import measure_speed, score_samples, scored_samples
+from deepspark_ops.evaluate.tf_predict import compile_probabilities, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
-
-PROGRESS_INTERVAL_S = 2.0
-SPEED_PASSES = 50
-SPEED_LIMIT_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +86,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
             trained.samples.class_names,
             speed,
         )
-        samples = _scored_samples(metrics, scores, digest)
+        samples = scored_samples(metrics, scores, digest)
         section = _section(config, Evaluated(metrics, samples))
         shown = {*(mistake.index for mistake in scores.mistakes), *(section.shown_samples() if section else ())}
         page = render_report(
@@ -120,61 +114,17 @@ def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection 
     )
 
 
-def _scored_samples(metrics: MetricsReport, scores: Scores, digest: SampleDigest) -> ScoredSamples:
-    return ScoredSamples(
-        dataset_digest=metrics.scored.dataset_digest,
-        weights_digest=metrics.scored.weights_digest,
-        n_classes=len(metrics.classes),
-        answers=scores.answers,
-        content=digest.content()[scores.answers.index],
-    )
-
-
 def _score(trained: TrainedNet, blob: ScoreBlob, config: EvaluateConfig) -> tuple[Scores, SampleDigest, Speed]:
-    if blob.label is None:
-        msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
-        raise NetError(msg)
     ready = scoring_device(config.devices, trained.solver, n_threads=len(os.sched_getaffinity(0)))
     if ready.kind == "gpu":
         _log.info("scores on %s", ready.description)
     device = next(iter(ready.names), "")
     predict = compile_probabilities(trained.net, trained.params, blob, n_threads=ready.n_threads, device=device)
     samples = trained.samples
-    total = ScoreSum(blob.n_classes, worst=config.worst, ignore_label=blob.ignore_label)
-    digest = SampleDigest()
-    began = logged = time.monotonic()
-    for batch in samples.batches():
-        digest.add(batch)
-        total.add(predict(batch.feeds)[: batch.count], batch.stored[blob.label].reshape(batch.count))
-        if time.monotonic() - logged > PROGRESS_INTERVAL_S:
-            logged = time.monotonic()
-            _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
-    seconds = time.monotonic() - began
-    scores = total.result()
-    _log.info(
-        "scored %s samples in %.1f s: top-1 %s, loss %.4f, %s mistakes",
-        f"{scores.n_samples:,}",
-        seconds,
-        percent(scores.top1),
-        scores.loss,
-        f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
-    )
-    return scores, digest, _measure_speed(predict, samples, ready.description)
-
-
-def _measure_speed(predict: Predict, samples: Samples, device: str) -> Speed:
-    """Time the forward pass on one full batch; the fastest pass is what other work on the machine disturbs least."""
+    scores, digest = score_samples(lambda batch: predict(batch.feeds)[: batch.count], samples, blob, worst=config.worst)
     feeds = samples.read(0, min(samples.batch_size, samples.n_samples)).feeds
-    began = time.monotonic()
-    fastest = float("inf")
-    for _ in range(SPEED_PASSES):
-        start = time.perf_counter()
-        predict(feeds)
-        fastest = min(fastest, time.perf_counter() - start)
-        if time.monotonic() - began > SPEED_LIMIT_S:
-            break
-    machine = f"{platform.node()}, {len(os.sched_getaffinity(0))} processors, {device}"
-    return Speed(images_per_s=round(samples.batch_size / fastest, 1), batch_size=samples.batch_size, machine=machine)
+    speed = measure_speed(lambda: predict(feeds), batch_size=samples.batch_size, device=ready.description)
+    return scores, digest, speed
 
 
 def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:

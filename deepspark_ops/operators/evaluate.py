@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from deepspark_ops.config.base import StageConfig
-from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
+from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
@@ -17,37 +18,34 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class EvaluateOperator(ProcessStageOperator):
-    """Score the run's last snapshot."""
+    """Score the run's last snapshot, and compare it with production in the report where that was scored."""
 
     module = "deepspark_ops.evaluate"
 
     def stage_config(self, context: Any, run: StageRun) -> EvaluateConfig:
         """Return the evaluate config of a run."""
-        params = context["params"]
+        known = None if run.production is None else run.production.parent / SAMPLES_NAME
         return config_from_params(
-            EvaluateConfig, params, self.places.root, run_dir=run.run_dir, dataset=run.dataset, **self.target(run)
+            EvaluateConfig,
+            context["params"],
+            self.places.root,
+            run_dir=run.run_dir,
+            dataset=run.dataset,
+            output=RunPaths(run.run_dir).evaluation,
+            production=None if run.production is None else run.run_dir / PRODUCTION_EVALUATION,
+            production_samples=known if known is not None and known.is_file() else None,
         )
-
-    def target(self, run: StageRun) -> dict[str, Any]:
-        """Return what is scored, where the result goes, and what it is compared with: where it is not the default."""
-        output = {"output": RunPaths(run.run_dir).evaluation}
-        if run.production is None:
-            return output
-        known = run.production.parent / SAMPLES_NAME
-        return {
-            **output,
-            "production": run.run_dir / PRODUCTION_EVALUATION,
-            "production_samples": known if known.is_file() else None,
-        }
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the metrics file and its digest."""
-        metrics = self.target(run)["output"] / "metrics.json"
+        metrics = RunPaths(run.run_dir).evaluation / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}
 
 
-class EvaluateProductionOperator(EvaluateOperator):
-    """Score the model in production with the same net on the same data as the run's own."""
+class EvaluateProductionOperator(ProcessStageOperator):
+    """Score the bundle in production, as it is delivered, on the same samples as the run's own net."""
+
+    module = "deepspark_ops.export.scores"
 
     def execute(self, context: Any) -> dict[str, str]:
         """Score, or skip while nothing is in production."""
@@ -56,6 +54,20 @@ class EvaluateProductionOperator(EvaluateOperator):
             raise AirflowSkipException(msg)
         return super().execute(context)
 
-    def target(self, run: StageRun) -> dict[str, Any]:
-        """Return production's weights and a folder beside the run's own evaluation."""
-        return {"weights": run.production, "output": run.run_dir / PRODUCTION_EVALUATION}
+    def stage_config(self, context: Any, run: StageRun) -> ScoreBundleConfig:
+        """Return what is scored on the data of a run."""
+        assert run.production is not None  # else the task is skipped
+        return config_from_params(
+            ScoreBundleConfig,
+            context["params"],
+            self.places.root,
+            run_dir=run.run_dir,
+            bundle=run.production.parent,
+            output=run.run_dir / PRODUCTION_EVALUATION,
+            dataset=run.dataset,
+        )
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Return the metrics file and its digest."""
+        metrics = run.run_dir / PRODUCTION_EVALUATION / METRICS_NAME
+        return {"metrics": str(metrics), "digest": file_digest(metrics)}

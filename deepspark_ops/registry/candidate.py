@@ -20,7 +20,7 @@ from deepspark_ops.run_paths import RunPaths
 PRODUCTION_EVALUATION = "evaluation_production"
 """Folder of a run that holds the evaluation of what is in production."""
 Score = Callable[[Path, Path, Path], None]
-"""Scores weights with a run's net on the run's data: (run_dir, weights, output folder)."""
+"""Scores a bundle on a run's data: (run_dir, bundle, output folder)."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _production_evaluation(candidate: Candidate, mine: Evaluated, champion: Path
         raise ConfigError(msg)
     folder = candidate.run_dir / PRODUCTION_EVALUATION
     if not _is_of(folder, file_digest(champion / WEIGHTS_NAME), data):
-        score(candidate.run_dir, champion / WEIGHTS_NAME, folder)
+        score(candidate.run_dir, champion, folder)
     return read_evaluation(folder)
 
 

@@ -177,6 +177,20 @@ FAULTS = (
         (f"{_PIPELINE}/export", "tests/integration/export/test_bundle.py"),
     ),
     Fault(
+        "production-is-scored-with-red-and-blue-swapped",
+        "deepspark_ops/export/scores/bundle_scores.py",
+        'values[:, ::-1] if contract.channels == "RGB"',
+        'values[:, ::1] if contract.channels == "RGB"',
+        ("tests/integration/export/test_scores.py",),
+    ),
+    Fault(
+        "a-sample-that-is-lost-is-shown-as-gained",
+        "deepspark_ops/evaluate/comparison/section.py",
+        "gained = np.flatnonzero((mine.rank == 0) & (theirs.rank != 0))",
+        "gained = np.flatnonzero((mine.rank != 0) & (theirs.rank == 0))",
+        (f"{_PIPELINE}/evaluate/comparison/test_section.py",),
+    ),
+    Fault(
         "luck-promotes",
         "deepspark_ops/evaluate/comparison/paired.py",
         "fewer = min(n_lost, n_gained - 1)",

@@ -70,7 +70,7 @@ def test_production_is_scored_on_the_runs_samples_if_it_was_not(registry, config
         write_evaluation(places[2], scored(9, data="grown", weights=file_digest(weights).removeprefix("sha256:")))
 
     decision = decide_by_hand(find_candidate(run), config, score)
-    assert asked == [(run, weights, run / "evaluation_production")]
+    assert asked == [(run, model.bundle("v1"), run / "evaluation_production")]
     assert (decision.promotes, decision.comparison.n_new) == (True, 50)
     assert decide_by_hand(find_candidate(run), config, never) == decision
 

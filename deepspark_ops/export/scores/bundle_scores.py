@@ -1,0 +1,125 @@
+"""Scores an exported bundle on a run's data, sample by sample, with the files of an evaluation as its result.
+
+What is scored is what is delivered: the bundle's SavedModel, which takes samples as they are stored, with its own net,
+mean and crop. So a model in production can be compared with one of another net or of other preprocessing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.config.evaluate import ScoreBundleConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, ScoredOn, Speed, build_metrics
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, write_samples
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples, scored_samples
+from deepspark_ops.evaluate.tf_predict import compile_probabilities, scoring_device
+from deepspark_ops.evaluate.trained_net import load_params, open_trained_net, set_batch_size
+from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, InputContract, read_manifest
+from deepspark_ops.export.tf_saved_model import SCORES, load_saved_model
+from deepspark_ops.run_paths import write_text_whole
+
+
+def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
+    """Score the bundle on the run's test samples; write ``metrics.json`` and ``samples.h5``, metrics last.
+
+    Raises:
+        DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
+    """
+    manifest = read_manifest(config.bundle)
+    with open_trained_net(
+        config.run_dir, weights=None, dataset=config.dataset, split="test", batch_size=config.batch_size
+    ) as trained:
+        speed = _speed(config, trained.solver)
+        blob = find_score_blob(trained.net)
+        blob = replace(blob, n_classes=max(blob.n_classes, manifest.output.n_classes))
+        answer = _answer(config.bundle, manifest.inputs, blob.n_classes)
+        scores, digest = score_samples(answer, trained.samples, blob, worst=0)
+        scored = ScoredOn(
+            net=manifest.net,
+            run=manifest.origin.run,
+            iteration=manifest.origin.iteration,
+            weights=WEIGHTS_NAME,
+            weights_digest=manifest.files[WEIGHTS_NAME],
+            dataset=trained.data_name,
+            dataset_digest=digest.text(),
+            split="test",
+            score_blob=SCORES,
+            split_rule=trained.samples.split_rule,
+        )
+    metrics = build_metrics(scores, scored, manifest.output.labels, speed)
+    write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, scores, digest))
+    write_text_whole(config.output / METRICS_NAME, metrics.to_json())
+    return metrics
+
+
+def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[Any]:
+    """Return stored samples as a bundle's input takes them; a fresh array.
+
+    Args:
+        stored: (n, C, H, W), blue first, for an image; else in Caffe's order.
+        contract: The input.
+
+    Raises:
+        DataError: The samples have another shape than the bundle takes.
+    """
+    values = stored.astype(contract.dtype)
+    if contract.axes == "N, H, W, C" and values.ndim == 4:
+        values = values[:, ::-1] if contract.channels == "RGB" else values
+        values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+    wanted, found = contract.shape[1:], values.shape[1:]
+    if len(wanted) != len(found) or any(extent not in (-1, given) for extent, given in zip(wanted, found, strict=True)):
+        msg = (
+            f'the bundle takes "{contract.name}" of shape {wanted} ({contract.axes} without N), the samples have '
+            f"{found}: it cannot be scored on these data"
+        )
+        raise DataError(msg)
+    return values
+
+
+def _answer(bundle: Path, inputs: tuple[InputContract, ...], n_classes: int) -> Answer:
+    serve = load_saved_model(bundle / SAVED_MODEL_NAME)
+
+    def stored_of(batch: Batch, name: str) -> npt.NDArray[Any]:
+        # A single image is called "images", whatever the net calls its blob, which is the first one stored.
+        return batch.stored[name if name in batch.stored else next(iter(batch.stored))]
+
+    def answer(batch: Batch) -> npt.NDArray[np.float64]:
+        arguments = {contract.name: as_input(stored_of(batch, contract.name), contract) for contract in inputs}
+        probabilities = serve(arguments)[SCORES].astype(np.float64)
+        # Classes that the bundle does not know get probability 0.
+        return np.pad(probabilities, ((0, 0), (0, n_classes - probabilities.shape[1])))
+
+    return answer
+
+
+def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
+    """Time the bundle's net as stage evaluate times a run's: in batches, without preprocessing."""
+    message = read_net(config.bundle / DEPLOY_NAME)
+    for layer in message.layer:
+        if layer.type == "Input":
+            set_batch_size(layer, config.batch_size)
+    net = build_net_spec(message, phase="TEST")
+    ready = scoring_device(config.devices, solver, n_threads=len(os.sched_getaffinity(0)))
+    predict = compile_probabilities(
+        net,
+        load_params(net, config.bundle / WEIGHTS_NAME),
+        find_score_blob(net),
+        n_threads=ready.n_threads,
+        device=next(iter(ready.names), ""),
+    )
+    generator = np.random.default_rng(0)
+    feeds = {name: generator.random(shape, dtype=np.float32) for name, shape in net.inputs.items()}
+    predict(feeds)
+    return measure_speed(lambda: predict(feeds), batch_size=config.batch_size, device=ready.description)
