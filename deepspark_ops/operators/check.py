@@ -66,7 +66,8 @@ class CheckOperator(BaseOperator):
             return
         events = context["triggering_asset_events"].get(self.dataset_asset, [])
         sources = {str(event.extra["source"]) for event in events if "source" in event.extra}
-        if sources and str(params.get("source")) not in sources:
+        own = self.places.place_of(params.get("source"))
+        if sources and own not in {self.places.place_of(source) for source in sources}:
             msg = f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {params.get('source')}"
             raise AirflowSkipException(msg)
 

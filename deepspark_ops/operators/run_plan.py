@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.config.base import WHERE_IT_RUNS
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig
 from deepspark_ops.run_paths import DatasetPaths
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")
@@ -39,6 +39,11 @@ class Places:
         """
         root = Path(environment.get("DEEPSPARK_ROOT") or dags.parent).resolve()
         return cls(root, Path(environment.get("DEEPSPARK_HOME") or root).resolve())
+
+    def place_of(self, source: object) -> str:
+        """Return the one name of a source: relative and absolute paths of it are the same, links are followed."""
+        path, mark, member = str(source or "").partition(ARCHIVE_MARK)
+        return f"{(self.root / path).resolve()}{mark}{member}"
 
     def run_folder(self, dag_id: str, run_id: str) -> Path:
         """Return ``<home>/runs/<dag_id>/<safe run id>``."""

@@ -205,8 +205,12 @@ def test_an_updated_dataset_of_another_source_skips_the_run(
     other = events_of(DATASET, "other.txt")
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
         execute(operator, context(dag, events=other))
-    own = events_of(DATASET, "other.txt", "list.txt")
-    assert execute(operator, context(dag, events=own))["dataset"]
+    (places.root / "link").symlink_to(places.root)
+    for same in ("list.txt", "./x/../list.txt", str(places.root / "list.txt"), str(places.root / "link" / "list.txt")):
+        own = events_of(DATASET, "other.txt", same)
+        assert execute(operator, context(dag, events=own))["dataset"]
+    with pytest.raises(AirflowSkipException):
+        execute(operator, context(dag, events=events_of(DATASET, "list.txt::list.txt")))
 
 
 class Ingestion:
