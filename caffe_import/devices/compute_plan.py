@@ -35,7 +35,7 @@ class ComputePlan:
         placement: Which device computes which layer; None: one device computes all. Not together with replicas.
         recompute: Segments, each a run of consecutive layer names: of a segment only what it gives to later layers is
             kept for the backward pass, which computes the rest again.
-        precision: Arithmetic of the layers that ``tf_graph/precision.py`` names; all else is float32.
+        precision: Arithmetic of the layers that ``precision_types`` names; all else is float32.
     """
 
     n_replicas: int = 1

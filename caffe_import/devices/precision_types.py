@@ -24,7 +24,7 @@ PRODUCTS: Final = frozenset(
 )
 CARRIERS: Final = frozenset(
     {
-        "AbsVal", "Concat", "Crop", "Dropout", "Flatten", "Permute", "ReLU", "ReLU6", "Reshape", "ShuffleChannel",
+        "AbsVal", "Concat", "Dropout", "Flatten", "Permute", "ReLU", "ReLU6", "Reshape", "ShuffleChannel",
         "Silence", "Slice", "Split",
     }
 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from caffe_import.devices import precision_types
 from caffe_import.devices.compute_plan import ComputePlan, Precision
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -154,8 +155,8 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 """
 
 
-def traced_dtypes(net: NetSpec, precision: Precision) -> dict[str, str]:
-    """Return blob -> dtype of a pass that is traced and not run."""
+def traced_dtypes(net: NetSpec, precision: Precision, *, loss_of: str = "") -> dict[str, str]:
+    """Return blob -> dtype of a pass that is traced and not run; ``loss_of`` is a blob in place of a loss."""
     forward = build_forward(net, ComputePlan(precision=precision))
     found: dict[str, str] = {}
 
@@ -166,9 +167,11 @@ def traced_dtypes(net: NetSpec, precision: Precision) -> dict[str, str]:
     with tf.Graph().as_default():
         entries = forward.entries(tf.zeros(net.params.n_params))
         feeds = {name: tf.zeros(shape) for name, shape in net.inputs.items()}
-        loss = forward.on_entries(entries, {}, tf.zeros(2, tf.int32), feeds, tap).loss
+        result = forward.on_entries(entries, {}, tf.zeros(2, tf.int32), feeds, tap)
+        loss = tf.reduce_sum(result.blobs[loss_of].as_dtype(tf.float32).values) if loss_of else result.loss
         assert loss.dtype == tf.float32
-        assert {gradient.dtype for gradient in tf.gradients(loss, entries)} == {tf.float32}
+        gradients = [gradient for gradient in tf.gradients(loss, entries) if gradient is not None]
+        assert {gradient.dtype for gradient in gradients} == {tf.float32}
     return found
 
 
@@ -239,3 +242,57 @@ def test_kernels_that_add_up_in_16_bits_are_found(
 ) -> None:
     monkeypatch.setattr(tested, "_PROBES", ((lambda x, k: add_up(x * k), ((8000, 2), (8000, 2))),))
     assert tested.adds_up_in_float32.__wrapped__(dtype, "/CPU:0") is expected
+
+
+CARRIERS = {
+    "AbsVal": "",
+    "Concat": 'bottom: "other"',
+    "Dropout": "",
+    "Eltwise": 'bottom: "other" eltwise_param { operation: MAX }',
+    "Flatten": "",
+    "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
+    "Pooling": "pooling_param { kernel_size: 3 stride: 3 pad: 1 }",
+    "ReLU": "relu_param { negative_slope: 0.25 }",
+    "ReLU6": "",
+    "Reshape": "reshape_param { shape { dim: 0 dim: -1 } }",
+    "ShuffleChannel": "shuffle_channel_param { group: 2 }",
+    "Silence": "",
+    "Slice": "slice_param { slice_point: 1 }",
+    "Split": "",
+}
+TOPS = {"Silence": (), "Slice": ("t0", "t1"), "Split": ("t0", "t1")}
+CARRIED = """
+layer { name: "in" type: "Input" top: "data"
+  input_param { shape { dim: 2 dim: 4 dim: 6 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "x"
+  convolution_param { num_output: 4 kernel_size: 1 bias_term: false } }
+layer { name: "conv2" type: "Convolution" bottom: "data" top: "other"
+  convolution_param { num_output: 4 kernel_size: 1 bias_term: false } }
+"""
+
+
+def test_every_type_that_keeps_values_is_carried() -> None:
+    assert set(CARRIERS) == {*precision_types.CARRIERS, "Pooling", "Eltwise"}
+
+
+@pytest.mark.parametrize("kind", list(CARRIERS))
+def test_what_keeps_its_values_loses_nothing_in_16_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: True)
+    names = TOPS.get(kind, ("t0",))
+    tops = " ".join(f'top: "{name}"' for name in names)
+    layer = f'layer {{ name: "kept" type: "{kind}" bottom: "x" {tops} {CARRIERS[kind]} }}'
+    net = build_net_spec(parse_net(f"force_backward: true\n{CARRIED}{layer}"), phase="TRAIN")
+    if names:
+        dtypes = traced_dtypes(net, "bfloat16", loss_of=names[0])
+        assert {dtypes[name] for name in names} == {"bfloat16"}
+    eye = np.eye(4, dtype=np.float32).reshape(-1)
+    feeds = {name: drawn("bfloat16", *shape, seed=6).astype(np.float32) for name, shape in net.inputs.items()}
+    gradients = {name: drawn("bfloat16", *net.blob_shapes[name], seed=7).astype(np.float32) for name in names}
+    run = partial(run_passes, net, np.concatenate([eye, -eye]), feeds, layer_state={}, top_gradients=gradients)
+    exact, found = run(), run(plan=ComputePlan(precision="bfloat16"))
+    for name in names:
+        assert np.array_equal(found.blobs[name], exact.blobs[name])
+    if names:
+        # Where a value has several readers, here conv and conv2, their gradients are added up in 16 bits.
+        ours, theirs = found.blob_gradients["x"], exact.blob_gradients["x"]
+        assert_close(ours, theirs, TWO_ROUNDINGS["bfloat16"] if kind in ("Split", "Pooling") else 1e-12, kind)
