@@ -1,4 +1,4 @@
-"""The most bytes that a traced function keeps on each device, as TensorFlow's allocators record them.
+"""The most bytes that a traced function keeps on each device, and its part of the time, as TensorFlow records them.
 
 A logical device of a CPU has records of its own, though what another device reads is not copied: it stays counted where
 it was made.
@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 
-def live_peaks(
+def recorded_call(
     function: Any, arguments: Sequence[np.ndarray[Any, Any]], where: Sequence[str], n_devices: int
-) -> list[int]:
-    """Return the peak of each CPU device in bytes: what one call takes at a time, and its arguments, which stay.
+) -> Any:
+    """Return what TensorFlow records of one call (RunMetadata), made with one thread.
 
     Args:
         function: A concrete function.
@@ -38,12 +38,27 @@ def live_peaks(
             for _ in range(2):  # the first run sets up its kernels
                 metadata = tf.compat.v1.RunMetadata()
                 session.run(results, feeds, options=traced, run_metadata=metadata)
-    peaks = [
-        sum(a.nbytes for a, at in zip(arguments, where, strict=True) if _number(at) == k) for k in range(n_devices)
-    ]
-    for found in metadata.step_stats.dev_stats:
+    return metadata
+
+
+def live_peaks(
+    recorded: Any, arguments: Sequence[np.ndarray[Any, Any]], where: Sequence[str], n_devices: int
+) -> list[int]:
+    """Return the peak of each CPU device in bytes: what the call takes at a time, and its arguments, which stay."""
+    placed = list(zip(arguments, map(_number, where), strict=True))
+    peaks = [sum(array.nbytes for array, at in placed if at == device) for device in range(n_devices)]
+    for found in recorded.step_stats.dev_stats:
         peaks[_number(found.device)] += _peak(found)
     return peaks
+
+
+def busy_shares(recorded: Any, n_devices: int) -> list[float]:
+    """Return each CPU device's part of the time of all operations."""
+    busy = [0.0] * n_devices
+    for found in recorded.step_stats.dev_stats:
+        nodes = (node for node in found.node_stats if node.node_name != "PartitionedCall")  # those inside it are listed
+        busy[_number(found.device)] += sum(node.op_end_rel_micros - node.op_start_rel_micros for node in nodes)
+    return [each / sum(busy) for each in busy]
 
 
 def _number(device: str) -> int:

@@ -1,7 +1,8 @@
 """What placed training steps keep on two devices, measured and forecast, in a process of its own.
 
 ``python -m tests.integration.devices.placed_memory [--recompute] [NET:BATCH[:SOLVER FIELDS] ...]`` prints a JSON object
-a line, with ``net``, ``measured`` and ``forecast``, bytes by device. Without nets: ``CASES``, large layers made slim.
+a line: ``net``, ``measured`` and ``forecast``, bytes by device, ``busy`` and ``time``, each device's part of the time
+measured and forecast. Without nets: ``CASES``, their large layers made slim.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from caffe_import.tf_graph.devices import set_up_devices
 from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.train_step import compile_training
 from tests.integration.whole_net_steps import SOLVER
-from tests.reference.live_bytes import live_peaks
+from tests.reference.live_bytes import busy_shares, live_peaks, recorded_call
 from tests.reference.published_nets import build
 
 N_DEVICES = 2
@@ -46,9 +47,16 @@ def measure(
     for spec in calls._signature("run").flat():
         values = rng.integers(0, 2, spec.shape) if len(spec.shape) == 1 else 0.01 * rng.standard_normal(spec.shape)
         arguments.append(np.asarray(values, spec.dtype.as_numpy_dtype))
-    measured = live_peaks(calls._trace("run"), arguments, calls._devices("run").flat(), N_DEVICES)
-    forecast = [load.memory_bytes for load in device_loads(net, placement, shape, plan.recompute)]
-    return {"net": name, "measured": measured, "forecast": forecast}
+    where = calls._devices("run").flat()
+    recorded = recorded_call(calls._trace("run"), arguments, where, N_DEVICES)
+    loads = device_loads(net, placement, shape, plan.recompute)
+    return {
+        "net": name,
+        "measured": live_peaks(recorded, arguments, where, N_DEVICES),
+        "forecast": [load.memory_bytes for load in loads],
+        "busy": busy_shares(recorded, N_DEVICES),
+        "time": [load.time / sum(load.time for load in loads) for load in loads],
+    }
 
 
 def main() -> None:
