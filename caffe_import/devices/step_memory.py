@@ -1,4 +1,24 @@
-"""Memory of a whole training step, from shapes alone: of its pass, of parameters and history, of what it is fed."""
+"""Memory of a whole training step, from shapes alone: of its pass, of parameters and history, of what it is fed.
+
+Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thread, MiB; mean of four steps of
+``tests/integration/devices/step_peaks.py``, each net in a process of its own)::
+
+    net (solver)          batch  parameters  measured  forecast | recompute: measured  forecast
+    LeNet (SGD)              64         1.6        17        17 |
+    cifar10_quick (SGD)     100         0.6        43        42 |                  41        42
+    SqueezeNet (SGD)          8         4.7       198       209 |                 115       110
+    SqueezeNet (SGD)         32         4.7       747       763 |                 354       368
+    GoogLeNet (SGD)           8          51       585       568 |                 487       456
+    GoogLeNet (SGD)          16          51       920       882 |                 693       658
+    CaffeNet (SGD)            8         233     1,600     1,637 |
+    CaffeNet (SGD)           64         233     1,811     1,703 |               1,713     1,703
+    CaffeNet (Adam)           8         233     2,088     2,102 |
+    ResNet-50 (SGD)           4          98     1,065     1,019 |
+    ResNet-50 (SGD)           8          98     1,707     1,549 |                 820       807
+
+One step may take a tenth more than another: the order in which TensorFlow runs kernels is not fixed, and its allocator
+hands out larger pieces than it was asked for. A GPU's memory was not measured.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Forward:
             tops = tuple(Blob.from_caffe(given.feeds[top]) for top in layer.tops)
         else:
             requests = self._requests(position, layer, given, made)
-            with tf.name_scope(_scope_of(layer)):
+            with tf.name_scope(scope_of(layer)):
                 emissions = [self._emitted(request, device) for request, device in requests]
                 tops = self.places.joined(layer, [emission.tops for emission in emissions])
                 if layer.name in given.overwritten:
@@ -248,7 +248,7 @@ def random_key(seed: int, worker: int = 0) -> np.int32:
     return np.int32((seed + worker * _WORKER_STRIDE + 2**31) % 2**32 - 2**31)
 
 
-def _scope_of(layer: LayerSpec) -> str:
+def scope_of(layer: LayerSpec) -> str:
     """Return the name scope of a layer's operations: TensorFlow's errors name the operation, and so the layer."""
     return re.sub(r"[^A-Za-z0-9_./-]+", "_", layer.name).strip("/_-") or layer.type
 

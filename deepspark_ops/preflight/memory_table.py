@@ -139,8 +139,10 @@ def machine_notes(work: WorkReport) -> list[Problem]:
 def _room(config: CheckConfig, solver: SolverSpec, work: WorkReport, step: StepMemory) -> _Room:
     if config.memory_limit is not None:
         return _Room("memory_limit, for one device", config.memory_limit, 0, 1, is_device=True)
-    asks_for_gpu = solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
-    if asks_for_gpu and (there := gpu_memory_bytes(os.environ)) is not None:
+    in_solver = solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
+    if (config.devices == "gpu" or (config.devices == "auto" and in_solver)) and (
+        there := gpu_memory_bytes(os.environ)
+    ) is not None:
         return _Room("the smallest GPU of this host", there, 0, 1, is_device=True)
     others = work.machine_bytes - work.n_workers * step.total_bytes
     name = f"this machine, for {work.n_workers} workers and the driver"

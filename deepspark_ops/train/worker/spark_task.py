@@ -37,7 +37,11 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     """
     tries = int(plain["worker_tries"])
     if attempt >= tries:
-        return WorkerOutcome(worker, "given_up", f"worker {worker}: its process was killed {tries} times").to_plain()
+        killed = (
+            f"worker {worker}: its process was killed {tries} times; where memory ran out, lower batch_size or give"
+            ' --recompute ("deepspark check SOLVER --memory" says what fits)'
+        )
+        return WorkerOutcome(worker, "given_up", killed).to_plain()
     try:
         return _run_unless_fenced(plain, worker, attempt, grant).to_plain()
     except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on

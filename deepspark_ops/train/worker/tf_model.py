@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
+from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
@@ -31,6 +33,7 @@ from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.out_of_memory import out_of_memory
 
 
 class TfModel:
@@ -65,19 +68,18 @@ class TfModel:
 
         Raises:
             NetError: A layer type that cannot be computed.
-            ConfigError: The state is of another net or solver.
+            ConfigError: The state is of another net or solver, or memory ran out.
         """
         self._seed, self._worker = run.random_seed, worker
+        self._run = run
         self._train = compile_training(
             run.train_net, run.solver, n_threads=devices.n_threads, plan=run.plan, devices=devices.names
         )
         self.statistics = StatisticBlobs.from_layout(run.train_net.params)
         self.n_passes = run.solver.iter_size
         self.is_on_host = devices.is_host
-        if in_parts:
-            self._train.prepare_parts()
-        else:
-            self._train.prepare()
+        with self._memory_errors_named():
+            (self._train.prepare_parts if in_parts else self._train.prepare)()
         self._tests = [
             _TestNet(
                 side,
@@ -106,20 +108,30 @@ class TfModel:
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
-        self._state, outputs = self._train.run(
-            self._state,
-            step=step,
-            n_steps=n_steps,
-            rate_scale=rate_scale,
-            seed=self._seed,
-            worker=self._worker,
-            feeds=feeds,
-        )
+        with self._memory_errors_named():
+            self._state, outputs = self._train.run(
+                self._state,
+                step=step,
+                n_steps=n_steps,
+                rate_scale=rate_scale,
+                seed=self._seed,
+                worker=self._worker,
+                feeds=feeds,
+            )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
         return StepReport(
             outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines, outputs.scales
         )
+
+    @contextmanager
+    def _memory_errors_named(self) -> Iterator[None]:
+        """Turn what TensorFlow raises where memory runs out into the one message that ends the run."""
+        try:
+            yield
+        except OUT_OF_MEMORY as error:
+            layer = exhausted_layer(error, self._train.net)
+            raise out_of_memory(self._run, self._worker, layer, wanted_memory(error)) from error
 
     def to_device(self, feeds: Feeds) -> Feeds:
         """Return the feeds of a ``run`` as tensors in the device's memory; any thread may call it."""
@@ -127,9 +139,10 @@ class TfModel:
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
-        self._state, found = self._train.gradient(
-            self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
-        )
+        with self._memory_errors_named():
+            self._state, found = self._train.gradient(
+                self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
+            )
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
         outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
         n_rows = {name: value[np.newaxis] for name, value in found.n_rows.items()}
@@ -157,7 +170,8 @@ class TfModel:
 
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
         """See ``GradientSource``."""
-        self._state, _ = self._train.apply(self._state, gradient, step=step, rate_scale=rate_scale)
+        with self._memory_errors_named():
+            self._state, _ = self._train.apply(self._state, gradient, step=step, rate_scale=rate_scale)
 
     def local(self) -> Vector:
         """See ``Model``."""

@@ -1,0 +1,55 @@
+"""The message where a worker's training step finds no memory: where, what it takes, what to do."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from caffe_import.devices.segments import choose_segments
+from caffe_import.devices.step_memory import step_memory
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.solver.update_rules import RULES
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.setup.run import Run
+
+_MIB: Final = 2**20
+_BLOBS_NAMED: Final = 3
+_WORTH_SAYING: Final = 0.9
+
+
+def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> ConfigError:
+    """Return the error that ends the run: another try of the same step would find no more memory.
+
+    Args:
+        run: Its net, solver and plan.
+        worker: The worker's id.
+        layer: The layer at which it happened, where that is known.
+        wanted: What TensorFlow said.
+    """
+    net, solver = run.train_net, run.solver
+    n_slots = RULES[solver.type].n_slots
+    batch_sizes = [shape[0] for shape in net.inputs.values() if shape]
+    where = f' in layer "{layer}"' if layer else ""
+    needed = step_memory(net, n_slots, run.plan.recompute, iter_size=solver.iter_size).total_bytes
+    remedies = ["lower batch_size (a larger iter_size keeps the minibatch as it was)"]
+    if not run.plan.recompute:
+        again = step_memory(net, n_slots, choose_segments(net), iter_size=solver.iter_size).total_bytes
+        if again < _WORTH_SAYING * needed:
+            remedies.append(f"give --recompute (about {again / _MIB:,.0f} MiB)")
+    if run.plan.placement is None:
+        remedies.append("lay the net out over several devices (--placement auto --gpus-per-worker N)")
+    return ConfigError(
+        f"worker {worker}: out of memory{where} ({wanted}); a step with batch_size={max(batch_sizes, default=1)},"
+        f" iter_size={solver.iter_size} takes about {needed / _MIB:,.0f} MiB; the largest blobs: {_largest_blobs(net)};"
+        f' {", or ".join(remedies)}; "deepspark check SOLVER --memory" says what fits'
+    )
+
+
+def _largest_blobs(net: NetSpec) -> str:
+    sizes = {name: 4 * prod(shape) for name, shape in net.blob_shapes.items() if name not in _split_tops(net)}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_BLOBS_NAMED]
+    return ", ".join(f"{name} {sizes[name] / _MIB:,.1f} MiB" for name in largest)
+
+
+def _split_tops(net: NetSpec) -> set[str]:
+    return {top for layer in net.layers if layer.type == "Split" for top in layer.tops}

@@ -1,0 +1,57 @@
+"""The forecast of a step's memory, and that recompute takes less of it, against what TensorFlow's allocator counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def peaks() -> dict[str, dict[str, Any]]:
+    cases = ["cifar10_quick", "squeezenet", "squeezenet+recompute", "lenet"]
+    command = [sys.executable, "-m", "tests.integration.devices.step_peaks", *cases]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if "allocator stats" in done.stderr.lower():
+        pytest.skip("TensorFlow counts bytes on the CPU only where it computes with oneDNN")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("case", ["cifar10_quick", "squeezenet", "squeezenet+recompute", "lenet"])
+def test_the_peak_of_a_step_is_as_forecast(peaks: dict[str, dict[str, Any]], case: str) -> None:
+    assert peaks[case]["forecast"] == pytest.approx(peaks[case]["measured"], rel=0.15)
+
+
+def test_recompute_takes_the_memory_that_was_planned_and_gives_the_same_numbers(
+    peaks: dict[str, dict[str, Any]],
+) -> None:
+    plain, again = peaks["squeezenet"], peaks["squeezenet+recompute"]
+    assert again["measured"] < 0.65 * plain["measured"]
+    assert (again["loss"], again["params"]) == (plain["loss"], plain["params"])
+
+
+def test_a_step_that_finds_no_memory_ends_the_run_with_one_message(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.devices.out_of_memory_run", str(tmp_path)],
+        env={**os.environ, "TF_MKL_ALLOC_MAX_BYTES": "300000000"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (outcome,) = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["ending"] == "refused"  # which ends the run: no other start of the worker helps
+    message = outcome["message"]
+    assert message.startswith('worker 0: out of memory in layer "drop" (OOM when allocating tensor with shape[')
+    for part in ("batch_size=4096, iter_size=1", "tanh 128.0 MiB", "larger iter_size", "--placement auto"):
+        assert part in message
