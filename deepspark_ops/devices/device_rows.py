@@ -90,10 +90,19 @@ def step_time(times: Sequence[float], n_passes: int) -> float:
     return sum(times) + (n_passes - 1) * max(times, default=0.0)
 
 
-def placement_notes(rows: Sequence[DeviceRow], solver: SolverSpec) -> list[str]:
-    """Return what to look at in a placement, with what to do: devices without work, unequal or idle ones."""
+def placement_notes(rows: Sequence[DeviceRow], solver: SolverSpec, *, is_asked: bool) -> list[str]:
+    """Return what to look at in a placement, with what to do: devices without work, unequal or idle ones.
+
+    Args:
+        rows: As ``device_rows`` returns them.
+        solver: The solver.
+        is_asked: Does the config ask for a placement?
+    """
     if not rows:
-        return []
+        missing = (
+            "placement: there is nothing to lay out with gpus_per_worker=1; give the number of devices, or leave it out"
+        )
+        return [missing] if is_asked else []
     notes = [
         f"device {row.device} computes no layer; give gpus_per_worker={len(rows) - 1} or name it in the placement"
         for row in rows

@@ -44,7 +44,8 @@ def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> Devi
         problems.append(Problem(severity="error", finding=str(error)))
     of_all = with_replicas(solver, plan)
     rows = device_rows(plan, net, of_all)
-    problems += [Problem(severity="warning", finding=note) for note in placement_notes(rows, of_all)]
+    notes = placement_notes(rows, of_all, is_asked=config.placement != "none" and not problems)
+    problems += [Problem(severity="warning", finding=note) for note in notes]
     note = precision_note(plan, net)
     if note is not None and not layers_in_16_bit(net):
         problems.append(Problem(severity="warning", finding=note))

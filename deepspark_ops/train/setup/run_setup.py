@@ -99,7 +99,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
             notes += [text for text, _ in source.shared_memory(built)]
         rows = device_rows(run.plan, run.train_net, run.solver)
-        notes += [*map(str, rows), *placement_notes(rows, run.solver)]
+        notes += [*map(str, rows), *placement_notes(rows, run.solver, is_asked=config.placement != "none")]
         notes += filter(None, [precision_note(run.plan, run.train_net)])
         for path, net in files.items():
             write_text_whole(path, format_message(net))

@@ -111,3 +111,9 @@ def test_check_shows_what_each_device_gets(folder: Path) -> None:
 def test_check_says_how_long_devices_wait_for_each_other() -> None:
     shown = check("--gpus-per-worker", "2", "--placement", "auto")
     assert "note: with iter_size 1 the 2 devices wait for each other 50% of the time" in " ".join(shown.stdout.split())
+
+
+def test_check_says_that_one_device_needs_no_placement() -> None:
+    shown = " ".join(check("--placement", "auto").stdout.split())
+    assert "note: placement: there is nothing to lay out with gpus_per_worker=1; give the number of devices" in shown
+    assert "placement" not in check().stdout

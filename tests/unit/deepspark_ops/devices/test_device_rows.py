@@ -40,7 +40,9 @@ EQUAL = {"ip1": 0, "ip2": 1, "ip3": 2, "ip4": 3}
 
 def test_no_placement_has_no_rows_and_no_advice() -> None:
     assert device_rows(ComputePlan(n_replicas=4), NET, solver_of(1)) == ()
-    assert placement_notes((), solver_of(1)) == []
+    assert placement_notes((), solver_of(1), is_asked=False) == []
+    [note] = placement_notes((), solver_of(1), is_asked=True)
+    assert note.startswith("placement: there is nothing to lay out with gpus_per_worker=1; give the number of devices")
 
 
 @pytest.mark.parametrize("n_passes", [1, 4, 12])
@@ -68,14 +70,14 @@ def test_a_row_says_its_first_and_last_layer() -> None:
 
 
 def test_waiting_devices_are_told_how_many_passes_keep_them_busy() -> None:
-    [note] = placement_notes(rows_of(2, **EQUAL), solver_of(2))
+    [note] = placement_notes(rows_of(2, **EQUAL), solver_of(2), is_asked=True)
     assert note.startswith("with iter_size 2 the 4 devices wait for each other ")
     assert "iter_size 12 with a batch_size 6 times smaller is the same minibatch" in note
-    assert placement_notes(rows_of(12, **EQUAL), solver_of(12)) == []
+    assert placement_notes(rows_of(12, **EQUAL), solver_of(12), is_asked=True) == []
 
 
 def test_a_device_without_layers_and_one_with_most_of_the_work_are_named() -> None:
-    notes = placement_notes(rows_of(64, 4, ip1=0, ip4=1, loss=2), solver_of(64))
+    notes = placement_notes(rows_of(64, 4, ip1=0, ip4=1, loss=2), solver_of(64), is_asked=True)
     assert notes[0] == "device 3 computes no layer; give gpus_per_worker=3 or name it in the placement"
     assert notes[1].startswith("device 0 (data .. ip3) has ")
     assert "of their time is idle however many passes a step has; give it fewer layers" in notes[1]
