@@ -191,6 +191,13 @@ FAULTS = (
         (f"{_PIPELINE}/evaluate/comparison/test_section.py",),
     ),
     Fault(
+        "a-note-of-a-person-is-lost",
+        "deepspark_ops/operators/run_note.py",
+        'f"{note}\\n\\n{reason}" if note else reason',
+        "reason",
+        (f"{_PIPELINE}/operators/test_run_note.py",),
+    ),
+    Fault(
         "luck-promotes",
         "deepspark_ops/evaluate/comparison/paired.py",
         "fewer = min(n_lost, n_gained - 1)",

@@ -32,8 +32,9 @@ MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 
 _DESCRIPTION = """
 Runs on a timetable (UTC; `DEEPSPARK_RETRAIN_CRON`) or when `deepspark_train` has ingested a changed source that is
-this DAG's own. Training starts from the weights in production; both models are scored on the same data; only a better
-one is exported and promoted to `models/<model>/`. The first model goes into production unopposed.
+this DAG's own. Training starts from the weights in production; both models are scored on the same samples; only one
+that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. The
+decision is in the run's note when the run has ended, and in its report. `deepspark models rollback` goes back.
 
 Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
 example without it.

@@ -1,0 +1,70 @@
+"""The listener writes what task decide left into the run's note, in the session that the scheduler commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from airflow.models.dagrun import DagRun, DagRunNote
+from airflow.models.tasklog import LogTemplate
+from airflow.models.xcom import XComModel
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from deepspark_ops.operators.pages.plugin import DeepSparkPlugin
+from deepspark_ops.operators.run_note import REASON_KEY, on_dag_run_failed, on_dag_run_success
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A database of the tables that take part, without the rest of Airflow's."""
+    engine = create_engine("sqlite://")
+    for model in (LogTemplate, DagRun, DagRunNote, XComModel):
+        model.__table__.create(engine)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def run_with(session: Session, *, decision: str | None, note: str | None = None) -> DagRun:
+    run = DagRun(dag_id="deepspark_retrain", run_id="r", run_type="manual", run_after=datetime.now(UTC), note=note)
+    session.add(run)
+    session.flush()
+    for key, value in (("return_value", "other"), (REASON_KEY, decision)):
+        if value is not None:
+            session.add(
+                XComModel(
+                    dag_run_id=run.id, dag_id=run.dag_id, run_id=run.run_id, task_id="decide", key=key, value=value
+                )
+            )
+    session.flush()
+    return run
+
+
+@pytest.mark.parametrize("ended", [on_dag_run_success, on_dag_run_failed])
+@pytest.mark.parametrize(("note", "expected"), [(None, "kept: why"), ("mine", "mine\n\nkept: why")])
+def test_note_says_the_decision_below_what_a_person_wrote(session, ended, note, expected) -> None:
+    run = run_with(session, decision="kept: why", note=note)
+    for _ in range(2):  # a run that is cleared ends again
+        ended(dag_run=run, msg="")
+    session.commit()
+    assert session.get(DagRun, run.id).note == expected
+
+
+def test_run_without_a_decision_keeps_its_note(session) -> None:
+    run = run_with(session, decision=None, note="mine")
+    on_dag_run_success(dag_run=run, msg="")
+    assert run.note == "mine"
+
+
+def test_note_fits_into_airflows_column(session) -> None:
+    run = run_with(session, decision="x" * 2000)
+    on_dag_run_success(dag_run=run, msg="")
+    assert run.note == "x" * 1000
+
+
+def test_plugin_has_the_listener() -> None:
+    assert [listener.__name__ for listener in DeepSparkPlugin.listeners] == ["deepspark_ops.operators.run_note"]
