@@ -9,11 +9,13 @@ import pytest
 
 from caffe_import.devices.device_load import DeviceLoad, device_loads
 from caffe_import.devices.device_memory import StepShape
+from caffe_import.devices.placement_file import format_placement, parse_placement, place_layers
 from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts, uncut_parts
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.published_nets import NETS, build
 
 
 def best_of_all(stages_of_cuts: dict[tuple[int, ...], list[DeviceLoad]]) -> set[tuple[int, ...]]:
@@ -50,7 +52,7 @@ def test_cuts_are_among_the_best_of_all_cuts_of_random_loads(n_stages: int, seed
     assert tuple(best_cuts(loads, n_stages)) in best_of_all(stages)
 
 
-NET = """
+SMALL = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 12 dim: 12 } } }
 layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 2 } } }
 layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
@@ -71,7 +73,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc2" bottom: "label" top: 
 """
 
 
-def net_of(text: str = NET) -> NetSpec:
+def net_of(text: str = SMALL) -> NetSpec:
     return build_net_spec(parse_net(text), phase="TRAIN")
 
 
@@ -94,7 +96,7 @@ def test_layers_in_place_and_splits_stay_with_the_layer_above_and_data_is_in_no_
 
 
 def test_splits_of_data_are_in_no_part() -> None:
-    net = net_of(NET + 'layer { name: "accuracy" type: "Accuracy" bottom: "fc2" bottom: "label" top: "accuracy" }')
+    net = net_of(SMALL + 'layer { name: "accuracy" type: "Accuracy" bottom: "fc2" bottom: "label" top: "accuracy" }')
     assert "label_label_0_split" in [layer.name for layer in net.layers]
     assert names_of(net)[0][0] == "conv1"
     assert all("label_label_0_split" not in part for part in names_of(net))
@@ -145,3 +147,14 @@ def test_more_devices_than_parts_are_refused() -> None:
         "placement=auto: gpus_per_worker=10, but the training net can be cut into at most 9 stages; give fewer devices,"
         " or a placement file that splits layers"
     )
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in NETS.glob("*.prototxt")))
+def test_a_published_net_is_cut_in_its_order_and_read_back_as_it_is_written_out(name: str) -> None:
+    net = build(name, batch_size=1)
+    placement = auto_placement(net, 3, StepShape())
+    inner = [placement.device_of[net.layers[position].name] for part in uncut_parts(net) for position in part]
+    assert inner == sorted(inner)
+    assert set(inner) == {0, 1, 2}
+    written = parse_placement(format_placement(placement, net), path="placement.txt")
+    assert place_layers(written, net, 3, path="placement.txt") == placement
