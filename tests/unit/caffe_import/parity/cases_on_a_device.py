@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 
-from caffe_import.parity.case import RECORDED_CASES, load_cases, run_case
+from caffe_import.parity.case import load_cases, run_case
 from caffe_import.parity.setting import Setting
 from caffe_import.tf_graph import predict
 from caffe_import.tf_graph.devices import set_up_devices
+from tests.paths import FIXTURES
 from tests.reference.device_copies import counted_copies
 
 CASES = ("conv_k3", "lenet_mini", "sgd_iter_size3_clip", "snap_batchnorm", "file_shared_net")
@@ -19,7 +20,7 @@ DEVICE = Setting("/device:CPU:1")
 
 if __name__ == "__main__":
     set_up_devices("cpu", 2, n_threads=1)
-    cases = {case.name: case for case in load_cases(RECORDED_CASES)}
+    cases = {case.name: case for case in load_cases(FIXTURES / "caffe")}
     found = {}
     for name in CASES:
         with counted_copies(predict) as copies:

@@ -13,7 +13,7 @@ import pytest
 from caffe_import.parity.__main__ import main
 from caffe_import.parity.findings import Findings
 from caffe_import.parity.setting import BOUNDS, Setting
-from tests.paths import ROOT
+from tests.paths import FIXTURES, ROOT
 
 pytestmark = pytest.mark.tf
 
@@ -46,7 +46,7 @@ def test_a_comparison_takes_the_bounds_of_its_setting() -> None:
 
 def test_a_device_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--device", "GPU:0", "--only", "conv_k3"])
+        main([str(FIXTURES / "caffe"), "--device", "GPU:0", "--only", "conv_k3"])
     assert ended.value.code == 2
     assert "devices=gpu: TensorFlow sees no GPU in this process, 1 needed (" in capsys.readouterr().err
     with pytest.raises(SystemExit):
