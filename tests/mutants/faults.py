@@ -456,4 +456,11 @@ FAULTS = (
         "        elif not config.share_gpus:",
         (f"{_PIPELINE}/devices/test_worker_rows.py",),
     ),
+    Fault(
+        "passes-in-flight-keep-nothing",
+        "caffe_import/devices/device_memory.py",
+        "(step.n_in_flight - 1) * self._kept_bytes",
+        "0 * self._kept_bytes",
+        (f"{_IMPORTER}/devices/test_device_memory.py",),
+    ),
 )
