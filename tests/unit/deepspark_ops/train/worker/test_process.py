@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from caffe_import.errors import DeviceError
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, TrainingFailed
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.transport.link import Welcome
@@ -46,7 +47,12 @@ def run_with(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> tuple[
 
 
 @pytest.mark.parametrize(
-    ("error", "ending"), [(ConfigError("no such file"), "refused"), (TrainingFailed("loss is nan"), "failed")]
+    ("error", "ending"),
+    [
+        (ConfigError("no such file"), "refused"),
+        (DeviceError("devices=gpu: TensorFlow sees no GPU"), "refused"),
+        (TrainingFailed("loss is nan"), "failed"),
+    ],
 )
 def test_what_no_try_can_cure_is_told_at_once_and_is_an_outcome(monkeypatch, error, ending) -> None:
     link, outcome = run_with(monkeypatch, error)
