@@ -1,4 +1,6 @@
-"""The one place where axis orders change: Caffe's (N, C, H, W) and TensorFlow's CPU-fast (N, H, W, C).
+"""The one place where axis orders change: Caffe's (N, C, H, W) and TensorFlow's CPU-fast (N, H, W, C), on every device.
+
+On a GPU TensorFlow's own layout optimizer turns the latter back where it expects that to be faster; not measured.
 
 A ``Blob`` is a tensor that is converted to either order when needed. An emitter takes the order that its kernel wants
 and returns the order that it has; consecutive layers of the same order then cost no transposition.

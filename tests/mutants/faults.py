@@ -107,6 +107,27 @@ FAULTS = (
         (f"{_IMPORTER}/tf_graph/test_clip_norm.py", f"{_IMPORTER}/tf_graph/test_train_step.py"),
     ),
     Fault(
+        "replica-goes-on-with-the-first-ones-statistics",
+        "caffe_import/tf_graph/step/device_step.py",
+        "            for position, tensor in moves.items() if replica else ():",
+        "            for position, tensor in statistics[0].items() if replica else ():",
+        (f"{_IMPORTER}/tf_graph/step/test_device_step.py",),
+    ),
+    Fault(
+        "pipeline-has-all-passes-in-work-at-once",
+        "caffe_import/tf_graph/step/device_step.py",
+        "        with tf.control_dependencies(gate):",
+        "        with tf.control_dependencies(gate[:0]):",
+        (f"{_IMPORTER}/tf_graph/step/test_device_step.py",),
+    ),
+    Fault(
+        "shares-of-a-split-layer-change-places",
+        "caffe_import/devices/pieces.py",
+        "    for device, (start, stop) in zip(devices, shares_of(entry.shape[axis], len(devices)), strict=True):",
+        "    for device, (start, stop) in zip(devices, shares_of(entry.shape[axis], len(devices))[::-1], strict=True):",
+        (f"{_IMPORTER}/devices/test_pieces.py",),
+    ),
+    Fault(
         "recorded-case-with-other-numbers-passes",
         "caffe_import/parity/findings.py",
         "if not error <= bound:",
