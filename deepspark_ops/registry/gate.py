@@ -146,8 +146,8 @@ def _first_problem(
     checks: list[Callable[[], str | None]] = [
         lambda: _changed_labels(candidate.class_names(), production_labels),
         lambda: _small_gain(comparison, config),
-        lambda: _worse_class(comparison, config.max_class_loss),
-        lambda: _slower(candidate.metrics.speed, production.metrics.speed, config.max_slowdown),
+        lambda: _but(comparison, _worse_class(comparison, config.max_class_loss)),
+        lambda: _but(comparison, _slower(candidate.metrics.speed, production.metrics.speed, config.max_slowdown)),
     ]
     return next((problem for check in checks if (problem := check()) is not None), None)
 
@@ -181,6 +181,11 @@ def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
     if comparison.gain < config.min_gain:
         return f"{text}; min_gain asks for at least {_amount(comparison.metric, config.min_gain)}"
     return None
+
+
+def _but(comparison: Comparison, problem: str | None) -> str | None:
+    """Say of a candidate that is better as a whole what is wrong with it."""
+    return None if problem is None else f"{_gain_text(comparison)}, but {problem}"
 
 
 def _worse_class(comparison: Comparison, allowed: float) -> str | None:
