@@ -144,9 +144,22 @@ def read_manifest(bundle: Path) -> BundleManifest:
     Raises:
         DataError: No bundle there, a damaged manifest, or a file that is missing or changed.
     """
+    manifest = parse_manifest(bundle)
+    if (damage := find_damage(bundle, manifest)) is not None:
+        msg = f"{bundle}: {damage}; export again"
+        raise DataError(msg)
+    return manifest
+
+
+def parse_manifest(bundle: Path) -> BundleManifest:
+    """Read a bundle's manifest alone: a list of models must not read every weight.
+
+    Raises:
+        DataError: No bundle there, or a damaged manifest.
+    """
     path = bundle / MANIFEST_NAME
     try:
-        manifest = BundleManifest.model_validate_json(path.read_bytes())
+        return BundleManifest.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         msg = f'{bundle}: no {MANIFEST_NAME}, so no complete bundle; run "deepspark export" first'
         raise DataError(msg) from error
@@ -155,11 +168,13 @@ def read_manifest(bundle: Path) -> BundleManifest:
         place = ".".join(str(part) for part in first["loc"]) or "file"
         msg = f"{path}: {place}: {first['msg']}; export again (manifest version {MANIFEST_VERSION})"
         raise DataError(msg) from error
+
+
+def find_damage(bundle: Path, manifest: BundleManifest) -> str | None:
+    """Return what is wrong with the first file that is not as the manifest has it; None if all are."""
     for name, digest in manifest.files.items():
         if not (bundle / name).is_file():
-            msg = f"{bundle}: {name} is missing, {MANIFEST_NAME} lists it; export again"
-            raise DataError(msg)
+            return f"{name} is missing, {MANIFEST_NAME} lists it"
         if file_digest(bundle / name) != digest:
-            msg = f"{bundle}: {name} has changed since {MANIFEST_NAME} was written; export again"
-            raise DataError(msg)
-    return manifest
+            return f"{name} has changed since {MANIFEST_NAME} was written"
+    return None

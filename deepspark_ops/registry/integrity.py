@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, find_damage, parse_manifest
 from deepspark_ops.registry.journal import read_history
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, read_pointer
@@ -74,6 +74,9 @@ def _verified(model: ModelFolder, record: VersionRecord, *, may_be_gone: bool) -
     if (found := file_digest(bundle / MANIFEST_NAME)) != record.manifest_digest:
         msg = f"{bundle / MANIFEST_NAME} of {record.version} has changed: {found}, recorded {record.manifest_digest}"
         raise DataError(msg)
-    manifest = read_manifest(bundle)
+    manifest = parse_manifest(bundle)
+    if (damage := find_damage(bundle, manifest)) is not None:
+        msg = f"{bundle}: {damage}; restore it, or roll back if {record.version} is in production"
+        raise DataError(msg)
     n_bytes = sum((bundle / name).stat().st_size for name in manifest.files)
     return VerifiedVersion(record.version, len(manifest.files), n_bytes)

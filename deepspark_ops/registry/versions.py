@@ -11,7 +11,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
-from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, BundleManifest, Origin, file_digest
+from deepspark_ops.export.manifest import (
+    MANIFEST_NAME,
+    WEIGHTS_NAME,
+    BundleManifest,
+    Origin,
+    file_digest,
+    parse_manifest,
+)
 from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.run_paths import write_text_whole
 
@@ -92,7 +99,7 @@ def read_versions(model: ModelFolder) -> tuple[VersionRecord, ...]:
     )
     folders = {record.folder for record in records}
     found = [
-        (_read_manifest_alone(path), path)
+        (parse_manifest(path), path)
         for path in model.versions.iterdir()
         if path.is_dir() and not path.name.startswith(".") and path.name not in folders
     ]
@@ -165,14 +172,4 @@ def _read_record(path: Path) -> VersionRecord:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         msg = f"{path}: {place}: {first['msg']}; restore it, or remove it to have it made again from the bundle"
-        raise DataError(msg) from error
-
-
-def _read_manifest_alone(bundle: Path) -> BundleManifest:
-    """Read a manifest without comparing the files: a list of versions must not read every weight."""
-    path = bundle / MANIFEST_NAME
-    try:
-        return BundleManifest.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError) as error:
-        msg = f"{path}: no manifest of a bundle that can be read; remove the folder {bundle}"
         raise DataError(msg) from error

@@ -24,8 +24,12 @@ def test_whole_model_says_what_was_compared(whole):
 
 def test_damage_is_named(whole):
     (whole.bundle("v2") / "weights.caffemodel").write_bytes(b"run-X")
-    with pytest.raises(DataError, match=r"versions/v2: weights.caffemodel has changed since manifest.json was written"):
+    with pytest.raises(DataError) as caught:
         verify_model(whole)
+    assert str(caught.value) == (
+        f"{whole.bundle('v2')}: weights.caffemodel has changed since manifest.json was written; restore it, or "
+        "roll back if v2 is in production"
+    )
 
 
 def test_manifest_that_was_made_to_fit_is_found(whole):
