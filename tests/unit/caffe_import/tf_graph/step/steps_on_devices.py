@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
+from caffe_import.devices.segments import finest_segments
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -125,9 +126,11 @@ def in_parts(function: TrainFunction, feeds: Mapping[str, np.ndarray[Any, Any]])
     return state.params_view()
 
 
-def compare(net: NetSpec, solver: SolverSpec, plans: Mapping[str, ComputePlan], *, parts: bool) -> dict[str, Any]:
+def compare(
+    net: NetSpec, solver: SolverSpec, plans: Mapping[str, ComputePlan], *, parts: bool, base: ComputePlan = PLAIN
+) -> dict[str, Any]:
     feeds = feeds_of(net, N_STEPS * solver.iter_size)
-    _, plain, plain_outputs = trained(net, solver, PLAIN, feeds)
+    _, plain, plain_outputs = trained(net, solver, base, feeds)
     found = {}
     for name, plan in plans.items():
         if solver.iter_size % plan.n_replicas:
@@ -206,6 +209,10 @@ def checks() -> dict[str, Any]:
     }
     statistics = {"placed": placed(with_statistics), "replicas": ComputePlan(n_replicas=2)}
     found["batch norm"] = compare(with_statistics, solver_of("momentum: 0.9 iter_size: 2"), statistics, parts=True)
+    base = ComputePlan(recompute=finest_segments(net), precision="float16")
+    also = {name: replace(plan, recompute=base.recompute, precision=base.precision) for name, plan in plans.items()}
+    del also["split"]  # each share's gradient of the bottom is rounded to 16 bits
+    found["recomputed float16"] = compare(net, solver_of("momentum: 0.9 iter_size: 2"), also, parts=False, base=base)
     lstm = net_of(LSTM)
     found["lstm"] = compare(lstm, solver_of("momentum: 0.9 iter_size: 2"), {"placed": placed(lstm)}, parts=False)
     return {
