@@ -115,7 +115,7 @@ def compare_samples(
     mine, theirs = candidate.answers, production.answers
     top = TOP_K if metric == "top5" else 1
     my_right, their_right = mine.rank < top, theirs.rank < top
-    level = 2 * confidence - 1
+    level = round(2 * confidence - 1, 12)  # 0.9, not 0.8999...
     if metric == "loss":
         values = float(mine.loss.mean()), float(theirs.loss.mean())
         gain = compare_losses(mine.loss, theirs.loss, level=level)
