@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from deepspark_ops.config.base import FORM, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
+
+SplitChoice = Annotated[
+    Literal["train", "test"], Field(description="Part of the dataset to score", json_schema_extra=FORM)
+]
 
 
 class EvaluateConfig(StageConfig):
@@ -16,7 +20,7 @@ class EvaluateConfig(StageConfig):
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
     dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
-    split: Literal["train", "test"] = Field("test", description="Part of the dataset to score", json_schema_extra=FORM)
+    split: SplitChoice = "test"
     weights: Path | None = Field(
         None, description="Score this .caffemodel with the run's net instead of its last snapshot"
     )
@@ -33,11 +37,12 @@ class EvaluateConfig(StageConfig):
 
 
 class ScoreBundleConfig(StageConfig):
-    """Score an exported bundle on a run's test data, to compare the run with it."""
+    """Score an exported bundle on a run's data, to compare the run with it."""
 
     run_dir: Path = Field(description="Run whose data, labels and ignored label count")
     bundle: Path = Field(description="Bundle to score")
     output: Path = Field(description="Folder for metrics.json and samples.h5")
     dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")

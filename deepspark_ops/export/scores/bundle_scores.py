@@ -32,14 +32,14 @@ from deepspark_ops.run_paths import write_text_whole
 
 
 def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
-    """Score the bundle on the run's test samples; write ``metrics.json`` and ``samples.h5``, metrics last.
+    """Score the bundle on the run's samples; write ``metrics.json`` and ``samples.h5``, metrics last.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """
     manifest = read_manifest(config.bundle)
     with open_trained_net(
-        config.run_dir, weights=None, dataset=config.dataset, split="test", batch_size=config.batch_size
+        config.run_dir, weights=None, dataset=config.dataset, split=config.split, batch_size=config.batch_size
     ) as trained:
         speed = _speed(config, trained.solver)
         blob = find_score_blob(trained.net)
@@ -54,7 +54,7 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             weights_digest=manifest.files[WEIGHTS_NAME],
             dataset=trained.data_name,
             dataset_digest=digest.text(),
-            split="test",
+            split=config.split,
             score_blob=SCORES,
             split_rule=trained.samples.split_rule,
         )

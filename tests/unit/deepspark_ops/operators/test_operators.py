@@ -353,6 +353,9 @@ class Retraining:
         bundle = make_bundle(self._places.home / name / "bundle", name.encode(), run=name)
         return promote(bundle, decision, config, Author("anna")).version
 
+    def bundle(self) -> Path:
+        return self.models / "model" / "versions" / "v1"
+
     def _decision(self) -> Decision:
         return decide(evaluation([0], [0]), None, PromoteConfig())
 
@@ -418,6 +421,21 @@ def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promote
     assert (decision["comparison"]["n_gained"], decision["against"]) == (9 - wrong, "v1")
     assert retraining.noted == decision["reason"]
     assert html.escape(decision["reason"][1:]) in report.read_text()
+
+
+def test_production_is_scored_as_it_is_delivered_on_the_runs_samples(
+    retraining: Retraining, places: Places, dag: DAG
+) -> None:
+    run = StageRun(places.home / "r", places.home / "dataset", retraining.run.production)
+    values = context(dag, conf={"split": "train"})
+    theirs = EvaluateProductionOperator(task_id="p", places=places, dag=dag).stage_config(values, run)
+    assert (theirs.bundle, theirs.dataset, theirs.split) == (retraining.bundle(), run.dataset, "train")
+    mine = EvaluateOperator(task_id="e", places=places, dag=dag).stage_config(values, run)
+    assert (mine.production, mine.dataset, mine.split) == (theirs.output, run.dataset, "train")
+    assert mine.production_samples is None  # this version's bundle has none
+    write_evaluation(retraining.bundle(), evaluation([0], [0]))
+    again = EvaluateOperator(task_id="e2", places=places, dag=dag).stage_config(values, run)
+    assert again.production_samples == retraining.bundle() / "samples.h5"
 
 
 def test_a_promotion_tells_the_event_what_it_is_and_why(retraining: Retraining) -> None:
