@@ -54,7 +54,7 @@ Tf32 = Annotated[
 Recompute = Annotated[
     bool,
     Field(
-        description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, a third"
+        description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to a third"
         " more time, the same numbers",
         json_schema_extra=FORM,
     ),

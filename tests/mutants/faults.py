@@ -37,6 +37,34 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "what-a-segment-reads-is-not-counted",
+        "caffe_import/devices/layer_memory.py",
+        "needed = found.kept if inside is None else (*found.kept, *found.reads)",
+        "needed = found.kept",
+        (f"{_IMPORTER}/devices/test_step_memory.py",),
+    ),
+    Fault(
+        "cuts-inside-in-place-chains",
+        "caffe_import/devices/segments.py",
+        "return [at for at in range(len(net.layers) + 1) if at not in closed]",
+        "return [*range(len(net.layers) + 1)]",
+        (f"{_IMPORTER}/devices/test_segments.py",),
+    ),
+    Fault(
+        "recomputed-dropout-draws-anew",
+        "caffe_import/tf_graph/recompute.py",
+        "reads = [tf.identity(tensor) for tensor in first]",
+        "reads = [tensor + tf.cast(tensor.dtype.is_integer, tensor.dtype) for tensor in first]",
+        (f"{_IMPORTER}/tf_graph/test_recompute.py",),
+    ),
+    Fault(
+        "largest-batch-size-is-one-too-large",
+        "deepspark_ops/preflight/memory_table.py",
+        "        return low\n",
+        "        return low + 1\n",
+        (f"{_PIPELINE}/preflight/test_memory_table.py",),
+    ),
+    Fault(
         "pooling-drops-no-last-window",
         "caffe_import/net/shapes/pooled_windows.py",
         "* stride >= size[axis] + pad:\n        pooled -= 1",
