@@ -54,8 +54,8 @@ Tf32 = Annotated[
 Recompute = Annotated[
     bool,
     Field(
-        description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to a third"
-        " more time, the same numbers",
+        description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to a"
+        " third more time, the same numbers",
         json_schema_extra=FORM,
     ),
 ]
