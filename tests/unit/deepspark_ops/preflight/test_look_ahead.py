@@ -66,7 +66,7 @@ def cifar(folder):
 
 
 def lmdb(folder):
-    records = [(sample_key(i, "x"), encode_datum(np.zeros((2, 6, 7), np.uint8), i % 3)) for i in range(30)]
+    records = [(sample_key(i, f"x{i}"), encode_datum(np.zeros((2, 6, 7), np.uint8), i % 3)) for i in range(30)]
     write_lmdb_shard(folder / "db", records)
     return folder / "db"
 
@@ -78,7 +78,7 @@ def lmdb(folder):
 def test_every_format_gives_the_shapes_that_ingestion_would(folder, make_source, shape):
     source = make_source(folder)
     before = sorted(folder.rglob("*"))
-    report = inspect(folder, source=source, test_fraction=0.4, seed=1)
+    report = inspect(folder, source=source, test_fraction=0.4)
     assert [problem for problem in report.problems if problem.severity == "error"] == []
     assert [net.title for net in report.nets] == ["train", "test"]
     train, test = report.nets
