@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster mutants explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser mutants explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,6 +32,9 @@ test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 
 test-cluster: setup ## The tests that start a Spark standalone cluster and read packets; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration
+
+test-browser: setup ## The test of the pages in a real browser (Chromium); not part of make test
+	$(PYTHON) -m pytest -m browser tests/e2e
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants

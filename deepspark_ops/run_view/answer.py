@@ -27,6 +27,7 @@ def training_answer(
     airflow: AirflowRun | None,
     now: float,
     since: str = "",
+    has_lines: bool = True,
 ) -> dict[str, Any]:
     """Return what a page shows.
 
@@ -37,6 +38,7 @@ def training_answer(
         airflow: The DAG run, None for a run that Airflow does not know.
         now: Seconds since the epoch.
         since: ``cursor`` of an earlier answer, to get only the points that are new since; empty for all.
+        has_lines: Whether the charts' lines are wanted at all; thinning out a long run takes a moment.
 
     Returns:
         Times in seconds since the epoch, but for those of ``lines`` and ``marks``: since ``origin``. ``is_whole`` says
@@ -46,7 +48,7 @@ def training_answer(
     progress = reading.progress
     origin = progress.first_time or now
     after = reading.offset_of(since) if since else None
-    lines, n_points, n_all = chart_lines(reading.series, origin, after=after)
+    lines, n_points, n_all = chart_lines(reading.series, origin, after=after) if has_lines else ([], 0, 0)
     fields = {
         "format_version": ANSWER_VERSION,
         "state": asdict(state),

@@ -90,7 +90,7 @@ def build_app(places: Places, training: TrainingPage | None = None) -> FastAPI:
 
 
 def _training_page(page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool) -> Response:
-    answer = page.answer(dag_id, run_id)
+    answer = page.answer(dag_id, run_id, has_lines=False)  # the page's script asks for them
     nonce = secrets.token_urlsafe(16)
     text = page.page(answer, nonce=nonce, site=site, is_report=is_report)
     return HTMLResponse(text, status_code=_status(answer), headers=page_headers(nonce))

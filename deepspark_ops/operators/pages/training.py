@@ -46,8 +46,15 @@ class TrainingPage:
         self._clock = clock
         self._readings = RunReadings()
 
-    def answer(self, dag_id: str, run_id: str, *, since: str = "") -> dict[str, Any]:
-        """Return the run's numbers; ``since`` is the ``cursor`` of an earlier answer, to get what is new."""
+    def answer(self, dag_id: str, run_id: str, *, since: str = "", has_lines: bool = True) -> dict[str, Any]:
+        """Return the run's numbers.
+
+        Args:
+            dag_id: Of the DAG.
+            run_id: Of its run.
+            since: ``cursor`` of an earlier answer, to get the points that are new; empty for all.
+            has_lines: Whether the charts' lines are wanted.
+        """
         folder = find_run(self._places, dag_id, run_id)
         airflow = self._airflow_run(dag_id, run_id) if folder is not None else None
         paths = RunPaths(folder or self._places.home / "no such run")
@@ -57,7 +64,7 @@ class TrainingPage:
             reading.refresh()
             state = state_of(reading.progress, statuses, airflow, exists=paths.root.is_dir())
             numbers = training_answer(
-                reading, state, statuses=statuses, airflow=airflow, now=self._clock(), since=since
+                reading, state, statuses=statuses, airflow=airflow, now=self._clock(), since=since, has_lines=has_lines
             )
         has_report = (paths.evaluation / "report.html").is_file()
         return {"dag": dag_id, "run": run_id, "folder": str(paths.root), "has_report": has_report, **numbers}

@@ -13,10 +13,7 @@
   };
   const DASHES = ["solid", "dash", "dot", "dashdot"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
-  const MARKS = {
-    lost: ["x", "worker lost"], joined: ["triangle-up", "worker joined"], restarted: ["triangle-up-open", "worker started again"],
-    server: ["star", "server started again"], snapshot: ["diamond", "snapshot"], started: ["circle", "run started again"],
-  };
+  const MARKS = { lost: "x", joined: "triangle-up", restarted: "triangle-up-open", server: "star", snapshot: "diamond", started: "circle" };
   const controls = document.getElementById("controls");
   const news = document.getElementById("news");
   if (!controls) return; // there is no such run
@@ -34,6 +31,7 @@
 
   const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // the library reads some tags in its texts
   const axis = () => controls.elements.axis.value;
   const key = (line) => `${line.chart}\u0000${line.name}`;
 
@@ -76,7 +74,7 @@
     const colour = isWhole ? css("--ink") : chart.is_stacked ? css(`--part-${index % 3}`) : colours[index % colours.length];
     const canSmooth = line.kind === "worker" || isWhole;
     const drawn = {
-      x: along(line), y: canSmooth ? smoothed(line.value) : line.value, name: line.name, type: "scatter", connectgaps: false,
+      x: along(line), y: canSmooth ? smoothed(line.value) : line.value, name: plain(line.name), type: "scatter", connectgaps: false,
       mode: line.kind === "test" || line.value.length < 3 ? "lines+markers" : "lines",
       line: { color: colour, width: isWhole ? 2.6 : line.kind === "worker" ? 1.3 : 2, dash: DASHES[Math.floor(index / colours.length) % DASHES.length] },
       marker: { color: colour, size: 6, symbol: SYMBOLS[index % SYMBOLS.length] },
@@ -94,21 +92,20 @@
   }
 
   function markTrace() {
-    const shown = marks();
-    const at = along({ clock: shown.map((m) => m.clock), time: shown.map((m) => m.time) });
+    const drawn = marks();
+    const at = along({ clock: drawn.map((m) => m.clock), time: drawn.map((m) => m.time) });
     return {
-      x: at, y: shown.map(() => 0.97), yaxis: "y2", type: "scatter", mode: "markers", name: "events", showlegend: false,
-      text: shown.map((m) => m.text.replaceAll("<", "&lt;").slice(0, 160)), hovertemplate: "%{text}<extra></extra>",
-      marker: { symbol: shown.map((m) => MARKS[m.kind][0]), size: 9, color: shown.map((m) => (m.kind === "lost" || m.kind === "server" ? css("--bad") : css("--soft"))), line: { color: css("--card"), width: 1 } },
+      x: at, y: drawn.map(() => 0.97), yaxis: "y2", type: "scatter", mode: "markers", name: "events", showlegend: false,
+      text: drawn.map((m) => plain(m.text.slice(0, 160))), hovertemplate: "%{text}<extra></extra>",
+      marker: { symbol: drawn.map((m) => MARKS[m.kind]), size: 9, color: drawn.map((m) => (m.kind === "lost" || m.kind === "server" ? css("--bad") : css("--soft"))), line: { color: css("--card"), width: 1 } },
     };
   }
 
   function layout(chart, width) {
     const rule = css("--rule");
     const soft = css("--soft");
-    const shown = marks();
-    const at = along({ clock: shown.map((m) => m.clock), time: shown.map((m) => m.time) });
-    const isLoss = chart.name === "loss" || chart.name === "test_loss";
+    const drawn = marks();
+    const at = along({ clock: drawn.map((m) => m.clock), time: drawn.map((m) => m.time) });
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: width < 420 ? 210 : 250,
       font: { color: soft, size: 11, family: getComputedStyle(body).fontFamily },
@@ -116,10 +113,9 @@
       hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
       showlegend: chart.count > 1 && chart.count <= 12, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
       xaxis: { title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
-      yaxis: { gridcolor: rule, zeroline: false, tickformat: chart.unit === "share" ? ".0%" : "~g", type: isLoss && controls.elements.log.checked ? "log" : "linear", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero", fixedrange: true, ...(chart.is_stacked ? { range: [0, 1] } : {}) },
+      yaxis: yAxis(chart),
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
-      shapes: at.map((x, i) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: shown[i].kind === "lost" || shown[i].kind === "server" ? css("--bad") : rule, width: 1, dash: "dot" } })),
-      uirevision: "same", transition: { duration: 0 },
+      shapes: at.map((x, i) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: drawn[i].kind === "lost" || drawn[i].kind === "server" ? css("--bad") : rule, width: 1, dash: "dot" } })),
     };
   }
 
@@ -132,6 +128,36 @@
     }
     if (least === Infinity) return [0, 1];
     return [Math.min(0, least) === 0 && axis() !== "time" ? 0 : Math.min(0, least), most > 0 ? most * 1.01 : 1];
+  }
+
+  // The y range of what is to be seen between two x; null: all of it, which the library finds by itself.
+  function fitting(chart, isLog) {
+    if (!range || chart.is_stacked) return null;
+    let least = Infinity;
+    let most = -Infinity;
+    for (const line of linesOf(chart.name)) {
+      const x = along(line);
+      line.value.forEach((value, i) => {
+        if (value === null || x[i] < range[0] || x[i] > range[1] || (isLog && value <= 0)) return;
+        least = Math.min(least, value);
+        most = Math.max(most, value);
+      });
+    }
+    if (least === Infinity) return null;
+    if (isLog) [least, most] = [Math.log10(least), Math.log10(most)];
+    const room = 0.08 * (most - least || Math.abs(most) || 1);
+    return [least - room, most + room];
+  }
+
+  function yAxis(chart) {
+    const isLoss = chart.name === "loss" || chart.name === "test_loss";
+    const isLog = isLoss && controls.elements.log.checked;
+    const fit = fitting(chart, isLog);
+    return {
+      gridcolor: css("--rule"), zeroline: false, fixedrange: true, type: isLog ? "log" : "linear",
+      tickformat: chart.unit === "share" ? ".0%" : "~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
+      ...(chart.is_stacked ? { range: [0, 1] } : fit ? { range: fit, autorange: false } : { autorange: true }),
+    };
   }
 
   const linesOf = (name) => [...lines.values()].filter((line) => line.chart === name);
@@ -169,14 +195,12 @@
     plot.on("plotly_unhover", () => lookAt(null, plot));
   }
 
-  function shownPlots() {
-    return [...charts.values()].filter((made) => made.isDrawn && made.plot.offsetParent !== null).map((made) => made.plot);
-  }
+  const shown = () => [...charts.values()].filter((made) => made.isDrawn && made.plot.offsetParent !== null);
 
   async function zoomAll() {
     isLinking = true;
     const to = range || whole();
-    await Promise.all(shownPlots().map((plot) => Plotly.relayout(plot, { "xaxis.range": to.slice() })));
+    await Promise.all(shown().map((made) => Plotly.relayout(made.plot, { "xaxis.range": to.slice(), yaxis: yAxis(made.chart) })));
     isLinking = false;
   }
 
@@ -186,7 +210,7 @@
     cancelAnimationFrame(lookFrame);
     lookFrame = requestAnimationFrame(() => {
       isLinking = true;
-      for (const plot of shownPlots()) {
+      for (const { plot } of shown()) {
         if (plot === from) continue;
         if (x === null) Plotly.Fx.unhover(plot);
         else Plotly.Fx.hover(plot, { xval: x }, ["xy"]);
@@ -229,6 +253,9 @@
 
   function draw() {
     if (!run || typeof Plotly === "undefined") return;
+    const hasLines = lines.size > 0;
+    controls.hidden = !hasLines;
+    document.getElementById("more").hidden = !hasLines;
     controls.elements.log.checked = wantsLog ?? suitsLog();
     const isMoreOpen = document.getElementById("more").open;
     for (const chart of run.charts) {
