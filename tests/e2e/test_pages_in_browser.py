@@ -97,21 +97,16 @@ def test_a_run_is_watched_from_its_first_task_to_its_report(sandbox: Sandbox) ->
         assert_looks(page)
         assert_keys(page)
 
-        page.goto(
-            f"{site}/dags/deepspark_train/runs/{quoted(run_id)}/tasks/train/plugin/deepspark-training-task-instance"
-        )
+        task = f"{site}/dags/deepspark_train/runs/{quoted(run_id)}/tasks/train"
+        page.goto(f"{task}/plugin/deepspark-training-task-instance")
+        page.wait_until("document.querySelector('iframe')?.contentDocument?.querySelector('h1') != null")
+        page.goto(f"{task}/details")
         page.wait_until(
-            "(document.querySelector('iframe')?.contentDocument?.querySelector('h1')?.innerText ?? '') !== ''"
-        )
-        page.goto(f"{site}/dags/deepspark_train/runs/{quoted(run_id)}/tasks/train/details")
-        page.wait_until(
-            "[...document.querySelectorAll('a')].some(a => a.innerText === 'Training' && a.href.endsWith('/training'))"
+            "[...document.querySelectorAll('a[href$=\"/training\"]')].some(a => a.innerText === 'Training')"
         )
 
-        page.goto(url.replace("/training", "/report"))
-        page.wait_until(
-            "document.body.innerText.includes('Confusion matrix')", RUN_S
-        )  # the report took the page's place
+        page.goto(url.replace("/training", "/report"))  # the report takes the page's place by itself
+        page.wait_until("document.body.innerText.includes('Confusion matrix')", RUN_S)
         page.goto(url)
         page.wait_until(f"{STATE} === 'finished' && document.body.innerText.includes('export: success')", RUN_S)
         assert_stops_asking(page)
