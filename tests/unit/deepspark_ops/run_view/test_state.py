@@ -61,8 +61,9 @@ def test_word_and_sentence(events, notes, run, name, text) -> None:
 
 def test_a_retry_is_not_told_by_the_events_of_the_try_before() -> None:
     run = AirflowRun("running", {"train": TaskState("running", 2000.0, None, 2)})  # the events are of 1000 s
-    state = state_of(progress_of([*RUN, FAILED]), {}, run, exists=True)
-    assert (state.name, state.error) == ("starting", None)
+    for earlier in ((*RUN, FAILED), RUN):  # one that ended, and one that was killed
+        state = state_of(progress_of(earlier), {}, run, exists=True)
+        assert (state.name, state.error) == ("starting", None)
 
 
 def test_the_error_is_the_tasks_own_message() -> None:
