@@ -11,6 +11,7 @@ Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thr
     CaffeNet (Adam)          8         233     2,088     2,103 |
     GoogLeNet (SGD)          8          51       585       568 |
     GoogLeNet (SGD)         16          51       920       881 |                 693       685
+      with iter_size 2       8          51       737       726 |                 626       628
     SqueezeNet (SGD)         8         4.7       198       208 |
     SqueezeNet (SGD)        32         4.7       747       763 |                 418       390
     ResNet-50 (SGD)          4          98     1,065     1,019 |
@@ -42,6 +43,8 @@ _VECTORS_IN_UPDATE: Final = 5
 """Those of the pass, and the parameters after the update, as blobs and as the vector that is handed back."""
 _SLOTS_IN_UPDATE: Final = 2
 """Before and after."""
+_VECTORS_OF_SUMS: Final = 3
+"""With iter_size: the sum of the gradients before and after a pass, and what the loop hands over."""
 _FEEDS: Final = 2
 """What is fed, and the minibatch that is cut out of it."""
 _SCRATCH: Final = 1.12
@@ -92,7 +95,7 @@ def step_memory(
     names = [layer.name for layer in net.layers]
     cuts = [(names.index(segment[0]), names.index(segment[-1]) + 1) for segment in segments]
     vector = 4 * net.params.n_params
-    sums = vector if iter_size > 1 else 0  # of the gradients over the passes
+    sums = _VECTORS_OF_SUMS * vector if iter_size > 1 else 0
     fed = 4 * sum(prod(shape) for shape in net.inputs.values())
     return StepMemory(
         activation_bytes=int((_SCRATCH_RECOMPUTING if cuts else _SCRATCH) * pass_peak_bytes(layer_tensors(net), cuts)),
