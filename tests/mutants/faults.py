@@ -511,6 +511,8 @@ FAULTS = (
         "(step.n_in_flight - 1) * self._kept_bytes",
         "0 * self._kept_bytes",
         (f"{_IMPORTER}/devices/test_device_memory.py",),
+    ),
+    Fault(
         "a-half-written-event-is-passed-over",
         "deepspark_ops/run_view/event_tail.py",
         '        *lines, _ = piece.split(b"\\n")\n',
