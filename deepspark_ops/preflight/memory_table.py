@@ -21,6 +21,7 @@ from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
+from deepspark_ops.preflight.memory import memory_text
 from deepspark_ops.preflight.report import MemoryReport, MemoryRow, Problem, WorkReport
 
 _DEVICES_TRIED: Final = (2, 3, 4, 6, 8)
@@ -129,8 +130,8 @@ def machine_notes(work: WorkReport) -> list[Problem]:
     if needed <= there:
         return []
     finding = (
-        f"{work.n_workers} workers and the driver need about {needed / 2**30:.1f} GiB, this machine has "
-        f"{there / 2**30:.1f}; take fewer workers, a smaller batch_size, --recompute, or more machines"
+        f"{work.n_workers} workers and the driver need about {memory_text(needed)}, this machine has "
+        f"{memory_text(there)}; take fewer workers, a smaller batch_size, --recompute, or more machines"
         " (deepspark check --memory shows where it goes)"
     )
     return [Problem(severity="warning", finding=finding)]

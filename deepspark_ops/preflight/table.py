@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from deepspark_ops.preflight.memory import memory_text
 from deepspark_ops.preflight.report import (
     DeviceReport,
     FormatReport,
@@ -210,8 +211,8 @@ def _worker_lines(work: WorkReport) -> list[str]:
     lines = []
     for (computes_on, needed, there, room), devices in alike.items():
         numbers = f"device {', '.join(map(str, devices))}: " if len(work.worker_devices) > 1 else ""
-        held = room if there is None else f"{_gibi(there)} GiB there ({room})"
-        lines.append(f"{numbers}{computes_on}: needs about {_gibi(needed)} GiB, {held}")
+        held = room if there is None else f"{memory_text(there)} there ({room})"
+        lines.append(f"{numbers}{computes_on}: needs about {memory_text(needed)}, {held}")
     return lines
 
 
