@@ -73,8 +73,11 @@ def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> Assig
     if wanted.is_required:
         msg = f"devices=gpu: {reason}; make GPUs available to the workers (docs/devices.md), or {_OTHERWISE}"
         raise ConfigError(msg)
-    note = f"solver_mode is GPU (Caffe's default), but {reason}: training on the CPU; solver_mode: CPU or devices=cpu"
-    return AssignedDevices("cpu", (), n_threads, f"{note} say so")
+    note = (
+        f"solver_mode is GPU (Caffe's default), but {reason}: training on the CPU, as with solver_mode: CPU or"
+        " devices=cpu"
+    )
+    return AssignedDevices("cpu", (), n_threads, note)
 
 
 def check_enough(wanted: WantedDevices, n_found: int, where: str) -> None:

@@ -106,8 +106,8 @@ def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> Non
     assert first == second
     assert (first.kind, first.gpus, first.n_threads) == ("cpu", (), 1)
     assert first.note == (
-        "solver_mode is GPU (Caffe's default), but this host has no card: training on the CPU; solver_mode: CPU or"
-        " devices=cpu say so"
+        "solver_mode is GPU (Caffe's default), but this host has no card: training on the CPU, as with"
+        " solver_mode: CPU or devices=cpu"
     )
 
 
