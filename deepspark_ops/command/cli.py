@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from deepspark_ops.command.reporting import print_text, reported_errors
 from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def stage_command(
-    model: type[Config], *, name: str, positional: str, flags: Mapping[str, str] | None = None
+    model: type[Config], *, name: str, positional: str | Sequence[str], flags: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the decorated function as a command; see ``with_options``."""
 
@@ -171,6 +172,13 @@ def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
     _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
     print_text(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+
+
+@stage_command(ConvertConfig, name="convert", positional=("net", "weights"))
+def convert(config: ConvertConfig) -> None:
+    """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
+    _run_stage_process("deepspark_ops.export.convert", config, StageDisplay("convert"))
+    print_text(f"bundle={config.output}")
 
 
 @app.command()

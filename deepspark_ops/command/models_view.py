@@ -91,7 +91,7 @@ def lineage(record: VersionRecord) -> str:
         ", ".join(f"{split} {_short(digest)}" for split, digest in origin.datasets.items()) or "the net's own sources"
     )
     start = f", started from {record.started_from}" if record.started_from else ""
-    made_by = f"solver {_short(origin.solver_digest)}{start}, DeepSpark {origin.code_version or 'unknown'}"
+    made_by = f"solver {_short(origin.solver_digest) or 'unknown'}{start}, DeepSpark {origin.code_version or 'unknown'}"
     return (
         f"{record.version}: data {data} -> net {_short(origin.net_digest)}, "
         f"{made_by} -> run {origin.run}, iteration {origin.iteration} -> bundle {_short(record.manifest_digest)}"

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +19,13 @@ from caffe_import.files.prototxt import format_message, read_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.tf_predict import compile_probabilities
-from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
+from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.manifest import (
@@ -40,13 +38,13 @@ from deepspark_ops.export.manifest import (
     WEIGHTS_NAME,
     BundleManifest,
     Check,
-    Origin,
     OutputContract,
     file_digest,
 )
+from deepspark_ops.export.model_parts import ModelParts, parts_of_run
 from deepspark_ops.export.served_input import find_served_inputs
 from deepspark_ops.export.tf_saved_model import CLASSES, SCORES, load_saved_model, write_saved_model
-from deepspark_ops.run_paths import DatasetPaths, RunPaths, sync_folder, write_text_whole
+from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
 
 ALLOWED_DIFFERENCE = 1e-4
 """Float32 sums in another order differ by about 1e-6; a wrong layout, mean or channel order by far more."""
@@ -85,44 +83,51 @@ def write_bundle(config: ExportConfig, *, on_step: OnStep) -> Bundle:
         DeepSparkError, CaffeImportError: What the user can correct, or ``ExportDiffers``; nothing is put in place.
     """
     output = config.output or RunPaths(config.run_dir).bundle
-    _refuse_foreign(output)
-    with open_trained_net(
-        config.run_dir, weights=config.weights, dataset=None, split="test", batch_size=config.check_samples
-    ) as trained:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
-        try:
-            manifest = _Export(trained, temporary, on_step).write()
-            temporary.chmod(0o755)
-            _put_in_place(temporary, output)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    refuse_foreign(output)
+    with parts_of_run(config) as model:
+        return write_model(model, output, on_step)
+
+
+def write_model(model: ModelParts, output: Path, on_step: OnStep) -> Bundle:
+    """Export a model into the folder ``output``, as ``write_bundle`` does.
+
+    Raises:
+        DeepSparkError, CaffeImportError: What the user can correct, or ``ExportDiffers``; nothing is put in place.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+    try:
+        manifest = _Export(model, temporary, on_step).write()
+        temporary.chmod(0o755)
+        _put_in_place(temporary, output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return Bundle(output, manifest)
 
 
 class _Export:
     """Writes one bundle into ``folder``. Used once."""
 
-    def __init__(self, trained: TrainedNet, folder: Path, on_step: OnStep) -> None:
-        self._trained = trained
+    def __init__(self, model: ModelParts, folder: Path, on_step: OnStep) -> None:
+        self._model = model
         self._folder = folder
         self._on_step = on_step
-        self._scores: ScoreBlob = find_score_blob(trained.net)
-        fed = {top for layer in trained.samples.layers for top in layer.tops}
-        self._deploy, self._probability = build_deploy_net(trained.message, trained.net, self._scores, fed)
-        self._inputs = find_served_inputs(trained.samples, [layer.top[0] for layer in self._deploy_inputs()])
+        self._scores: ScoreBlob = find_score_blob(model.net)
+        fed = {top for layer in model.samples.layers for top in layer.tops}
+        self._deploy, self._probability = build_deploy_net(model.message, model.net, self._scores, fed)
+        self._inputs = find_served_inputs(model.samples, [layer.top[0] for layer in self._deploy_inputs()])
 
         self._n_threads = len(os.sched_getaffinity(0))
-        self._batch = trained.samples.read(0, min(trained.samples.batch_size, trained.samples.n_samples))
+        self._batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
 
     def write(self) -> BundleManifest:
-        trained = self._trained
-        expected = self._probabilities(trained.net, trained.params, self._scores)
+        model = self._model
+        expected = self._probabilities(model.net, model.params, self._scores)
         if not np.isfinite(expected).all():
-            msg = f"{trained.weights.path}: the net's scores are not finite; the weights diverged, export others"
+            msg = f"{model.weights}: the net's scores are not finite; the weights diverged, export others"
             raise DataError(msg)
         net = self._build(1)
-        params = deploy_params(trained.net.params, trained.params, net.params)
+        params = deploy_params(model.net.params, model.params, net.params)
         self._on_step(f"writing {DEPLOY_NAME} and {WEIGHTS_NAME}: {net.params.n_params:,} parameters")
         write_text_whole(self._folder / DEPLOY_NAME, format_message(self._deploy))
         write_caffemodel(self._folder / WEIGHTS_NAME, net, params)
@@ -149,8 +154,8 @@ class _Export:
         return _build_deploy(self._deploy, batch_size)
 
     def _write_labels_and_mean(self) -> None:
-        if self._trained.samples.class_names:
-            text = "".join(f"{name}\n" for name in self._trained.samples.class_names)
+        if self._model.class_names:
+            text = "".join(f"{name}\n" for name in self._model.class_names)
             write_text_whole(self._folder / LABELS_NAME, text)
         means = [served.transform.mean for served in self._inputs if served.transform is not None]
         for mean in means:
@@ -158,11 +163,11 @@ class _Export:
                 write_mean(self._folder / MEAN_NAME, mean)
 
     def _copy_metrics(self) -> None:
-        """Take the run's metrics, and its answers sample by sample, along if they are of these weights."""
-        evaluation = self._trained.run.evaluation
-        if not (evaluation / METRICS_NAME).is_file():
+        """Take the model's metrics, and its answers sample by sample, along if they are of these weights."""
+        evaluation = self._model.evaluation
+        if evaluation is None or not (evaluation / METRICS_NAME).is_file():
             return
-        digest = file_digest(self._trained.weights.path)
+        digest = file_digest(self._model.weights)
         if read_metrics(evaluation / METRICS_NAME).scored.weights_digest != digest:
             return
         shutil.copyfile(evaluation / METRICS_NAME, self._folder / METRICS_NAME)
@@ -209,7 +214,7 @@ class _Export:
 
     def _read_back(self) -> Probabilities:
         """Run deploy.prototxt with weights.caffemodel, both as read from disk."""
-        net = _build_deploy(read_net(self._folder / DEPLOY_NAME), self._trained.samples.batch_size)
+        net = _build_deploy(read_net(self._folder / DEPLOY_NAME), self._model.samples.batch_size)
         params = load_params(net, self._folder / WEIGHTS_NAME)
         scores = ScoreBlob(
             name=self._probability,
@@ -231,9 +236,9 @@ class _Export:
                 scores=SCORES,
                 classes=CLASSES,
                 n_classes=self._scores.n_classes,
-                labels=self._trained.samples.class_names,
+                labels=self._model.class_names,
             ),
-            origin=_origin(self._trained),
+            origin=self._model.origin,
             check=check,
             files={
                 path.relative_to(self._folder).as_posix(): file_digest(path)
@@ -262,38 +267,12 @@ def _build_deploy(deploy: caffe_pb2.NetParameter, batch_size: int) -> NetSpec:
     return build_net_spec(message, phase="TEST")
 
 
-def _origin(trained: TrainedNet) -> Origin:
-    config, run = trained.config, trained.run
-    datasets = {}
-    if config.dataset is not None:
-        manifests = {split: DatasetPaths(config.dataset).manifest(split) for split in ("train", "test")}
-        datasets = {split: file_digest(path) for split, path in manifests.items() if path.is_file()}
-    start = config.weights or ((config.resume,) if config.resume else ())
-    return Origin(
-        run=run.root.name,
-        iteration=trained.weights.iteration,
-        weights=trained.weights.path.name,
-        weights_digest=file_digest(trained.weights.path),
-        net_digest=file_digest(run.net),
-        solver_digest=file_digest(run.solver),
-        config_digest=file_digest(run.config),
-        datasets=datasets,
-        started_from=file_list_text(start) or None,
-        started_from_digest=",".join(file_digest(path) for path in start if path.is_file()) or None,
-        split_rule=trained.samples.split_rule,
-        code_version=_code_version(),
-    )
+def refuse_foreign(output: Path) -> None:
+    """Refuse to replace a folder that is no bundle.
 
-
-def _code_version() -> str | None:
-    try:
-        return version("deepspark")
-    except PackageNotFoundError:  # a checkout on the path, not installed
-        return None
-
-
-def _refuse_foreign(output: Path) -> None:
-    """Refuse to replace a folder that is no bundle."""
+    Raises:
+        ConfigError: ``output`` is one.
+    """
     if output.exists() and not (output / MANIFEST_NAME).is_file() and (not output.is_dir() or any(output.iterdir())):
         msg = f"output={output}: exists and is no bundle (no {MANIFEST_NAME} in it); give another folder or remove it"
         raise ConfigError(msg)

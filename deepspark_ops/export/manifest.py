@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
 
-MANIFEST_VERSION: Final = 2
+MANIFEST_VERSION: Final = 3
 MANIFEST_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.caffemodel"
 DEPLOY_NAME = "deploy.prototxt"
@@ -64,13 +64,13 @@ class Origin(_Frozen):
     """What the bundle came from; digests are ``sha256:<hex>``.
 
     Attributes:
-        run: Name of the run's folder.
+        run: Name of the run's folder; of files that were converted, that of the .caffemodel.
         iteration: Iteration of the snapshot; None for weights that are no snapshot.
         weights: File name of the exported weights.
         weights_digest: Digest of that file.
-        net_digest: Digest of the run's net.prototxt.
-        solver_digest: Digest of the run's solver.prototxt.
-        config_digest: Digest of the run's config.json.
+        net_digest: Digest of the run's net.prototxt, or of the net that was converted.
+        solver_digest: Digest of the run's solver.prototxt; None of files that were converted.
+        config_digest: Digest of the run's config.json; None likewise.
         datasets: Split -> digest of its dataset.json; empty if the run read the net's own sources.
         started_from: The weights (a,b) or solverstate that the run began with; None for fresh parameters.
         started_from_digest: Digest of that file, likewise; None if there is none or it is gone.
@@ -83,8 +83,8 @@ class Origin(_Frozen):
     weights: str
     weights_digest: str
     net_digest: str
-    solver_digest: str
-    config_digest: str
+    solver_digest: str | None
+    config_digest: str | None
     datasets: dict[str, str]
     started_from: str | None
     started_from_digest: str | None
@@ -112,7 +112,8 @@ class BundleManifest(_Frozen):
     """The whole file.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``.
+        format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
+            every bundle is of a run.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
@@ -122,7 +123,7 @@ class BundleManifest(_Frozen):
         files: Every other file of the bundle, relative path -> digest.
     """
 
-    format_version: Literal[1, 2]
+    format_version: Literal[1, 2, 3]
     created: str
     net: str
     inputs: tuple[InputContract, ...]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
-from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.export.manifest import InputContract
+from deepspark_ops.export.model_parts import CheckSamples
 
 _CHANNELS = {1: "gray", 3: "RGB"}
 
@@ -79,7 +79,7 @@ class ServedInput:
         return steps
 
 
-def find_served_inputs(samples: Samples, blobs: list[str]) -> tuple[ServedInput, ...]:
+def find_served_inputs(samples: CheckSamples, blobs: list[str]) -> tuple[ServedInput, ...]:
     """Return the inputs for the data blobs that the deploy net reads, in their order."""
     first = samples.read(0, 1)
     found: list[ServedInput] = []

@@ -26,6 +26,10 @@ class ProcessStageOperator(BaseOperator):
         super().__init__(**kwargs)
         self.places = places
 
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the paths of the run, by default those that its check stage decided."""
+        return StageRun.of(context)
+
     def stage_config(self, context: Any, run: StageRun) -> StageConfig:
         """Return the config of this stage for a run."""
         raise NotImplementedError
@@ -36,7 +40,7 @@ class ProcessStageOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, str]:
         """Run the stage to its end and return paths and digests."""
-        run = StageRun.of(context)
+        run = self.stage_run(context)
         with noted_stage(run.run_dir, str(self.task_id), self.log) as on_line, airflow_errors():
             config = self.stage_config(context, run)
             run_job(self.module, config, on_line=on_line, config_path=run.config_path(str(self.task_id)))

@@ -568,4 +568,11 @@ FAULTS = (
         "may_read: list[object] = []",
         ("tests/integration/airflow/test_pages.py",),
     ),
+    Fault(
+        "a-converted-net-ignores-the-mean-it-was-given",
+        "deepspark_ops/export/convert/from_files.py",
+        "        transform.mean_file = str(config.mean)\n",
+        "        pass\n",
+        (f"{_PIPELINE}/export/convert",),
+    ),
 )

@@ -38,7 +38,9 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
         "export": {"promote"},
         "promote": set(),
     },
+    "deepspark_convert": {"convert": set()},
 }
+TRAINS = ("deepspark_train", "deepspark_retrain")
 
 
 def load(dag_id: str) -> DAG:
@@ -69,7 +71,7 @@ def test_every_param_has_a_default_that_is_valid_and_a_description(dag_id: str) 
         assert dag.params.get_param(name).description, name
 
 
-@pytest.mark.parametrize("dag_id", GRAPHS)
+@pytest.mark.parametrize("dag_id", TRAINS)
 def test_defaults_run_the_digits_example_from_files_that_exist(
     dag_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,12 @@ def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -
     assert list(outlets) == ["promote"]
 
 
-def test_only_stages_that_another_try_can_help_are_tried_again() -> None:
-    retries = {task_id: task.retries for task_id, task in load("deepspark_train").task_dict.items()}
-    assert retries == {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2}
+TRIES: dict[str, dict[str, int]] = {
+    "deepspark_train": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2},
+    "deepspark_convert": {"convert": 2},
+}
+
+
+@pytest.mark.parametrize("dag_id", TRIES)
+def test_only_stages_that_another_try_can_help_are_tried_again(dag_id: str) -> None:
+    assert {task_id: task.retries for task_id, task in load(dag_id).task_dict.items()} == TRIES[dag_id]

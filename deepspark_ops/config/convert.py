@@ -1,0 +1,71 @@
+"""Options of stage convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from deepspark_ops.config.base import FORM, StageConfig
+
+_NUMBER = r"[+-]?\d+(\.\d*)?"
+
+
+class ConvertConfig(StageConfig):
+    """Make a bundle of a net and weights that were trained elsewhere, and check it by running it."""
+
+    net: Path = Field(
+        title="Net",
+        description="Caffe net prototxt: a deploy net, or a training net with its data layers",
+        json_schema_extra=FORM,
+    )
+    weights: Path = Field(title="Weights", description="Its .caffemodel or .caffemodel.h5", json_schema_extra=FORM)
+    output: Path = Field(description="Bundle folder that is made")
+    labels: Path | None = Field(
+        None,
+        title="Class names",
+        description="Text file with the name of a class in each line, class 0 first",
+        json_schema_extra=FORM,
+    )
+    mean: Path | None = Field(
+        None,
+        title="Mean image",
+        description="Mean image (.binaryproto) that is subtracted; default: what the net's data layer says",
+        json_schema_extra=FORM,
+    )
+    mean_values: Annotated[str, Field(pattern=rf"^({_NUMBER}(, *{_NUMBER})*)?$")] = Field(
+        "",
+        title="Mean values",
+        description="Values that are subtracted instead of an image: one, or one a channel in the order blue, green,"
+        " red, e.g. '104, 117, 123'",
+        json_schema_extra=FORM,
+    )
+    scale: float | None = Field(
+        None,
+        gt=0.0,
+        title="Scale",
+        description="Factor of the pixels 0 to 255 after the mean is subtracted, e.g. 0.00390625; default: what the"
+        " net's data layer says, 1 for a deploy net",
+        json_schema_extra=FORM,
+    )
+    dataset: Path | None = Field(
+        None,
+        title="Dataset",
+        description="Ingested dataset: the bundle is checked on its test samples and takes its class names; default:"
+        " the net's own sources, for a deploy net random pixels",
+        json_schema_extra=FORM,
+    )
+    check_samples: int = Field(32, ge=1, le=10_000, description="Samples on which the exported model must agree")
+
+    @model_validator(mode="after")
+    def _check(self) -> ConvertConfig:
+        if self.mean is not None and self.mean_values:
+            msg = f"mean={self.mean} and mean_values='{self.mean_values}': give one"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def channel_means(self) -> tuple[float, ...]:
+        """``mean_values`` as numbers."""
+        return tuple(float(value) for value in self.mean_values.split(",")) if self.mean_values else ()

@@ -1,0 +1,139 @@
+"""What a bundle is made of, whether the model comes from a run or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Protocol
+
+from caffe_import.data.transform import TransformOptions
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.base import file_list_text
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
+from deepspark_ops.export.manifest import Origin, file_digest
+from deepspark_ops.run_paths import DatasetPaths
+
+
+class InputLayer(Protocol):
+    """A data layer, as an exported model replaces it."""
+
+    @property
+    def tops(self) -> Mapping[str, Shape]:
+        """Blob -> full shape with the batch axis first."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Column of the samples that each top takes; 0 is what is transformed."""
+
+    @property
+    def transform(self) -> TransformOptions | None:
+        """What is done to column 0; None for nothing."""
+
+
+class CheckSamples(Protocol):
+    """The samples that an exported model is checked on; ``evaluate.samples.Samples`` is one."""
+
+    @property
+    def layers(self) -> Sequence[InputLayer]:
+        """The data layers."""
+
+    @property
+    def n_samples(self) -> int:
+        """How many there are."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one pass of the net."""
+
+    def read(self, start: int, count: int) -> Batch:
+        """Return samples [start, start + count), at most ``batch_size`` of them."""
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """A model that can be exported.
+
+    Attributes:
+        message: The net's layers in phase TEST.
+        net: Built from it for batches of ``samples.batch_size``.
+        params: Parameter vector of ``net``, shape (n_params,), read only.
+        weights: The file that they come from.
+        samples: What the bundle is checked on.
+        class_names: In label order; empty if unknown.
+        origin: What the manifest says about where the model comes from.
+        evaluation: Folder that may hold the model's scores; None if it was not scored.
+    """
+
+    message: caffe_pb2.NetParameter
+    net: NetSpec
+    params: Vector
+    weights: Path
+    samples: CheckSamples
+    class_names: tuple[str, ...]
+    origin: Origin
+    evaluation: Path | None
+
+
+@contextmanager
+def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
+    """Open a run's last snapshot, or the weights that ``config`` names, with the run's net and test samples.
+
+    Raises:
+        DeepSparkError, CaffeImportError: As ``open_trained_net``.
+    """
+    with open_trained_net(
+        config.run_dir, weights=config.weights, dataset=None, split="test", batch_size=config.check_samples
+    ) as trained:
+        yield ModelParts(
+            trained.message,
+            trained.net,
+            trained.params,
+            trained.weights.path,
+            trained.samples,
+            trained.samples.class_names,
+            _origin_of_run(trained),
+            trained.run.evaluation,
+        )
+
+
+def _origin_of_run(trained: TrainedNet) -> Origin:
+    config, run = trained.config, trained.run
+    start = config.weights or ((config.resume,) if config.resume else ())
+    return Origin(
+        run=run.root.name,
+        iteration=trained.weights.iteration,
+        weights=trained.weights.path.name,
+        weights_digest=file_digest(trained.weights.path),
+        net_digest=file_digest(run.net),
+        solver_digest=file_digest(run.solver),
+        config_digest=file_digest(run.config),
+        datasets=_dataset_digests(config.dataset),
+        started_from=file_list_text(start) or None,
+        started_from_digest=",".join(file_digest(path) for path in start if path.is_file()) or None,
+        split_rule=trained.samples.split_rule,
+        code_version=code_version(),
+    )
+
+
+def _dataset_digests(dataset: Path | None) -> dict[str, str]:
+    """Return split -> digest of its dataset.json; empty without a dataset."""
+    if dataset is None:
+        return {}
+    manifests = {split: DatasetPaths(dataset).manifest(split) for split in ("train", "test")}
+    return {split: file_digest(path) for split, path in manifests.items() if path.is_file()}
+
+
+def code_version() -> str | None:
+    """Return the installed release of DeepSpark; None for a checkout that is on the path only."""
+    try:
+        return version("deepspark")
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,40 @@
+"""DAG deepspark_convert: a net and weights that were trained elsewhere in; a checked bundle out. No training."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.operators.convert import ConvertOperator
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.installation import installed_places
+
+_DESCRIPTION = """
+Makes a bundle of a Caffe net and its weights: a SavedModel, `deploy.prototxt`, `weights.caffemodel` and a manifest with
+a digest of every file. Both forms of the model are run and must agree with the net.
+
+* **net** is a deploy net, or a training net whose data are there; **weights** is its `.caffemodel`.
+* A deploy net does not say how pixels become its input: give **mean** or **mean_values**, and **scale**.
+* The bundle is in `runs/deepspark_convert/<run>/bundle/`.
+"""
+
+
+def make_dag() -> DAG:
+    """Return the DAG for this Airflow's places."""
+    places = installed_places()
+    with DAG(
+        dag_id="deepspark_convert",
+        description="Make a checked bundle of a Caffe model that was trained elsewhere",
+        doc_md=_DESCRIPTION,
+        schedule=None,
+        catchup=False,
+        is_paused_upon_creation=False,  # it runs only when it is triggered
+        # There is no model to propose: both are empty, and the form asks for them.
+        params=form_params([("Convert", ConvertConfig)], {"net": "", "weights": ""}),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        tags=["deepspark"],
+    ) as dag:
+        ConvertOperator(task_id="convert", places=places)
+    return dag
