@@ -82,6 +82,11 @@ class RunPaths:
         return self.stages / f"{stage}.status.json"
 
     @property
+    def index(self) -> Path:
+        """The few numbers that a list of runs shows, JSON; made again whenever what it was made of has changed."""
+        return self.root / "index.json"
+
+    @property
     def work(self) -> Path:
         """Scratch of a live run (center file, Spark's local folders); nothing in it outlives the run."""
         return self.root / "work"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.processes.job_log import USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
+from deepspark_ops.run_index.index_file import write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 
@@ -95,8 +96,18 @@ def noted_stage(run_dir: Path, stage: str, log: logging.Logger) -> Iterator[Line
         raise
     except BaseException as error:
         file.end("failed", str(error) or type(error).__name__)
+        if isinstance(error, Exception):  # not one that ends the process: there is no time then
+            _index(run_dir)
         raise
     file.end("finished")
+    _index(run_dir)
+
+
+def _index(run_dir: Path) -> None:
+    """Note what a list of runs shows of this one, once it has trained."""
+    if RunPaths(run_dir).events.is_file():
+        with suppress(OSError):
+            write_index(run_dir)
 
 
 @contextmanager

@@ -556,7 +556,7 @@ FAULTS = (
     ),
     Fault(
         "names-in-a-page-are-markup",
-        "deepspark_ops/operators/pages/training.py",
+        "deepspark_ops/operators/pages/templates.py",
         "        autoescape=True,",
         "        autoescape=False,",
         ("tests/integration/airflow/test_pages.py",),

@@ -10,6 +10,7 @@ from typing import Final
 from deepspark_ops.operators.run_plan import Places
 
 URL_PREFIX: Final = "/deepspark"
+RUNS_URL: Final = f"{URL_PREFIX}/runs"
 _DAG_ID = re.compile(r"\w[\w.-]*")
 
 

@@ -1,23 +1,28 @@
-"""What Airflow's database says of a DAG run. The pages run in the API server, whose database this is."""
+"""What Airflow's database says of DAG runs. The pages run in the API server, whose database this is."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
+from airflow.models.dag import DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 
 FRESH_S: Final = 1.0
 """Twenty open pages of a run ask once in this time."""
 _KEPT: Final = 64
+DAG_TAG: Final = "deepspark"
+"""Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
+RUNS_LISTED: Final = 2_000
 
 
 class AirflowRuns:
@@ -69,6 +74,31 @@ def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
         for task, word, began, ended, tries in found
     }
     return AirflowRun(str(state), tasks)
+
+
+def tagged_dags() -> set[str]:
+    """Return the ids of the DAGs that say by their tag that they are ours."""
+    with create_session() as session:
+        return set(session.scalars(select(DagTag.dag_id).where(DagTag.name == DAG_TAG)).all())
+
+
+def read_runs(dags: Collection[str]) -> list[KnownRun]:
+    """Return the runs of some DAGs, newest first, ``RUNS_LISTED`` at most."""
+    columns = (
+        DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
+        DagRun.run_type, DagRun.triggering_user_name,
+    )  # fmt: skip
+    newest = select(*columns).where(DagRun.dag_id.in_(dags)).order_by(DagRun.run_after.desc()).limit(RUNS_LISTED)
+    with create_session() as session:
+        found = session.execute(newest).all()
+    return [
+        KnownRun(dag, run, str(state), _seconds(when), _seconds(began), _seconds(ended), _word(kind), user)
+        for dag, run, state, when, began, ended, kind, user in found
+    ]
+
+
+def _word(value: object) -> str:
+    return str(getattr(value, "value", value) or "")
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -13,34 +13,13 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, find_run
-from deepspark_ops.operators.pages.airflow_runs import AirflowRuns
+from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, tagged_dags
+from deepspark_ops.operators.pages.headers import ASSET_HEADERS, PLAIN_HEADERS, REPORT_HEADERS, page_headers
+from deepspark_ops.operators.pages.list_routes import add_list_routes
+from deepspark_ops.operators.pages.runs import RunsPage
 from deepspark_ops.operators.pages.training import TrainingPage, chart_library, static_file
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
-
-_PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-cache"}
-# The report holds class names and file names of the user's data. It needs no script, so none runs, and the sandbox
-# gives it an origin of its own: nothing in it could act with the reader's login.
-REPORT_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
-    **_PLAIN_HEADERS,
-}
-_ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=31536000, immutable"}
-
-
-def page_headers(nonce: str) -> dict[str, str]:
-    """Return the headers of a page with scripts: only those with the nonce run, and they reach this server alone."""
-    policy = {
-        "default-src": "'none'",
-        "script-src": f"'nonce-{nonce}'",
-        "style-src": f"'nonce-{nonce}'",
-        "img-src": "data:",
-        "connect-src": "'self'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'self'",
-    }
-    return {"Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()), **_PLAIN_HEADERS}
 
 
 def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
@@ -52,8 +31,8 @@ def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
     return report if report.is_file() and report.is_relative_to(run) else None
 
 
-def build_app(places: Places, training: TrainingPage | None = None) -> FastAPI:
-    """Return the application; every route asks for a login, those of a run for the right to read its DAG."""
+def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPage | None = None) -> FastAPI:
+    """Return the application; all of it asks for a login, what is of a run for the right to read its DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
     page = training or TrainingPage(places, AirflowRuns().of)
@@ -75,7 +54,9 @@ def build_app(places: Places, training: TrainingPage | None = None) -> FastAPI:
         answer = page.answer(dag_id, run_id, since=since)
         if parts:
             answer["parts"] = page.fragments(answer, site=_site(request))
-        return JSONResponse(answer, status_code=_status(answer), headers=_PLAIN_HEADERS)
+        return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
+
+    add_list_routes(app, runs or RunsPage(places, read_runs, tagged_dags))
 
     @app.get("/static/{name}")
     def static(name: str, request: Request) -> Response:
@@ -84,7 +65,7 @@ def build_app(places: Places, training: TrainingPage | None = None) -> FastAPI:
         found = static_file(name)
         if found is None:
             raise HTTPException(404, f"no such file: {name}")
-        return FileResponse(found, headers=_PLAIN_HEADERS)
+        return FileResponse(found, headers=PLAIN_HEADERS)
 
     return app
 
@@ -104,8 +85,8 @@ def _status(answer: dict[str, object]) -> int:
 def _chart_library(request: Request) -> Response:
     """Serve plotly.js, compressed once for all readers: 4.8 MB, 1.4 MB of them on the wire."""
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return FileResponse(chart_library(), media_type="text/javascript", headers=_ASSET_HEADERS)
-    headers = {**_ASSET_HEADERS, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return FileResponse(chart_library(), media_type="text/javascript", headers=ASSET_HEADERS)
+    headers = {**ASSET_HEADERS, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     return Response(_compressed_library(), media_type="text/javascript", headers=headers)
 
 

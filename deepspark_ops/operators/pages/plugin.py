@@ -21,7 +21,7 @@ from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.pages.addresses import URL_PREFIX, run_url
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, run_url
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.train import TrainOperator
 
@@ -86,6 +86,13 @@ class DeepSparkPlugin(AirflowPlugin):
     name = "deepspark"
     fastapi_apps = [{"app": pages_app, "url_prefix": URL_PREFIX, "name": "DeepSpark"}]  # noqa: RUF012 - Airflow's form
     external_views = [  # noqa: RUF012
+        {
+            "name": "DeepSpark",
+            "href": f"{site_path()}{RUNS_URL}",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "deepspark",
+        },
         _tab("Training", "training", "dag_run"),
         _tab("Training", "training", "task_instance"),
         _tab("Report", "report", "dag_run"),

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, find_run, run_url
+from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
-from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.reading import RunReadings
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.run_view.state import AirflowRun, state_of
@@ -71,7 +68,7 @@ class TrainingPage:
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
         """Return the parts of the page that change while a run goes on, as HTML."""
-        return {name: _template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
+        return {name: template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False) -> str:
         """Return the whole page.
@@ -82,7 +79,7 @@ class TrainingPage:
             site: Path that Airflow is served under, without a slash at its end.
             is_report: Whether the page stands in for a report that is not there yet.
         """
-        return _template("training.html.jinja").render(
+        return template("training.html.jinja").render(
             **_view(answer, site),
             nonce=nonce,
             is_report=is_report,
@@ -111,26 +108,6 @@ def static_file(name: str) -> Path | None:
     return known.get(name)
 
 
-@cache
-def _template(name: str) -> Template:
-    environment = Environment(
-        loader=PackageLoader("deepspark_ops.operators.pages", "static"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": _number,
-        "percent": _percent,
-        "duration": _duration,
-        "clock_time": _clock_time,
-        "filename": lambda path: Path(str(path)).name,
-    }
-    environment.tests |= {"share": is_share}
-    return environment.get_template(name)
-
-
 def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
     state = answer["state"]
     age = None if answer["news"] is None else max(0.0, answer["now"] - answer["news"])
@@ -144,47 +121,3 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "training_url": site + run_url(answer["dag"], answer["run"], "training"),
         "tensorboard": RunPaths(Path(answer["folder"])).tensorboard,
     }
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, whole ones with thousands apart; a dash for none.
-
-    Example:
-        >>> _number(4480.4), _number(0.03125), _number(1.5e-7), _number(None)
-        ('4,480', '0.0312', '1.5e-07', '\u2013')
-    """
-    if value is None:
-        return "\u2013"
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def _percent(share: float | None, digits: int = 1) -> str:
-    """Return a share of 1 as percent, a dash for none.
-
-    Example:
-        >>> _percent(0.98333)
-        '98.3\u202f%'
-    """
-    return "\u2013" if share is None else f"{100 * share:.{digits}f}\u202f%"
-
-
-def _duration(seconds: float | None) -> str:
-    """Return a time span; a dash for none.
-
-    Example:
-        >>> [_duration(s) for s in (0.4, 72.0, 5400.0, 200_000.0)]
-        ['0 s', '1 min 12 s', '1 h 30 min', '2 d 7 h']
-    """
-    if seconds is None:
-        return "\u2013"
-    whole = round(seconds)
-    for unit, small, size, part in (("d", "h", 86_400, 3_600), ("h", "min", 3_600, 60), ("min", "s", 60, 1)):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {small}"
-    return f"{whole} s"
-
-
-def _clock_time(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")

@@ -1,0 +1,38 @@
+"""The routes of the pages about many runs. Each shows what is of DAGs that the reader may read, and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Annotated, Any, Protocol
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from deepspark_ops.operators.pages.addresses import URL_PREFIX
+from deepspark_ops.operators.pages.headers import PLAIN_HEADERS, page_headers
+from deepspark_ops.operators.pages.rights import readable_dags
+from deepspark_ops.operators.pages.runs import RunsPage, query_of
+
+Readable = Annotated[set[str], Depends(readable_dags)]
+
+
+class _Page(Protocol):
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str: ...
+
+
+def add_list_routes(app: FastAPI, runs: RunsPage) -> None:
+    """Add the routes to an application that asks for a login by itself."""
+
+    @app.get("/runs")
+    def show_runs(request: Request, readable: Readable) -> Response:
+        return _shown(request, runs, runs.answer(readable, query_of(request.query_params)))
+
+
+def _shown(request: Request, page: _Page, answer: Mapping[str, Any], status: int = 200) -> Response:
+    if request.query_params.get("format") == "json":
+        return JSONResponse(answer, status_code=status, headers=PLAIN_HEADERS)
+    nonce = secrets.token_urlsafe(16)
+    site = str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
+    headers = page_headers(nonce, has_form=True)
+    return HTMLResponse(page.page(answer, nonce=nonce, site=site), status_code=status, headers=headers)

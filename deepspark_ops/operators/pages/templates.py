@@ -1,0 +1,104 @@
+"""The templates of the pages, which escape by themselves, and how numbers are written in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from deepspark_ops.run_view.chart_lines import is_share
+
+
+@cache
+def template(name: str) -> Template:
+    """Return a template of the folder ``static``."""
+    environment = Environment(
+        loader=PackageLoader("deepspark_ops.operators.pages", "static"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": _number,
+        "percent": _percent,
+        "duration": _duration,
+        "clock_time": _clock_time,
+        "moment": _moment,
+        "sparkline": sparkline,
+        "filename": lambda path: Path(str(path)).name,
+    }
+    environment.tests |= {"share": is_share}
+    return environment.get_template(name)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits, whole ones with thousands apart; a dash for none.
+
+    Example:
+        >>> _number(4480.4), _number(0.03125), _number(1.5e-7), _number(None)
+        ('4,480', '0.0312', '1.5e-07', '\u2013')
+    """
+    if value is None:
+        return "\u2013"
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def _percent(share: float | None, digits: int = 1) -> str:
+    """Return a share of 1 as percent, a dash for none.
+
+    Example:
+        >>> _percent(0.98333)
+        '98.3\u202f%'
+    """
+    return "\u2013" if share is None else f"{100 * share:.{digits}f}\u202f%"
+
+
+def _duration(seconds: float | None) -> str:
+    """Return a time span; a dash for none.
+
+    Example:
+        >>> [_duration(s) for s in (0.4, 72.0, 5400.0, 200_000.0)]
+        ['0 s', '1 min 12 s', '1 h 30 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return "\u2013"
+    whole = round(seconds)
+    for unit, small, size, part in (("d", "h", 86_400, 3_600), ("h", "min", 3_600, 60), ("min", "s", 60, 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {small}"
+    return f"{whole} s"
+
+
+def _clock_time(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
+
+
+def _moment(seconds: float | None) -> str:
+    """Return a moment, UTC; a dash for none.
+
+    Example:
+        >>> _moment(1769832306.0), _moment(None)
+        ('2026-01-31 04:05', '\u2013')
+    """
+    return "\u2013" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def sparkline(curve: Sequence[Sequence[float]], width: float = 100.0, height: float = 24.0) -> str:
+    """Return the points of an SVG polyline for (x, y), ascending in x; empty for less than two points.
+
+    Example:
+        >>> sparkline([(0, 2.0), (50, 1.0), (100, 0.0)])
+        '0.0,2.0 50.0,12.0 100.0,22.0'
+    """
+    if len(curve) < 2:
+        return ""
+    x0, x1 = curve[0][0], curve[-1][0]
+    low, high = min(y for _, y in curve), max(y for _, y in curve)
+    x_scale, y_scale = width / ((x1 - x0) or 1.0), (height - 4.0) / ((high - low) or 1.0)
+    return " ".join(f"{(x - x0) * x_scale:.1f},{2.0 + (high - y) * y_scale:.1f}" for x, y in curve)

@@ -1,0 +1,179 @@
+"""The pages about many runs: who sees which rows, what the address chooses, and that names are text."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deepspark_ops.operators.pages import plugin
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_index.listing import KnownRun
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
+
+pytestmark = pytest.mark.airflow
+
+EVIL = "<script>alert(1)</script>"
+KNOWN = [
+    KnownRun("deepspark_train", "run-a", "success", 300.0, 300.0, 360.0, "manual", "ada"),
+    KnownRun("deepspark_train", "run-b", "failed", 200.0, 200.0, 230.0, "scheduled"),
+    KnownRun("secret_dag", "run-c", "success", 100.0, 100.0, 130.0, "manual", "eve"),
+    KnownRun("deepspark_train", "run-d", "queued", 400.0, None, None, "manual", "ada"),
+]
+
+
+def write_run(home: Path, dag: str, run: str, *, net: str = "LeNet", ending: str = "finished") -> Path:
+    folder = home / "runs" / dag / run
+    folder.mkdir(parents=True)
+    events = [started(0, 1000.0, net=net), *RUN[1:], stage(ending, 1000, 1100.0, images_per_s=812.5)]
+    (folder / "events.jsonl").write_bytes(lines(events))
+    (folder / "config.json").write_text('{"solver": "/s/lenet_solver.prototxt", "comm_period": 4}')
+    return folder
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    """A person who may read all DAGs but ``secret_dag``."""
+    from fastapi.testclient import TestClient
+
+    from deepspark_ops.operators.pages import app as pages
+    from deepspark_ops.operators.pages.rights import readable_dags
+    from deepspark_ops.operators.pages.runs import RunsPage
+
+    write_run(tmp_path, "deepspark_train", "run-a")
+    write_run(tmp_path, "deepspark_train", "run-b", net="AlexNet", ending="stopped")
+    write_run(tmp_path, "secret_dag", "run-c", net="SecretNet")
+    places = Places(tmp_path, tmp_path)
+    # Airflow's side gives more than asked for: the page must not rely on the query alone.
+    runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, clock=lambda: 500.0)
+    app = pages.build_app(places, runs=runs)
+    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[readable_dags] = lambda: {"deepspark_train", "another"}
+    with TestClient(app) as made:
+        made.home, made.app = tmp_path, app
+        yield made
+
+
+def shown(client: Any, address: str = "/runs") -> list[str]:
+    return [row["run"] for row in client.get(f"{address}{'&' if '?' in address else '?'}format=json").json()["runs"]]
+
+
+def test_a_person_sees_the_runs_of_dags_that_he_may_read_and_no_trace_of_others(client: Any) -> None:
+    assert shown(client) == ["run-d", "run-a", "run-b"]
+    for address in ("/runs", "/runs?format=json", "/runs?dag=secret_dag", "/runs?search=secret&format=json"):
+        text = client.get(address).text
+        for hidden in ("run-c", "SecretNet", "eve"):
+            assert hidden not in text, address
+    assert "secret_dag" not in client.get("/runs").text
+
+
+def test_rights_are_asked_of_airflows_auth_manager_for_the_person_who_asks(monkeypatch: Any) -> None:
+    from deepspark_ops.operators.pages import rights
+
+    allowed = {"ada": {"deepspark_train"}}
+    manager = SimpleNamespace(
+        get_authorized_dag_ids=lambda user, method: allowed.get(user, set()) if method == "GET" else {"everything"}
+    )
+    monkeypatch.setattr(rights, "get_auth_manager", lambda: manager)
+    assert rights.readable_dags("ada") == {"deepspark_train"}
+    assert rights.readable_dags("bob") == set()
+
+
+def test_a_person_without_rights_gets_an_empty_list_and_without_a_login_none(client: Any) -> None:
+    from deepspark_ops.operators.pages import app as pages
+    from deepspark_ops.operators.pages.rights import readable_dags
+
+    client.app.dependency_overrides[readable_dags] = lambda: set()
+    assert shown(client) == []
+    assert "none of a DAG that you may read" in client.get("/runs").text
+    del client.app.dependency_overrides[pages.get_user]
+    assert client.get("/runs").status_code == 401
+    sent = client.get("/runs", headers={"accept": "text/html"}, follow_redirects=False)
+    assert (sent.status_code, sent.headers["location"][:25]) == (307, "/api/v2/auth/login?next=h")
+
+
+def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> None:
+    answer = client.get("/runs?format=json").json()
+    row = next(row for row in answer["runs"] if row["run"] == "run-a")
+    numbers = ("state", "net", "solver", "strategy", "n_workers", "tau", "clock", "accuracy", "images_per_s", "seconds")
+    told = ("finished", "LeNet", "lenet_solver.prototxt", "easgd", 2, "4", 1000, 0.975, 812.5, 60.0)
+    assert tuple(row[name] for name in numbers) == told
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", client.get("/runs").text))
+    for part in ("run-a", "finished", "lenet_solver.prototxt", "1,000", "97.5 %", "812", "1 min 0 s", "ada"):
+        assert part in text, part
+    assert [r["state"] for r in answer["runs"]] == ["waiting", "finished", "stopped"]
+    assert client.get("/runs").text.count("<polyline") == 2
+
+
+def test_the_address_holds_search_filter_and_sort(client: Any) -> None:
+    assert shown(client, "/runs?search=alexnet") == ["run-b"]
+    assert shown(client, "/runs?state=finished") == ["run-a"]
+    assert shown(client, "/runs?sort=net") == ["run-b", "run-a", "run-d"]
+    page = client.get("/runs?search=net&sort=-when&strategy=easgd").text
+    assert 'name="search" value="net"' in page
+    assert '<option value="easgd" selected>' in page
+    assert "/deepspark/runs?search=net&amp;strategy=easgd&amp;sort=when" in page  # the other way round
+    assert 'aria-sort="descending"' in page
+    assert client.get("/runs?sort=%3Cscript%3E&state=%22%3E").status_code == 200
+
+
+def test_names_are_text_and_no_markup(client: Any) -> None:
+    write_run(client.home, "another", "run-e", net=EVIL)
+    for address in ("/runs", f"/runs?search={EVIL}", f"/runs?sort={EVIL}"):
+        text = client.get(address).text
+        assert EVIL not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_the_page_runs_its_own_script_and_its_form_reaches_this_server_alone(client: Any) -> None:
+    answer = client.get("/runs")
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["form-action"] == "'self'"
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    nonce = policy["script-src"].removeprefix("'nonce-").removesuffix("'")
+    tags = [tag for tag in re.findall(r"<(?:script|link|style)[^>]*>", answer.text) if 'href="data:,"' not in tag]
+    assert tags
+    for tag in tags:
+        assert f'nonce="{nonce}"' in tag
+        source = re.search(r'(?:src|href)="([^"]+)"', tag)[1]
+        assert client.get(source.removeprefix("/deepspark")).status_code == 200
+    assert not re.search(r"\son\w+=|\sstyle=|javascript:", answer.text)
+
+
+def test_runs_that_are_over_are_indexed_by_the_first_list(client: Any) -> None:
+    assert not list(client.home.rglob("index.json"))
+    client.get("/runs")
+    indexed = {path.parent.name for path in client.home.rglob("index.json")}
+    assert indexed == {"run-a", "run-b"}
+
+
+def test_a_run_that_airflow_has_forgotten_is_still_listed(client: Any) -> None:
+    write_run(client.home, "another", "old-run")
+    answer = client.get("/runs?search=old-run&format=json").json()["runs"]
+    assert [(row["run"], row["state"]) for row in answer] == [("old-run", "finished")]
+
+
+def test_240_runs_open_in_under_a_second(client: Any) -> None:
+    first = write_run(client.home, "another", "many-0")
+    client.get("/runs")
+    for number in range(1, 240):
+        folder = first.with_name(f"many-{number}")
+        folder.mkdir()
+        for name in ("config.json", "events.jsonl", "index.json"):
+            os.link(first / name, folder / name)
+    began = time.perf_counter()
+    answer = client.get("/runs")
+    assert time.perf_counter() - began < 1.0
+    assert answer.text.count("<polyline") == 242
+
+
+def test_the_list_is_in_airflows_navigation() -> None:
+    (view,) = [view for view in plugin.DeepSparkPlugin.external_views if view["destination"] == "nav"]
+    assert (view["name"], view["href"]) == ("DeepSpark", "/deepspark/runs")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from deepspark_ops.run_index.listing import KnownRun, RunQuery, choices, chosen, row_of
+from deepspark_ops.run_index.summary import RunSummary
+
+
+def row(run, *, dag="deepspark_train", state="success", user=None, **fields):
+    known = KnownRun(dag, run, state, when=float(len(run)), began=100.0, ended=160.0, kind="manual", user=user)
+    return row_of(known, RunSummary(made_of={}, **fields), now=500.0)
+
+
+ROWS = [
+    row("a", net="LeNet", strategy="easgd", accuracy=0.9, tau="4", user="Ada"),
+    row("bb", net="AlexNet", strategy="downpour", accuracy=0.95, tau="10", dag="mine"),
+    row("ccc", net="LeNet", strategy="easgd", state="failed", tau="auto"),
+]
+
+
+def names(query):
+    return [found["run"] for found in chosen(ROWS, query)]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (RunQuery(), ["ccc", "bb", "a"]),
+        (RunQuery(sort="-accuracy"), ["bb", "a", "ccc"]),
+        (RunQuery(sort="accuracy"), ["a", "bb", "ccc"]),  # what has none comes last either way
+        (RunQuery(sort="tau"), ["a", "bb", "ccc"]),  # 4 before 10 before auto
+        (RunQuery(sort="net"), ["bb", "a", "ccc"]),
+        (RunQuery(sort="__class__"), ["a", "bb", "ccc"]),
+        (RunQuery(search="lenet EASGD"), ["ccc", "a"]),
+        (RunQuery(search="ada"), ["a"]),
+        (RunQuery(filters=(("dag", "mine"),)), ["bb"]),
+        (RunQuery(filters=(("strategy", "easgd"), ("state", "finished"))), ["a"]),
+        (RunQuery(search="nothing"), []),
+    ],
+)
+def test_rows_are_those_that_the_address_asks_for(query, found):
+    assert names(query) == found
+
+
+def test_each_filter_offers_the_values_there_are():
+    assert choices(ROWS)["dag"] == ["deepspark_train", "mine"]
+    assert choices(ROWS)["state"] == ["failed", "finished"]
+    assert choices(ROWS)["dataset"] == []
+
+
+@pytest.mark.parametrize(
+    ("airflow", "ending", "state"),
+    [
+        ("success", "finished", "finished"),
+        ("failed", "stopped", "stopped"),
+        ("failed", "finished", "failed"),
+        ("queued", None, "waiting"),
+        ("running", "finished", "running"),
+        (None, "finished", "finished"),
+        (None, None, "unknown"),
+    ],
+)
+def test_state_is_airflows_but_for_what_a_person_stopped(airflow, ending, state):
+    assert row("r", state=airflow, ending=ending)["state"] == state
+
+
+def test_a_run_that_goes_on_lasts_until_now_and_a_run_without_a_user_names_its_trigger():
+    running = row_of(KnownRun("d", "r", "running", began=100.0, kind="scheduled"), None, now=130.0)
+    assert (running["seconds"], running["who"], running["is_read"]) == (30.0, "scheduled", False)
+    assert ROWS[0]["seconds"] == 60.0
+    assert ROWS[0]["who"] == "Ada"
