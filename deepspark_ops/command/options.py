@@ -91,7 +91,7 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     Options in a ``panel`` of their own may all be left out together, so that none is required by itself.
     """
     extra = info.json_schema_extra
-    is_main = (isinstance(extra, dict) and extra.get("form")) or Path in _members(info.annotation)
+    is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in _members(info.annotation)
     common: dict[str, Any] = {
         "help": _help(info),
         "rich_help_panel": panel or (_MAIN_PANEL if is_main else _REST_PANEL),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -10,8 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from deepspark_ops.errors import ConfigError
 
-FORM: dict[str, Any] = {"form": True}
-"""Marks a field that appears in the form of the DAG that runs its stage."""
+FORM: dict[str, Any] = {"form": "basic"}
+"""Marks a field that appears in the form of the DAG that runs its stage; it needs a title there."""
+EXPERT: dict[str, Any] = {"form": "expert"}
+"""Marks a field of the form that few ever change: it stands in the expert part of its section."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 SparkMaster = Annotated[str, Field(description="Spark master")]
@@ -19,17 +22,19 @@ ListenAddress = Annotated[
     str,
     Field(
         min_length=1,
+        title="Listen address",
         description="Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master, else"
         " the host's address towards the master",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 InsecureNetwork = Annotated[
     bool,
     Field(
+        title="Allow an open network",
         description="Accept a cluster whose settings do not let driver and executors encrypt what they send each"
         " other, the exchange's secret included",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 WHERE_IT_RUNS = frozenset({"master", "listen_address", "insecure_network"})
@@ -99,7 +104,7 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
         return model.model_validate(values)
     except ValidationError as error:
         findings: dict[str, list[str]] = {}
-        problems = error.errors()
+        problems = _in_own_words(model, error.errors())
         refused = {str(found["loc"][0]) for found in problems if found["loc"] and found["type"] != "string_type"}
         for problem in problems:
             # Members of a union carry the member's tag in their place; the field is what the user wrote.
@@ -114,6 +119,26 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
             findings.setdefault(start, []).append(finding + known)
         lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def _in_own_words(model: type[StageConfig], problems: Sequence[Any]) -> list[Any]:
+    """Put the field's own sentence of what it takes in the place of what each member of its union says.
+
+    What a validator of ours says of the very value, such as a schedule whose clocks do not ascend, is kept instead.
+    """
+    kept: dict[Any, Any] = {}
+    own = {problem["loc"][0] for problem in problems if problem["loc"] and problem["type"] == "value_error"}
+    for index, problem in enumerate(problems):
+        name = problem["loc"][0] if problem["loc"] else None
+        extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
+        allowed = extra.get("allowed") if isinstance(extra, dict) else None
+        if allowed is None:
+            kept[index] = problem
+        elif name not in own:
+            kept[name] = {**problem, "type": "allowed", "msg": f"must be {allowed}"}
+        elif problem["type"] == "value_error":
+            kept[index] = problem
+    return list(kept.values())
 
 
 def with_paths_from(config: Config, folder: Path) -> Config:

@@ -21,14 +21,18 @@ from deepspark_ops.config.ingest import SourceConfig
 class CheckConfig(StageConfig):
     """Read the solver and its nets and report what they need, before any cluster time is spent."""
 
-    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    solver: Path = Field(
+        title="Solver", description="Caffe solver prototxt, e.g. nets/lenet_solver.prototxt", json_schema_extra=FORM
+    )
     overrides: str = Field(
         "",
+        title="Changes to the solver",
         description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
         json_schema_extra={**FORM, "format": "multiline"},
     )
     weights: FileList | None = Field(
         None,
+        title="Start from weights",
         description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
         json_schema_extra=FORM,
     )
@@ -36,7 +40,9 @@ class CheckConfig(StageConfig):
     ingest: SourceConfig | None = Field(
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )
-    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
+    n_workers: int = Field(
+        2, ge=1, le=10_000, title="Workers", description="Training processes, e.g. 4", json_schema_extra=FORM
+    )
     devices: DeviceChoice = "auto"
     share_gpus: ShareGpus = False
     gpus_per_worker: GpusPerWorker = 1

@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from caffe_import.devices.compute_plan import Precision
-from deepspark_ops.config.base import FORM
+from deepspark_ops.config.base import EXPERT, FORM
 
 GpusPerWorker = Annotated[
     int,
     Field(
         ge=1,
         le=1_024,
+        title="Devices of a worker",
         description="Devices of each worker; without a placement each computes passes of its own, as Caffe's -gpu 0,1",
         json_schema_extra=FORM,
     ),
@@ -22,23 +23,26 @@ GpusPerWorker = Annotated[
 PlacementChoice = Annotated[
     Literal["none", "auto"] | Path,
     Field(
+        title="Layers over devices",
         description="How the net is laid out over a worker's devices; none: every device has all of it; auto:"
         " consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'",
         examples=["placement.txt"],
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 PrecisionChoice = Annotated[
     Precision,
     Field(
+        title="Precision",
         description="Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses"
         " stay float32. float16 scales the loss",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 DeviceChoice = Annotated[
     Literal["auto", "cpu", "gpu"],
     Field(
+        title="CPU or GPU",
         description="What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a"
         " GPU to use, else the CPU; gpu: refuses to run without",
         json_schema_extra=FORM,
@@ -47,19 +51,25 @@ DeviceChoice = Annotated[
 Tf32 = Annotated[
     bool,
     Field(
+        title="TensorFloat-32",
         description="On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 Recompute = Annotated[
     bool,
     Field(
+        title="Save memory by computing again",
         description="Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to a"
         " third more time, the same numbers",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     ),
 ]
 ShareGpus = Annotated[
     bool,
-    Field(description="Let several workers of a host use one GPU where there are too few", json_schema_extra=FORM),
+    Field(
+        title="Share GPUs",
+        description="Let several workers of a host use one GPU where there are too few",
+        json_schema_extra=EXPERT,
+    ),
 ]

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.base import EXPERT, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 
 SplitChoice = Annotated[
-    Literal["train", "test"], Field(description="Part of the dataset to score", json_schema_extra=FORM)
+    Literal["train", "test"],
+    Field(title="Part that is scored", description="Part of the dataset to score", json_schema_extra=EXPERT),
 ]
 
 

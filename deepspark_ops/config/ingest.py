@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, Fraction, InsecureNetwork, ListenAddress, SparkMaster, StageConfig
+from deepspark_ops.config.base import EXPERT, FORM, Fraction, InsecureNetwork, ListenAddress, SparkMaster, StageConfig
 
 SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
 
@@ -19,22 +19,30 @@ class SourceConfig(StageConfig):
     """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
 
     source: Path = Field(
+        title="Training data",
         description="Training data: image list ('path label' lines; inside a tar as ARCHIVE.tar.gz::LIST), IDX images,"
         " a folder of CIFAR binary batches (data_batch_*.bin) or one batch, or a Caffe LMDB",
         json_schema_extra=FORM,
     )
     test_source: Path | None = Field(
-        None, description="Test data of the same format; without it test_fraction is split off", json_schema_extra=FORM
+        None,
+        title="Test data",
+        description="Test data of the same format; without it test_fraction is split off",
+        json_schema_extra=FORM,
     )
     test_fraction: Fraction = Field(
         0.2,
+        title="Share of the test set",
         description="Share of the records that becomes the test set, by a hash of each record's name, so that none"
         " changes sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
-    source_format: SourceFormat = Field("auto", description="auto looks at the source", json_schema_extra=FORM)
+    source_format: SourceFormat = Field(
+        "auto", title="Format of the data", description="What source is; auto looks at it", json_schema_extra=FORM
+    )
     root_folder: Path | None = Field(
         None,
+        title="Folder of the list",
         description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
         json_schema_extra=FORM,
     )
@@ -43,20 +51,43 @@ class SourceConfig(StageConfig):
     )
     class_names: Path | None = Field(
         None,
+        title="Names of the classes",
         description="Text file with one class name per line, in label order, also ARCHIVE::FILE",
         json_schema_extra=FORM,
     )
-    shard_format: Literal["lmdb", "hdf5"] = Field("lmdb", description="File format of shards", json_schema_extra=FORM)
-    encoded: bool = Field(False, description="Keep images compressed in the shards (LMDB only)", json_schema_extra=FORM)
-    resize_height: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
-    resize_width: int = Field(0, ge=0, le=16_384, description="Pixels; 0 keeps the size", json_schema_extra=FORM)
-    gray: bool = Field(False, description="Read images as gray", json_schema_extra=FORM)
+    shard_format: Literal["lmdb", "hdf5"] = Field(
+        "lmdb", title="Format of shards", description="File format of shards", json_schema_extra=EXPERT
+    )
+    encoded: bool = Field(
+        False,
+        title="Keep images compressed",
+        description="Keep images compressed in the shards (LMDB only)",
+        json_schema_extra=EXPERT,
+    )
+    resize_height: int = Field(
+        0,
+        ge=0,
+        le=16_384,
+        title="Height",
+        description="Height of stored images in pixels, e.g. 32; 0 keeps the size",
+        json_schema_extra=FORM,
+    )
+    resize_width: int = Field(
+        0,
+        ge=0,
+        le=16_384,
+        title="Width",
+        description="Width of stored images in pixels, e.g. 32; 0 keeps the size",
+        json_schema_extra=FORM,
+    )
+    gray: bool = Field(False, title="Gray", description="Read images as gray", json_schema_extra=FORM)
     max_pixel: int = Field(
         255,
         ge=1,
         le=255,
+        title="Largest pixel value",
         description="Largest pixel value of the source; scaled to 255 (digits8x8: 16)",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     n_classes: int | None = Field(
         None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
@@ -81,11 +112,16 @@ class IngestConfig(SourceConfig):
     """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
 
     output: Path = Field(description="Dataset folder to write")
-    shuffle: bool = Field(True, description="Store samples in a fixed random order", json_schema_extra=FORM)
-    seed: int = Field(1, ge=0, description="Decides the split and the order", json_schema_extra=FORM)
+    shuffle: bool = Field(
+        True, title="Shuffle", description="Store samples in a fixed random order", json_schema_extra=EXPERT
+    )
+    seed: int = Field(1, ge=0, title="Seed", description="Decides the split and the order", json_schema_extra=EXPERT)
     samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
     max_rejected_fraction: Fraction = Field(
-        0.01, description="More bad records than this share fail the task", json_schema_extra=FORM
+        0.01,
+        title="Bad records allowed",
+        description="More bad records than this share fail the task",
+        json_schema_extra=EXPERT,
     )
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False

@@ -7,23 +7,29 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.base import EXPERT, FORM, StageConfig
 
 
 class PromoteConfig(StageConfig):
     """Put a bundle into production if it is better than the one there."""
 
-    models: Path = Field(Path("models"), description="Folder of models in production", json_schema_extra=FORM)
+    models: Path = Field(
+        Path("models"), title="Folder of models", description="Folder of models in production", json_schema_extra=EXPERT
+    )
     model: str = Field(
         "model",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        title="Model",
         description="Name of the model in production: at most 64 letters, digits, dots, dashes and underscores",
         json_schema_extra=FORM,
     )
-    metric: Literal["top1", "top5", "loss"] = Field("top1", description="What must be better", json_schema_extra=FORM)
+    metric: Literal["top1", "top5", "loss"] = Field(
+        "top1", title="Measure", description="What must be better", json_schema_extra=FORM
+    )
     min_gain: float = Field(
         0.0,
         ge=0.0,
+        title="Gain needed",
         description="How much better at least, in the metric's unit: 0.01 is one point of accuracy",
         json_schema_extra=FORM,
     )
@@ -31,6 +37,7 @@ class PromoteConfig(StageConfig):
         0.95,
         ge=0.5,
         le=0.999,
+        title="Confidence",
         description="How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no"
         " better at most 1 in 20 goes in; 5 samples gained and none lost are just enough. 0.5: whatever scores better",
         json_schema_extra=FORM,
@@ -39,6 +46,7 @@ class PromoteConfig(StageConfig):
         0.05,
         ge=0.0,
         le=1.0,
+        title="Loss of a class allowed",
         description="Keep production if a class' accuracy falls by more than this share, beyond chance; a class of"
         " fewer than 6 samples is too small to say so. 1: no class is looked at",
         json_schema_extra=FORM,
@@ -46,17 +54,19 @@ class PromoteConfig(StageConfig):
     keep: int | None = Field(
         None,
         ge=1,
+        title="Bundles kept",
         description="How many bundles of the model stay: after a promotion the oldest above this are removed, never"
         " what is in production; default: all stay",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     max_slowdown: float = Field(
         0.5,
         ge=0.0,
         le=1.0,
+        title="Slowdown allowed",
         description="Keep production if the net scores fewer images/s by more than this share, measured on the same"
         " machine. 1: speed is not looked at",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
+OTHER_FORM: Final = "other_form"
+"""Kind of pydantic's error for a text that was not meant as a schedule."""
 _SCHEDULE = r"[0-9.eE+-]+@\d+( +[0-9.eE+-]+@\d+)*"
 
 
@@ -21,6 +24,8 @@ def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
         ((0, 1.0), (2000, 10.0))
     """
     hint = "a schedule is VALUE@CLOCK, one after another from @0 on, e.g. '1@0 10@2000'"
+    if "@" not in text:
+        raise PydanticCustomError(OTHER_FORM, "{hint}", {"hint": hint})
     if not re.fullmatch(_SCHEDULE, text.strip()):
         raise ValueError(hint)
     pairs = (entry.split("@") for entry in text.split())
@@ -48,6 +53,5 @@ def _rate_schedule(text: str) -> str:
     return text
 
 
-_AS_PATTERN = Field(json_schema_extra={"pattern": f"^{_SCHEDULE}$"})
-PeriodSchedule = Annotated[str, AfterValidator(_period_schedule), _AS_PATTERN]
-RateSchedule = Annotated[str, AfterValidator(_rate_schedule), _AS_PATTERN]
+PeriodSchedule = Annotated[str, AfterValidator(_period_schedule)]
+RateSchedule = Annotated[str, AfterValidator(_rate_schedule)]

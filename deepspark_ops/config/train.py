@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from deepspark_ops.config.base import (
+    EXPERT,
     FORM,
     FileList,
     InsecureNetwork,
@@ -33,9 +34,12 @@ from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 class TrainConfig(StageConfig):
     """Train a Caffe net with N workers that exchange parameters with a center."""
 
-    solver: Path = Field(description="Caffe solver prototxt", json_schema_extra=FORM)
+    solver: Path = Field(
+        title="Solver", description="Caffe solver prototxt, e.g. nets/lenet_solver.prototxt", json_schema_extra=FORM
+    )
     overrides: str = Field(
         "",
+        title="Changes to the solver",
         description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
         json_schema_extra={**FORM, "format": "multiline"},
     )
@@ -45,83 +49,109 @@ class TrainConfig(StageConfig):
     run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
     verify: Literal["auto", "digests", "sizes"] = Field(
         "auto",
+        title="Check of the dataset",
         description="How the dataset is compared with its manifests before workers start; digests reads every byte,"
         " sizes walks the pages alone, auto reads every byte up to 1 GiB",
+        json_schema_extra=EXPERT,
     )
     weights: FileList | None = Field(
         None,
+        title="Start from weights",
         description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
         json_schema_extra=FORM,
     )
     resume: Path | None = Field(
-        None, description="Caffe .solverstate to go on from (not together with weights)", json_schema_extra=FORM
+        None,
+        title="Go on from a solverstate",
+        description="Caffe .solverstate to go on from (not together with weights)",
+        json_schema_extra=EXPERT,
     )
     parity: bool = Field(
         False,
         description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
     )
-    n_workers: int = Field(2, ge=1, le=10_000, description="Training workers", json_schema_extra=FORM)
-    strategy: str = Field("easgd", description="How workers and center exchange parameters", json_schema_extra=FORM)
+    n_workers: int = Field(
+        2, ge=1, le=10_000, title="Workers", description="Training processes, e.g. 4", json_schema_extra=FORM
+    )
+    strategy: str = Field(
+        "easgd", title="Strategy", description="How workers and center exchange parameters", json_schema_extra=FORM
+    )
     strategy_options: str = Field(
         "",
+        title="Options of the strategy",
         description="The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file"
         " ('period: 50 moving_rate: 0.1 ...') as it is",
-        json_schema_extra={**FORM, "format": "multiline"},
+        json_schema_extra={**EXPERT, "format": "multiline"},
     )
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] | PeriodSchedule = Field(
         "auto",
+        title="Minibatches between exchanges (tau)",
         description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time;"
         " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
         examples=["10", "1@0 10@2000"],
-        json_schema_extra=FORM,
+        json_schema_extra={**FORM, "allowed": "auto, a whole number, or a schedule like 1@0 10@2000"},
     )
     moving_rate: RateSchedule | Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
+        title="Moving rate (alpha)",
         description="alpha of elastic averaging; default min(0.45, 0.9 / n_workers); '0.4@0 0.2@2000': by the clock",
         examples=["0.4", "0.4@0 0.2@2000"],
-        json_schema_extra=FORM,
+        json_schema_extra={**EXPERT, "allowed": "a number above 0, at most 1, or a schedule like 0.4@0 0.2@2000"},
     )
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
         "auto",
+        title="Scale of the learning rate",
         description="Multiplies base_lr; auto makes up for the progress per step (capped at 4), with warm-up",
-        json_schema_extra=FORM,
+        examples=["0.5"],
+        json_schema_extra={**EXPERT, "allowed": "auto, none, or a number above 0"},
     )
     lock: Literal["none", "striped", "full"] = Field(
         "none",
+        title="Lock of the center",
         description="none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one"
         " exchange at a time. A strategy that needs more than is given gets what it needs",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     transport: Literal["auto", "shm", "socket"] = Field(
-        "auto", description="auto: shared memory for workers on the server's host, else sockets"
+        "auto",
+        title="Transport",
+        description="auto: shared memory for workers on the server's host, else sockets",
+        json_schema_extra=EXPERT,
     )
     overlap: bool = Field(
         False,
+        title="Exchange while computing",
         description="Elastic strategies: compute the next period while this one's parameters are exchanged",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     n_servers: int = Field(
         1,
         ge=1,
         le=64,
+        title="Server processes",
         description="Server processes for workers by socket, each with a key range of the center; for large models",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     wire_dtype: Literal["float32", "float16", "bfloat16"] = Field(
         "float32",
+        title="Numbers on the wire",
         description="How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is faster",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     order: Literal["auto", "file", "shuffled"] = Field(
-        "auto", description="Order of samples; auto: file order for one worker (as Caffe), else shuffled"
+        "auto",
+        title="Order of samples",
+        description="Order of samples; auto: file order for one worker (as Caffe), else shuffled",
+        json_schema_extra=EXPERT,
     )
     devices: DeviceChoice = "auto"
     share_gpus: ShareGpus = False
     threads_per_worker: Literal["auto"] | Annotated[int, Field(ge=1, le=1_024)] = Field(
         "auto",
+        title="Threads of a worker",
         description="TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may use",
         examples=["2"],
-        json_schema_extra=FORM,
+        json_schema_extra={**EXPERT, "allowed": "auto, or a whole number from 1 to 1024"},
     )
     gpus_per_worker: GpusPerWorker = 1
     placement: PlacementChoice = "none"

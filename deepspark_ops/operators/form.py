@@ -1,7 +1,12 @@
 """The DAGs' forms: Airflow Params generated from the config models, and configs built back from a run's params.
 
-A field is in the form if its model says so (``config.FORM``). The models stay the only place that declares a type,
-a bound, a default or a description; a DAG gives the sections, their order and the defaults of its example.
+A field is in the form if its model says so: ``config.base.FORM`` for the basic part of its section, ``EXPERT`` for what
+few ever change. The models stay the only place that declares a type, a bound, a default, a title or a description; a
+DAG gives the sections, their order and the defaults of its example.
+
+Airflow opens one part of a form by itself, the one of Params without a section ("Run Parameters"): that is the basic
+part of the first section. It refuses a text by a pattern with the regular expression as the reason, so no pattern goes
+into the form: task ``check`` says the sentence instead.
 """
 
 from __future__ import annotations
@@ -19,8 +24,7 @@ from deepspark_ops.errors import ConfigError
 Section = tuple[str, type[StageConfig]]
 """Title of a part of the form and the model whose fields it holds."""
 
-_NUMBER = r"[0-9.eE+-]+"
-_COPIED = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
+_COPIED = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def form_params(
@@ -30,7 +34,7 @@ def form_params(
     optional: Sequence[str] = (),
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Param]:
-    """Return the Params of a DAG, in the order of the sections and of the models' fields.
+    """Return the Params of a DAG: the basic parts of all sections, then the expert ones, fields in the models' order.
 
     A field that two sections share (the solver of check and train) is in the first one only and must mean the
     same in both.
@@ -57,37 +61,42 @@ def form_params(
             if name not in defaults and "default" not in schema:
                 msg = f"form field {name} of {model.__name__} has no default; a scheduled run would lack it"
                 raise ValueError(msg)
-            keywords = {key: value for key, value in schema.items() if key != "default"}
+            keywords = {key: value for key, value in schema.items() if key not in ("default", "form")}
             if name in optional:
                 keywords["type"] = [keywords["type"], "null"]
             if choices and name in choices:
                 keywords["enum"] = list(choices[name])
-            params[name] = Param(defaults.get(name, schema.get("default")), section=title, **keywords)
+            part = _part(title, schema["form"], is_first=title == sections[0][0])
+            params[name] = Param(defaults.get(name, schema.get("default")), **part, **keywords)
     if unused := sorted(set(defaults) - set(params)):
         msg = f"defaults for fields that are in no section of the form: {', '.join(unused)}"
         raise ValueError(msg)
-    return params
+    return dict(sorted(params.items(), key=lambda item: schemas[item[0]]["form"] == "expert"))  # keeps the order else
+
+
+def _part(title: str, kind: str, *, is_first: bool) -> dict[str, str]:
+    if kind == "expert":
+        return {"section": f"{title}, expert"}
+    return {} if is_first else {"section": title}
 
 
 def form_schemas(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
     """Return field name -> flat JSON schema (one level, ``type`` a name or a list of names) of a model's form fields.
 
     Airflow's form shows one widget per field and takes the first type that is not null, so a choice of types, which
-    pydantic writes as ``anyOf``, becomes one schema with several types: bounds bind numbers, the pattern binds text.
+    pydantic writes as ``anyOf``, becomes one schema with several types, whose bounds bind numbers. The description ends
+    with the field's name, which messages, ``conf`` and the command line use.
     """
     properties = model.model_json_schema()["properties"]
-    return {name: _flat(schema) for name, schema in properties.items() if schema.get("form")}
+    return {name: _flat(name, schema) for name, schema in properties.items() if schema.get("form")}
 
 
-def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     variants = schema.get("anyOf", [schema])
     types = list(dict.fromkeys(variant["type"] for variant in variants))
     words = [word for variant in variants for word in _words(variant)]
     flat: dict[str, Any] = {key: variant[key] for variant in variants for key in _COPIED if key in variant}
-    texts = [variant["pattern"].strip("^$") for variant in variants if "pattern" in variant]
-    is_mixed = (words or texts) and {"integer", "number"} & set(types)
-    if is_mixed:
-        flat["pattern"] = f"^({'|'.join([*words, *texts, _NUMBER])})$"
+    if "string" in types and {"integer", "number"} & set(types):
         flat["examples"] = [
             *words,
             *schema.get("examples", []),
@@ -99,7 +108,9 @@ def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("default") == "" and "null" not in types:
         types.append("null")  # the form takes an empty text that may not be null for a missing one
     flat["type"] = types[0] if len(types) == 1 else sorted(types, key="null".__eq__)
-    flat["description"] = schema["description"]
+    flat["title"] = schema["title"]
+    flat["description"] = f"{schema['description']} [{name}]"
+    flat["form"] = schema["form"]
     if "default" in schema:
         flat["default"] = schema["default"]
     if schema.get("format") == "multiline":

@@ -26,10 +26,10 @@ _DESCRIPTION = """
 Trains the net of a Caffe solver on Spark workers that exchange parameters with a center, scores the result and
 exports it.
 
-* **solver** and **overrides** (section Train) say what is trained; relative paths start from `DEEPSPARK_ROOT`, by
-  default the folder above the DAGs folder.
-* **source** (section Ingest) is the raw data. An unchanged source is not ingested twice. Left empty, training reads
-  the sources that the net itself names.
+* **Solver** and **Changes to the solver** (section Run Parameters) say what is trained; relative paths start from
+  `DEEPSPARK_ROOT`, by default the folder above the DAGs folder.
+* **Training data** (section Ingest) is the raw data. An unchanged source is not ingested twice. Left empty, training
+  reads the sources that the net itself names.
 * Everything of a run is in `runs/deepspark_train/<run>/`: the report in `evaluation/`, the model in `bundle/`.
 """
 

@@ -78,12 +78,11 @@ BAD_INPUT = [
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--comm-period", "often"],
-        "comm_period='often': Input should be 'auto' or a valid integer or a schedule is VALUE@CLOCK, one after another"
-        " from @0 on, e.g. '1@0 10@2000'",
+        "comm_period='often': must be auto, a whole number, or a schedule like 1@0 10@2000",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--moving-rate", "1.5"],
-        "moving_rate=1.5: Input should be less than or equal to 1",
+        "moving_rate=1.5: must be a number above 0, at most 1, or a schedule like 0.4@0 0.2@2000",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--weights", "a", "--resume", "b"],
@@ -332,7 +331,7 @@ def test_help_names_every_field_with_its_description(folder, command):
 
 def test_help_shows_bounds_defaults_and_choices(folder):
     shown = " ".join(invoke("train", "--help").stdout.replace("│", " ").split())
-    assert "Training workers (1 to 10000) [default: 2]" in shown
+    assert "Training processes, e.g. 4 (1 to 10000) [default: 2]" in shown
     assert "auto|shm|socket" in shown
     assert "Spark master [default: local[*]]" in shown
 

@@ -90,7 +90,7 @@ def test_workers_that_wait_for_each_other_agree_on_a_period():
             {"strategy": "lbfgs", "comm_period": "1@0 2@9"},
             "strategy lbfgs keeps its minibatches; give a number or auto",
         ),
-        ({"comm_period": "5@3"}, "comm_period='5@3': Input should be 'auto' or"),
+        ({"comm_period": "soon"}, "comm_period='soon': must be auto, a whole number, or a schedule like"),
         ({"comm_period": "5@3"}, "the clocks 3 do not begin at 0 and ascend; a schedule is VALUE@CLOCK"),
         ({"comm_period": "1.5@0"}, "1.5 is not a whole number from 1 to 1000000"),
         ({"moving_rate": "0.5@0 1.5@10"}, "1.5 is not in (0, 1]"),
