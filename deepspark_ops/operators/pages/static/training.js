@@ -76,7 +76,7 @@
     const drawn = {
       x: along(line), y: canSmooth ? smoothed(line.value) : line.value, name: plain(line.name), type: "scatter", connectgaps: false,
       mode: line.kind === "test" || line.value.length < 3 ? "lines+markers" : "lines",
-      line: { color: colour, width: isWhole ? 2.6 : line.kind === "worker" ? 1.3 : 2, dash: DASHES[Math.floor(index / colours.length) % DASHES.length] },
+      line: { color: colour, width: isWhole ? 2.6 : line.kind === "worker" ? 1.3 : 2, dash: isWhole ? "solid" : DASHES[Math.floor(index / colours.length) % DASHES.length] },
       marker: { color: colour, size: 6, symbol: SYMBOLS[index % SYMBOLS.length] },
       hovertemplate: chart.unit === "share" ? "%{y:.1%}" : "%{y:.4~g}",
     };
@@ -107,7 +107,7 @@
     const drawn = marks();
     const at = along({ clock: drawn.map((m) => m.clock), time: drawn.map((m) => m.time) });
     return {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: width < 420 ? 210 : 250,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: width < 380 ? 210 : 250,
       font: { color: soft, size: 11, family: getComputedStyle(body).fontFamily },
       margin: { l: 52, r: 10, t: 8, b: 36 }, hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
