@@ -56,7 +56,7 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
             answer["parts"] = page.fragments(answer, site=_site(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
-    add_list_routes(app, runs or RunsPage(places, read_runs, tagged_dags))
+    add_list_routes(app, places, runs or RunsPage(places, read_runs, tagged_dags))
 
     @app.get("/static/{name}")
     def static(name: str, request: Request) -> Response:

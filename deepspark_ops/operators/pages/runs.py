@@ -96,7 +96,7 @@ class RunsPage:
             title="Runs",
             answer=answer,
             query=query,
-            rows=[_linked(row, site) for row in answer["runs"][:ROWS_SHOWN]],
+            rows=[with_address(row, site) for row in answer["runs"][:ROWS_SHOWN]],
             filters=FILTERS,
             numbers=NUMBERS,
             columns=[(name, word, _sorted_url(query, name, site), _direction(query, name)) for name, word in COLUMNS],
@@ -149,5 +149,6 @@ def _direction(query: Mapping[str, str], name: str | None) -> str:
     return "descending" if query["sort"].startswith("-") else "ascending"
 
 
-def _linked(row: Mapping[str, Any], site: str) -> dict[str, Any]:
+def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
+    """Return a row with ``url`` of the run's page and ``key``, by which a comparison names the run."""
     return {**row, "url": site + run_url(row["dag"], row["run"], "training"), "key": f"{row['dag']}/{row['run']}"}

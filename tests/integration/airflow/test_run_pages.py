@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from deepspark_ops.operators.pages import plugin
@@ -45,6 +46,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from deepspark_ops.operators.pages import app as pages
     from deepspark_ops.operators.pages.rights import readable_dags
     from deepspark_ops.operators.pages.runs import RunsPage
+    from deepspark_ops.operators.pages.training import TrainingPage
 
     write_run(tmp_path, "deepspark_train", "run-a")
     write_run(tmp_path, "deepspark_train", "run-b", net="AlexNet", ending="stopped")
@@ -52,7 +54,10 @@ def client(tmp_path: Path) -> Iterator[Any]:
     places = Places(tmp_path, tmp_path)
     # Airflow's side gives more than asked for: the page must not rely on the query alone.
     runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, clock=lambda: 500.0)
-    app = pages.build_app(places, runs=runs)
+    app = pages.build_app(places, TrainingPage(places, lambda dag, run: None), runs=runs)
+    for route in app.routes:
+        for dependency in getattr(route, "dependencies", ()):
+            app.dependency_overrides[dependency.dependency] = lambda: None
     app.dependency_overrides[pages.get_user] = lambda: None
     app.dependency_overrides[readable_dags] = lambda: {"deepspark_train", "another"}
     with TestClient(app) as made:
@@ -177,3 +182,76 @@ def test_240_runs_open_in_under_a_second(client: Any) -> None:
 def test_the_list_is_in_airflows_navigation() -> None:
     (view,) = [view for view in plugin.DeepSparkPlugin.external_views if view["destination"] == "nav"]
     assert (view["name"], view["href"]) == ("DeepSpark", "/deepspark/runs")
+
+
+COMPARE = "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b"
+
+
+def test_two_runs_are_drawn_on_one_chart_a_quantity_each_in_its_colour(client: Any) -> None:
+    answer = client.get(f"{COMPARE}&format=json").json()
+    losses = [line for line in answer["lines"] if line["chart"] == "loss"]
+    assert [(line["name"], line["run"]) for line in losses] == [("run-a", 0), ("run-b", 1)]
+    alone = client.get("/runs/deepspark_train/run-a/training?format=json").json()["lines"]
+    (mean,) = [line for line in alone if (line["chart"], line["name"]) == ("loss", "mean of all")]
+    assert (losses[0]["clock"], losses[0]["value"]) == (mean["clock"], mean["value"])
+    assert {line["chart"] for line in answer["lines"]} >= {"loss", "test_accuracy", "images_per_s", "learning_rate"}
+    assert answer["state"]["is_over"]
+
+
+def test_settings_are_shown_where_they_differ_and_all_by_a_switch(client: Any) -> None:
+    solver = "base_lr: {} max_iter: 1000 type: 'SGD' solver_mode: CPU net: '{}'"
+    for run, rate in (("run-a", "0.01"), ("run-b", "0.003")):
+        folder = client.home / "runs" / "deepspark_train" / run
+        (folder / "solver.prototxt").write_text(solver.format(rate, folder))
+    settings = {one["name"]: one for one in client.get(f"{COMPARE}&format=json").json()["settings"]}
+    assert settings["solver: base_lr"] == {"name": "solver: base_lr", "values": ["0.01", "0.003"], "differs": True}
+    assert settings["solver: solver_mode"]["values"] == ["CPU", "CPU"]
+    assert settings["comm_period"]["differs"] is False
+    assert "solver: net" not in settings
+    some, every = client.get(COMPARE).text, client.get(f"{COMPARE}&all=1").text
+    assert "solver: base_lr" in some
+    assert "comm_period" not in some
+    assert "comm_period" in every
+
+
+def test_confusion_matrices_stand_side_by_side_and_classes_are_text(client: Any) -> None:
+    from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics
+    from deepspark_ops.evaluate.scores import ScoreSum
+
+    scored = ScoredOn(
+        net="n", run="r", iteration=1, weights="w", weights_digest="sha256:1", dataset="d", dataset_digest="sha256:2",
+        split="test", score_blob="prob",
+    )  # fmt: skip
+    for run, right in (("run-a", 3), ("run-b", 1)):
+        evaluation = client.home / "runs" / "deepspark_train" / run / "evaluation"
+        evaluation.mkdir()
+        total = ScoreSum(n_classes=2)
+        total.add(np.array([[0.9, 0.1]] * right + [[0.1, 0.9]] * (4 - right)), np.zeros(4, np.int64))
+        metrics = build_metrics(total.result(), scored, (EVIL, "zero"))
+        (evaluation / "metrics.json").write_text(metrics.to_json())
+    found = client.get(f"{COMPARE}&format=json").json()["confusions"]
+    assert [one["counts"] for one in found] == [[[3, 1], [0, 0]], [[1, 3], [0, 0]]]
+    page = client.get(COMPARE).text
+    assert page.count('<svg class="confusion"') == 2
+    assert EVIL not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
+    assert client.get("/runs?format=json").json()["runs"][1]["accuracy_of"] == "evaluation"
+
+
+def test_a_comparison_shows_nothing_of_a_dag_that_one_may_not_read(client: Any) -> None:
+    secret = client.get("/runs/compare?run=deepspark_train/run-a&run=secret_dag/run-c&format=json")
+    missing = client.get("/runs/compare?run=deepspark_train/run-a&run=secret_dag/none&format=json")
+    assert (secret.status_code, missing.status_code) == (404, 404)
+    assert secret.json()["error"].replace("run-c", "none") == missing.json()["error"]
+    outside = client.get("/runs/compare?run=deepspark_train/run-a&run=../../etc&format=json")
+    assert outside.status_code == 404
+
+
+@pytest.mark.parametrize("n_runs", [0, 1, 9])
+def test_two_to_eight_runs_are_compared(client: Any, n_runs: int) -> None:
+    address = "/runs/compare?" + "&".join(f"run={EVIL}/{number}" for number in range(n_runs))
+    answer = client.get(address)
+    assert answer.status_code == 400
+    assert f"{n_runs} runs are chosen; choose 2 to 8" in answer.text
+    assert EVIL not in client.get(f"/runs/compare?run={EVIL}/1&run={EVIL}/2").text

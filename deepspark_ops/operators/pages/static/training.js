@@ -68,7 +68,8 @@
     });
   }
 
-  function trace(line, index, chart) {
+  function trace(line, place, chart) {
+    const index = line.run ?? place; // where runs are compared, each has its colour in every chart
     const colours = COLOURS[theme()];
     const isWhole = line.kind === "whole" && line.name.endsWith("of all");
     const colour = isWhole ? css("--ink") : chart.is_stacked ? css(`--part-${index % 3}`) : colours[index % colours.length];
@@ -111,7 +112,7 @@
       font: { color: soft, size: 11, family: getComputedStyle(body).fontFamily },
       margin: { l: 52, r: 10, t: 8, b: 36 }, hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
-      showlegend: chart.count > 1 && chart.count <= 12, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
+      showlegend: chart.count > 1 && chart.count <= 12 && !body.dataset.hasKeys, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
       xaxis: { title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
       yaxis: yAxis(chart),
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
@@ -319,7 +320,7 @@
     busy = true;
     try {
       const query = new URLSearchParams({ format: "json", parts: "true", since: cursor });
-      const answer = await fetch(`${url}?${query}`, { headers: { accept: "application/json" }, cache: "no-store" });
+      const answer = await fetch(`${url}${url.includes("?") ? "&" : "?"}${query}`, { headers: { accept: "application/json" }, cache: "no-store" });
       if (answer.status === 401 || answer.status === 403) {
         news.textContent = "Your login has ended: load this page again.";
         news.hidden = false;

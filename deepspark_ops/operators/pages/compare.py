@@ -1,0 +1,173 @@
+"""The page "Compare": curves of two to eight runs on one chart a quantity, their settings, their confusion matrices."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from markupsafe import Markup
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run
+from deepspark_ops.operators.pages.runs import RunsPage, with_address
+from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.pages.training import chart_library
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_index.listing import RunQuery
+from deepspark_ops.run_index.settings import differences, settings_of
+from deepspark_ops.run_index.summary import RunSummary
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.comparison import COMPARED_CHARTS, compared_lines
+from deepspark_ops.run_view.reading import RunReadings
+
+ANSWER_VERSION: Final = 1
+LEAST_RUNS, MOST_RUNS = 2, 8
+MOST_CLASSES: Final = 60
+"""With more a matrix is no table any more: each run's report has its picture."""
+POLL_S: Final = 10.0
+_RESULTS: Final = ("state", "accuracy", "loss", "images_per_s", "clock", "seconds", "who")
+
+
+class NoComparison(Exception):
+    """What was asked for cannot be compared; ``status`` is HTTP's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.status = status
+
+
+class ComparePage:
+    """The comparison. Thread-safe."""
+
+    def __init__(self, places: Places, runs: RunsPage) -> None:
+        """Compare runs of ``places`` that ``runs`` lists."""
+        self._places = places
+        self._runs = runs
+        self._readings = RunReadings(MOST_RUNS)
+
+    def answer(self, readable: Collection[str], keys: Sequence[str]) -> dict[str, Any]:
+        """Return the comparison, in the form that the page Training draws.
+
+        Args:
+            readable: The DAGs that the person may read.
+            keys: ``<dag>/<run>`` of each run, in the order of their colours.
+
+        Raises:
+            NoComparison: Too few or too many runs, or one that is not there or not to be read: the two look the same.
+        """
+        chosen = list(dict.fromkeys(keys))
+        if not LEAST_RUNS <= len(chosen) <= MOST_RUNS:
+            msg = f"{len(chosen)} runs are chosen; choose {LEAST_RUNS} to {MOST_RUNS} in the list"
+            raise NoComparison(msg, 400)
+        rows = {f"{row['dag']}/{row['run']}": row for row in self._runs.answer(readable, RunQuery())["runs"]}
+        for key in chosen:
+            if key not in rows:
+                msg = f'there is no run "{key}", or it is of a DAG that you may not read'
+                raise NoComparison(msg, 404)
+        found = [self._run(rows[key], key, chosen, number) for number, key in enumerate(chosen)]
+        return {
+            "format_version": ANSWER_VERSION,
+            **_as_drawn(found, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
+            "runs": [{**rows[key], "label": one["label"]} for key, one in zip(chosen, found, strict=True)],
+            "settings": differences([one["settings"] for one in found]),
+            "confusions": [one["confusion"] for one in found],
+        }
+
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", shows_all: bool = False) -> str:
+        """Return the comparison as a page.
+
+        Args:
+            answer: Of these runs.
+            nonce: Of the page's scripts and styles.
+            site: Path that Airflow is served under, without a slash at its end.
+            shows_all: Whether settings are shown that are the same in all runs.
+        """
+        rows = [with_address(row, site) for row in answer["runs"]]
+        url = f"{site}{RUNS_URL}/compare?{urllib.parse.urlencode([('run', row['key']) for row in rows])}"
+        return template("compare.html.jinja").render(
+            title="Compare",
+            rows=rows,
+            results=_RESULTS,
+            settings=[one for one in answer["settings"] if shows_all or one["differs"]],
+            shows_all=shows_all,
+            confusions=[(row, one, _drawn(one)) for row, one in zip(rows, answer["confusions"], strict=True) if one],
+            url=url,
+            poll_ms=round(1e3 * POLL_S),
+            chart_library=f"{chart_library().name}?v={version('plotly')}",
+            nonce=nonce,
+            site=f"{site}{URL_PREFIX}",
+            here="runs",
+        )
+
+    def _run(self, row: Mapping[str, Any], key: str, keys: Sequence[str], number: int) -> dict[str, Any]:
+        folder = find_run(self._places, row["dag"], row["run"]) or self._places.home / "no such run"
+        runs = [other.partition("/")[2] for other in keys]
+        label = row["run"] if runs.count(row["run"]) == 1 else key
+        reading = self._readings.of(folder)
+        with reading.lock:
+            reading.refresh()
+            lines, n_points, seconds = compared_lines(reading, label, number)
+        summary = RunSummary(made_of={}, net=row["net"], dataset_digest=row["dataset_digest"])
+        return {
+            "label": label,
+            "lines": lines,
+            "n_points": n_points,
+            "seconds": seconds,
+            "settings": settings_of(folder, summary),
+            "confusion": confusion_of(folder),
+        }
+
+
+def confusion_of(run_dir: Path) -> dict[str, Any] | None:
+    """Return the confusion matrix of a run's evaluation, ``counts`` None with many classes; None without one."""
+    with suppress(OSError, DataError):
+        metrics = read_metrics(RunPaths(run_dir).evaluation / METRICS_NAME)
+        n_classes = len(metrics.classes)
+        counts = [list(row) for row in metrics.confusion] if n_classes <= MOST_CLASSES else None
+        names = [one.name for one in metrics.classes] if n_classes <= MOST_CLASSES else None
+        digest = metrics.scored.dataset_digest
+        return {
+            "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": metrics.n_samples,
+            "top1": metrics.top1, "dataset_digest": digest,
+        }  # fmt: skip
+    return None
+
+
+def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str, Any]:
+    """Return what ``training.js`` draws."""
+    lines = [line for one in found for line in one["lines"]]
+    return {
+        "state": {"name": "compared", "is_over": is_over},
+        "charts": [
+            {"name": one.name, "title": one.title, "unit": one.unit, "is_first": one.is_first, "is_stacked": False}
+            for one in COMPARED_CHARTS
+        ],
+        "lines": lines,
+        "marks": [],
+        "is_whole": True,
+        "cursor": "",
+        "points": sum(len(line["clock"]) for line in lines),
+        "points_of": sum(one["n_points"] for one in found),
+        "minibatches_per_epoch": None,
+        "origin": 1.0,  # each run's time counts from its own start; the span alone decides the axis' unit
+        "news": 1.0 + max((one["seconds"] for one in found), default=0.0),
+        "now": 1.0,
+    }
+
+
+def _drawn(confusion: Mapping[str, Any] | None) -> Markup | None:
+    """Return the matrix as the report draws it, without its inline style, which the page's headers forbid."""
+    if confusion is None or confusion["counts"] is None:
+        return None
+    from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
+
+    drawn = confusion_chart(np.array(confusion["counts"], np.int64), confusion["classes"])
+    return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))  # it escapes the names itself

@@ -1,0 +1,45 @@
+"""The lines of several runs on one chart per quantity: one colour a run, as the page Training draws its own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
+from deepspark_ops.run_view.reading import RunReading
+
+_QUANTITIES: Final = (
+    "loss", "test_accuracy", "images_per_s", "test_loss", "learning_rate", "staleness", "lost_updates",
+    "megabytes_per_s",
+)  # fmt: skip
+COMPARED_CHARTS: Final = tuple(chart for chart in CHARTS if chart.name in _QUANTITIES)
+
+
+def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[dict[str, Any]], int, float]:
+    """Return a run's lines for a comparison.
+
+    Args:
+        reading: Refreshed, with its lock held.
+        label: Name of the run.
+        number: Its place among the runs that are compared, from 0; decides its colour.
+
+    Returns:
+        The lines of ``chart_lines`` that stand for the run as a whole, with ``run``; the points that they were thinned
+        out from; how long the run took, s.
+    """
+    progress = reading.progress
+    origin = progress.first_time or 0.0
+    found, _, n_all = chart_lines(reading.series, origin)
+    is_alone = len(reading.series.workers) == 1
+    kept = [line for line in found if line["chart"] in _QUANTITIES and (line["kind"] != "worker" or is_alone)]
+    kept = [line for line in kept if line["chart"] != "staleness" or line["kind"] == "server"]
+    lines = [{**line, "name": _name(line, kept, label), "kind": _kind(line), "run": number} for line in kept]
+    return lines, n_all, max(0.0, progress.last_time - origin) if origin else 0.0
+
+
+def _name(line: dict[str, Any], lines: list[dict[str, Any]], label: str) -> str:
+    n_of_chart = sum(other["chart"] == line["chart"] for other in lines)
+    return label if n_of_chart == 1 else f"{label}: {line['name']}"
+
+
+def _kind(line: dict[str, Any]) -> str:
+    return "worker" if line["chart"] in ("loss", "images_per_s") else str(line["kind"])  # what the page can smooth
