@@ -23,6 +23,7 @@ from deepspark_ops.command.reporting import print_text, reported_errors
 from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
@@ -179,6 +180,15 @@ def convert(config: ConvertConfig) -> None:
     """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
     _run_stage_process("deepspark_ops.export.convert", config, StageDisplay("convert"))
     print_text(f"bundle={config.output}")
+
+
+@stage_command(CleanConfig, name="clean", positional="home", flags={"json": "Print all runs and datasets as JSON"})
+def clean_up(config: CleanConfig, *, json: bool) -> None:
+    """List the runs and datasets that nothing needs any more, with their sizes; --remove removes them."""
+    from deepspark_ops.retention.clean import clean
+
+    report = clean(config, on_step=lambda text: typer.echo(text, err=True))
+    print_text(report.model_dump_json(indent=1) if json else "\n".join(report.lines()))
 
 
 @app.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
 import pytest
 
@@ -35,3 +37,23 @@ def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(sandbox: Sandbox
     manifest = read_manifest(run / "bundle")
     assert (manifest.net, manifest.inputs[0].preprocessing) == ("elsewhere", ("multiply by 0.0625",))
     assert json.loads((run / "stages" / "convert.status.json").read_text())["status"] == "finished"
+
+
+def test_old_runs_are_listed_first_and_removed_when_that_is_asked(sandbox: Sandbox) -> None:
+    old = sandbox.home / "runs" / "deepspark_train" / "old"
+    old.mkdir(parents=True)
+    (old / "config.json").write_text("{}")
+    for path in (old / "config.json", old):
+        os.utime(path, (0, 0))
+    reports = {}
+    for remove in (False, True):
+        conf = json.dumps({"remove": remove, "keep_runs": 0})
+        done = sandbox.airflow("dags", "test", "deepspark_clean", "-c", conf)
+        assert done.returncode == 0, done.stdout[-8000:]
+        assert old.exists() is not remove
+        (report,) = (sandbox.home / "runs" / "deepspark_clean").glob("*/clean.json")
+        reports[remove] = json.loads(report.read_text())["entries"]
+        shutil.rmtree(report.parent)
+    for remove, entries in reports.items():
+        going = [(entry["path"], entry["removed"]) for entry in entries if entry["goes"]]
+        assert going == [(str(old), remove)]

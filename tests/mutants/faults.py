@@ -575,4 +575,11 @@ FAULTS = (
         "        pass\n",
         (f"{_PIPELINE}/export/convert",),
     ),
+    Fault(
+        "what-a-run-that-stays-uses-is-removed",
+        "deepspark_ops/retention/clean.py",
+        "    _follow(stays, {stored.path: stored for stored in [*runs, *datasets]})\n",
+        "",
+        (f"{_PIPELINE}/retention",),
+    ),
 )

@@ -39,6 +39,7 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
         "promote": set(),
     },
     "deepspark_convert": {"convert": set()},
+    "deepspark_clean": {"clean": set()},
 }
 TRAINS = ("deepspark_train", "deepspark_retrain")
 
@@ -102,6 +103,7 @@ def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -
 TRIES: dict[str, dict[str, int]] = {
     "deepspark_train": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2},
     "deepspark_convert": {"convert": 2},
+    "deepspark_clean": {"clean": 0},
 }
 
 

@@ -1,0 +1,36 @@
+"""DAG deepspark_clean: list, or remove, the runs and datasets that nothing needs any more."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from deepspark_ops.config.clean import CleanConfig
+from deepspark_ops.operators.clean import CleanOperator
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.installation import installed_places
+
+_DESCRIPTION = """
+Lists the runs and datasets that have not changed for **older_than** days and that nothing refers to, with their sizes:
+in the log, and in `runs/deepspark_clean/<run>/clean.json`. With **remove** they are removed.
+
+What stays, whatever its age: the newest **keep_runs** runs of each DAG, the newest **keep_datasets** datasets, the runs
+and datasets that a version of a model came from, and what a run that stays uses. Models are not touched.
+"""
+
+
+def make_dag() -> DAG:
+    """Return the DAG for this Airflow's places."""
+    places = installed_places()
+    with DAG(
+        dag_id="deepspark_clean",
+        description="List or remove old runs and datasets",
+        doc_md=_DESCRIPTION,
+        schedule=None,
+        catchup=False,
+        is_paused_upon_creation=False,  # it runs only when it is triggered
+        max_active_runs=1,
+        params=form_params([("Clean", CleanConfig)], {}),
+        tags=["deepspark"],
+    ) as dag:
+        CleanOperator(task_id="clean", places=places, retries=0)
+    return dag

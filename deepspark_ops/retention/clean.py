@@ -1,0 +1,215 @@
+"""Stage clean: decide what goes and what stays, and remove it if that is asked."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deepspark_ops.config.clean import CleanConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_runs, last_change
+from deepspark_ops.retention.references import model_references, run_references
+
+CLEAN_VERSION: Final = 1
+_REMOVED: Final = ".removed."
+_DAY_S: Final = 86_400.0
+OnStep = Callable[[str], None]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CleanEntry(_Frozen):
+    """A run or a dataset, and what becomes of it.
+
+    Attributes:
+        kind: ``run`` or ``dataset``.
+        path: Its folder.
+        bytes: Size of its files.
+        changed: When a file in it changed last; UTC, ISO 8601, whole seconds.
+        goes: Whether it may be removed.
+        removed: Whether it was.
+        reason: Why it goes or stays.
+    """
+
+    kind: Kind
+    path: str
+    bytes: int
+    changed: str
+    goes: bool
+    removed: bool
+    reason: str
+
+
+class CleanReport(_Frozen):
+    """All runs and datasets of a home.
+
+    Attributes:
+        format_version: Version of this form.
+        home: The folder.
+        entries: What there is, runs first, by path.
+    """
+
+    format_version: Literal[1]
+    home: str
+    entries: tuple[CleanEntry, ...]
+
+    def lines(self) -> list[str]:
+        """Return what goes in a line each, and the sums."""
+        going = [entry for entry in self.entries if entry.goes]
+        lines = [
+            f"{entry.kind} {entry.path}: {_size(entry.bytes)}, {'removed' if entry.removed else entry.reason}"
+            for entry in going
+        ]
+        if not going:
+            return [f"nothing to remove; {len(self.entries):,} folders stay"]
+        size = _size(sum(entry.bytes for entry in going))
+        word = "removed" if going[0].removed else "can be removed, nothing was (give remove)"
+        return [*lines, f"{len(going):,} of {len(self.entries):,} folders, {size}: {word}"]
+
+
+def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> CleanReport:
+    """Find what nothing needs any more below ``config.home``; remove it if ``config.remove`` says so.
+
+    A folder goes if nothing in it has changed for ``older_than`` days, it is not among the newest of its kind that
+    stay, no version of a model came from it, and no run that stays names it. It is renamed first, so that one that is
+    half removed is never taken for whole.
+
+    Args:
+        config: What to do.
+        on_step: Told of each removal.
+        now: The time, seconds since the epoch; default: the clock's.
+
+    Raises:
+        ConfigError: There is no such home, or its folders are links.
+        DataError: What refers to a folder cannot be read; nothing is removed then.
+        OSError: A folder cannot be removed.
+    """
+    home = config.home.resolve()
+    if not home.is_dir():
+        msg = f"home={config.home}: no such folder"
+        raise ConfigError(msg)
+    oldest = (time.time() if now is None else now) - config.older_than * _DAY_S
+    runs, datasets = find_runs(home), find_datasets(home)
+    models = config.models or home / "models"
+    stays = model_references(models, runs, datasets)
+    stays |= {path: reason for path, reason in _new_ones(config, runs, datasets, oldest).items() if path not in stays}
+    _follow(stays, {stored.path: stored for stored in [*runs, *datasets]})
+    if config.remove:
+        _finish_earlier([stored.path.parent for stored in [*runs, *datasets]])
+    entries = []
+    for stored in [*runs, *datasets]:
+        goes, reason = True, f"unchanged for {config.older_than} days or more, and nothing refers to it"
+        if stored.path in stays:
+            goes, reason = False, stays[stored.path]
+        elif config.remove and not _remove(stored, oldest, on_step):
+            goes, reason = False, "somebody has begun to use it"
+        entries.append(_entry(stored, goes=goes, removed=goes and config.remove, reason=reason))
+    return CleanReport(format_version=CLEAN_VERSION, home=str(home), entries=tuple(entries))
+
+
+def _new_ones(
+    config: CleanConfig, runs: Sequence[Stored], datasets: Sequence[Stored], oldest: float
+) -> dict[Path, str]:
+    found: dict[Path, str] = {}
+    groups: dict[Path, list[Stored]] = {}
+    for run in runs:
+        groups.setdefault(run.path.parent, []).append(run)
+    for group in groups.values():
+        found |= _newest(
+            group, config.keep_runs, f"one of the {config.keep_runs} newest runs in {group[0].path.parent}"
+        )
+    found |= _newest(datasets, config.keep_datasets, f"one of the {config.keep_datasets} newest datasets")
+    for stored in [*runs, *datasets]:
+        if stored.changed > oldest:
+            found[stored.path] = f"changed in the last {config.older_than} days"
+    return found
+
+
+def _newest(group: Sequence[Stored], count: int, reason: str) -> dict[Path, str]:
+    ordered = sorted(group, key=lambda stored: (stored.changed, stored.path), reverse=True)
+    return {stored.path: reason for stored in ordered[:count]}
+
+
+def _follow(stays: dict[Path, str], known: Mapping[Path, Stored]) -> None:
+    """Let what a run that stays names stay, too, and so on."""
+    waiting = [path for path in stays if known[path].kind == "run"]
+    while waiting:
+        run = waiting.pop()
+        for path in run_references(run, known) - set(stays):
+            stays[path] = f"run {run.name} uses it, which stays: {stays[run]}"
+            if known[path].kind == "run":
+                waiting.append(path)
+
+
+def _remove(stored: Stored, oldest: float, on_step: OnStep) -> bool:
+    """Remove a folder unless somebody has begun to use it; say whether it was removed."""
+    with _unused(stored) as is_free:
+        if not is_free or last_change(stored.path) > oldest:
+            return False
+        hidden = stored.path.with_name(f"{_REMOVED}{stored.path.name}")
+        stored.path.rename(hidden)
+        on_step(f"removing {stored.kind} {stored.path}: {_size(stored.n_bytes)}")
+    shutil.rmtree(hidden)
+    return True
+
+
+@contextmanager
+def _unused(stored: Stored) -> Iterator[bool]:
+    """Hold the lock that an ingestion takes on its dataset; False if one has it. A run has none."""
+    lock = stored.path.with_name(f".{stored.path.name}.lock")
+    if stored.kind == "run" or lock.is_symlink():
+        yield stored.kind == "run"
+        return
+    with lock.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _finish_earlier(parents: Sequence[Path]) -> None:
+    """Remove what an earlier removal had renamed and then left."""
+    for parent in dict.fromkeys(parents):
+        for path in parent.glob(f"{_REMOVED}*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+
+
+def _entry(stored: Stored, *, goes: bool, removed: bool, reason: str) -> CleanEntry:
+    changed = datetime.fromtimestamp(stored.changed, UTC).isoformat(timespec="seconds")
+    return CleanEntry(
+        kind=stored.kind,
+        path=str(stored.path),
+        bytes=stored.n_bytes,
+        changed=changed,
+        goes=goes,
+        removed=removed,
+        reason=reason,
+    )
+
+
+def _size(n_bytes: int) -> str:
+    """Return a size in the unit that fits it.
+
+    Example:
+        >>> _size(1_536), _size(7), _size(3 * 2**30)
+        ('1.5 KiB', '7 B', '3.0 GiB')
+    """
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,99 @@
+"""The runs and datasets below a home: which there are, how large, since when unchanged. Links are never followed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.run_paths import RunPaths
+
+RUNS: Final = "runs"
+DATASETS: Final = "datasets"
+Kind = Literal["run", "dataset"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run or a dataset, one folder.
+
+    Attributes:
+        kind: Which of them.
+        path: Its folder, absolute, no part of it below the home a link.
+        n_bytes: Size of its files, as their lengths.
+        changed: When a file in it changed last, seconds since the epoch.
+    """
+
+    kind: Kind
+    path: Path
+    n_bytes: int
+    changed: float
+
+
+def find_runs(home: Path) -> list[Stored]:
+    """Return all runs: ``runs/<DAG>/<run>``, and ``runs/<run>`` of the command.
+
+    Raises:
+        ConfigError: ``runs`` is a link.
+    """
+    found = []
+    for path in _folders(_own_folder(home, RUNS)):
+        found += [path] if _is_run(path) else [run for run in _folders(path) if _is_run(run)]
+    return [_measured("run", path) for path in found]
+
+
+def find_datasets(home: Path) -> list[Stored]:
+    """Return all datasets, ``datasets/<dataset>``.
+
+    Raises:
+        ConfigError: ``datasets`` is a link.
+    """
+    return [_measured("dataset", path) for path in _folders(_own_folder(home, DATASETS))]
+
+
+def last_change(folder: Path) -> float:
+    """Return when a file in a folder changed last, seconds since the epoch."""
+    return _measured("run", folder).changed
+
+
+def _own_folder(home: Path, name: str) -> Path:
+    folder = home / name
+    if folder.is_symlink():
+        msg = (
+            f"{folder} is a link to {folder.readlink()}; nothing behind a link is removed. Give the folder that really "
+            f"holds {RUNS}/ and {DATASETS}/ (DEEPSPARK_HOME, or HOME of the command)"
+        )
+        raise ConfigError(msg)
+    return folder
+
+
+def _is_run(path: Path) -> bool:
+    run = RunPaths(path)
+    return run.config.is_file() or run.stages.is_dir() or run.events.is_file()
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    """Yield the folders in ``parent`` by name, without links and hidden ones; none if there is no such folder."""
+    if not parent.is_dir():
+        return
+    with os.scandir(parent) as entries:
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    yield from (parent / name for name in sorted(names) if not name.startswith("."))
+
+
+def _measured(kind: Kind, folder: Path) -> Stored:
+    n_bytes, changes = 0, []
+    own_index = RunPaths(folder).index
+    for parent, _, files in os.walk(folder):  # which follows no links
+        for path in (Path(parent, name) for name in files):
+            try:
+                found = path.lstat()
+            except FileNotFoundError:  # a scratch file that has gone meanwhile
+                continue
+            n_bytes += found.st_size
+            if path != own_index:  # which pages write that only look at the run
+                changes.append(found.st_mtime)
+    return Stored(kind, folder, n_bytes, max(changes, default=folder.lstat().st_mtime))

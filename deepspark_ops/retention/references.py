@@ -1,0 +1,91 @@
+"""What refers to a run or a dataset: the models' versions, and the runs that stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.registry.overview import model_names, read_model
+from deepspark_ops.retention.inventory import Stored
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
+
+
+def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
+    """Return folder -> which version came from it, for every version whose bundle is there to roll back to.
+
+    Raises:
+        DataError: A model's file is damaged, so that nobody knows what it refers to.
+    """
+    known_runs = {stored.path for stored in runs}
+    by_digest: dict[str, list[Path]] = {}
+    for stored in datasets:
+        for manifest in (DatasetPaths(stored.path).manifest(split) for split in ("train", "test")):
+            if manifest.is_file():
+                by_digest.setdefault(file_digest(manifest), []).append(stored.path)
+    found: dict[Path, str] = {}
+    for name in model_names(models):
+        model = read_model(models, name)
+        for record in model.versions:
+            current = model.production is not None and model.production.version == record.version
+            if not current and record.version not in model.present:
+                continue
+            reason = f"{record.version} of model {name} came from it" + (", which is in production" if current else "")
+            run = Path(record.run_dir).resolve() if record.run_dir else None
+            sources = [path for digest in record.origin.datasets.values() for path in by_digest.get(digest, [])]
+            for path in [*([run] if run in known_runs and run is not None else []), *sources]:
+                if current or path not in found:
+                    found[path] = reason
+    return found
+
+
+def run_references(run: Path, known: Mapping[Path, Stored]) -> set[Path]:
+    """Return the runs and datasets that a run names in its config or in what its stages ran with.
+
+    Args:
+        run: Its folder.
+        known: All runs and datasets by folder.
+
+    Raises:
+        DataError: One of these files is damaged, so that nobody knows.
+    """
+    paths = RunPaths(run)
+    found = set()
+    for file in [paths.config, *sorted(paths.stages.glob("*.json"))]:
+        for text in _texts(_read(file)):
+            for part in text.split(","):
+                if part.startswith("/") and (owner := _owner(Path(part), known)) is not None:
+                    found.add(owner)
+    return found - {run}
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        msg = f"{file}: no JSON, so what the run refers to is not known; remove the run's folder yourself, or repair it"
+        raise DataError(msg) from error
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _owner(path: Path, known: Mapping[Path, Stored]) -> Path | None:
+    try:
+        path = path.resolve()
+    except (OSError, ValueError):  # a text that is no path
+        return None
+    return next((folder for folder in (path, *path.parents) if folder in known), None)
