@@ -20,7 +20,6 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.preflight.table import LOG_WIDTH
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.candidate import decide_by_hand, find_candidate, forced
 from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
@@ -134,6 +133,8 @@ def _user() -> str:
 
 
 def _show(table: RenderableType) -> None:
+    from deepspark_ops.preflight.table import LOG_WIDTH  # which loads what reads data
+
     # A file or a pipe has no width of its own.
     Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(table)
 
