@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -126,10 +126,33 @@ def read_events(path: Path) -> Iterator[Event]:
                 _LOG.warning("%s:%d: not an event of version %d; the line is left out", path, number, EVENT_VERSION)
 
 
-def format_event(event: Event) -> str:
-    """Return the log line of an event, e.g. ``worker 1 clock=200 loss=0.31 learning_rate=0.01 images_per_s=4800``.
+LOG_COLUMNS = 120
+"""Width that a worker's line in a log keeps to."""
+_LOSS_WORDS = {
+    "loss": "loss={:.6g}",
+    "learning_rate": "lr={:.4g}",
+    "images_per_s": "images/s={:.0f}",
+    "compute_s": "comp={:.2f}s",
+    "data_s": "data={:.2f}s",
+    "exchange_s": "exch={:.2f}s",
+    "staleness": "stale={:.3g}",
+    "distance": "dist={:.3g}",
+}
+_SERVER_WORDS = {
+    "exchanges_per_s": "exchanges/s={:.4g}",
+    "bytes_per_s": "bytes/s={:.3g}",
+    "staleness": "staleness={:.3g}",
+    "lost_updates": "lost_updates={:.3g}",
+    "overlaps": "overlaps={}",
+}
+"""What is said of a report, the most important first."""
 
-    A ``debug`` event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
+
+def format_event(event: Event, *, max_iter: int | None = None) -> str:
+    """Return the log line of an event, e.g. ``worker 1 loss clock=200/1000 loss=0.31 lr=0.01 images/s=4800``.
+
+    A worker's report keeps to ``LOG_COLUMNS``: what is least important is left out; its event has it all. A ``debug``
+    event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
     """
     who = "driver" if event.worker == DRIVER else f"worker {event.worker}"
     if event.kind == "debug":
@@ -137,8 +160,34 @@ def format_event(event: Event) -> str:
         return "\n".join(f"{who} debug clock={event.clock}{test}{line}" for line in event.data.get("lines", ()))
     if event.kind == "worker_devices":
         return f"{who}: {event.data.get('text', '')}"
+    clock = f"{event.clock}" if max_iter is None else f"{event.clock}/{max_iter}"
+    if event.kind == "note" and "text" in event.data:
+        return f"{who} clock={clock}: {event.data['text']}"
+    if event.kind == "loss":
+        return _within(LOG_COLUMNS, f"{who} loss clock={clock}", _worded(event.data, _LOSS_WORDS, has_rest=True))
+    if event.kind == "server":
+        return " ".join([f"{who} server clock={clock}", *_worded(event.data, _SERVER_WORDS, has_rest=False)])
     pairs = " ".join(f"{key}={_short(value)}" for key, value in event.data.items())
     return f"{who} {event.kind} clock={event.clock} {pairs}".rstrip()
+
+
+def _worded(data: Mapping[str, Any], words: Mapping[str, str], *, has_rest: bool) -> list[str]:
+    """Return the numbers in the words' order, then the others as they are; text such as ``nan`` keeps its name."""
+    found = [
+        word.format(data[key]) if isinstance(data[key], int | float) else f"{word.partition('=')[0]}={data[key]}"
+        for key, word in words.items()
+        if key in data
+    ]
+    return found + [f"{key}={_short(value)}" for key, value in data.items() if key not in words and has_rest]
+
+
+def _within(columns: int, start: str, parts: Sequence[str]) -> str:
+    line = start
+    for part in parts:
+        if len(line) + 1 + len(part) > columns:
+            break
+        line += f" {part}"
+    return line
 
 
 def _short(value: Any) -> str:

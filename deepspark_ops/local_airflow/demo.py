@@ -22,6 +22,8 @@ WAIT_FOR_DAG_S = 90.0
 POLL_S = 0.5
 _DETAIL = re.compile(r"^Spark-Submit cmd: |\bepoch clock=")
 """Lines of the task log that a first look does not need."""
+_GROUP_MARKS = ("::group::", "::endgroup::")
+"""They fold lines in Airflow's UI."""
 
 
 @dataclass(frozen=True)
@@ -170,5 +172,7 @@ class TaskLogs:
             return
         text = str(entry.get("event", ""))
         is_ours = "deepspark_ops" in str(entry.get("logger", "")) and not _DETAIL.search(text)
+        if text.startswith(_GROUP_MARKS):
+            return
         if is_ours or entry.get("level") in {"error", "critical"}:
             self._report(f"  {task:<8} {text}")

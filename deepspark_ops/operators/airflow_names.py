@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
     from airflow.sdk.exceptions import (
@@ -22,6 +24,20 @@ except ImportError:  # 3.1
     from airflow.timetables.assets import AssetOrTimeSchedule
     from airflow.timetables.trigger import CronTriggerTimetable
 
+try:
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+except ImportError:  # before 3.3
+    NoRetry: Any = None
+else:
+
+    class NoRetry(RetryPolicy):  # type: ignore[no-redef]
+        """Policy of a task that is not tried again, whatever it failed with."""
+
+        def evaluate(self, *_: Any, **__: Any) -> RetryDecision:
+            """Return the decision that fails the task at once."""
+            return RetryDecision.fail()
+
+
 __all__ = [
     "AirflowException",
     "AirflowFailException",
@@ -29,5 +45,6 @@ __all__ = [
     "AirflowSkipException",
     "AssetOrTimeSchedule",
     "CronTriggerTimetable",
+    "NoRetry",
     "ParamValidationError",
 ]

@@ -17,7 +17,7 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.run_plan import Places, is_ingested
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, noted_stage
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -42,11 +42,12 @@ class CheckOperator(BaseOperator):
         self.warm_start = warm_start
         self.dataset_asset = dataset_asset
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
         """Return the run's folder, its dataset and the weights in production."""
         params = context["params"]
         run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
-        with noted_stage(run_dir, str(self.task_id), self.log) as on_line, airflow_errors():
+        with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
             self._skip_other_sources(context, params)
             run = self._decide_paths(context, params, run_dir)

@@ -17,7 +17,7 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_plan import is_ingested
 from deepspark_ops.operators.spark_stage import SparkStageOperator
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.reader import verify
 
@@ -48,6 +48,7 @@ class IngestOperator(SparkStageOperator):
         params = context["params"]
         return config_from_params(IngestConfig, params, self.places.root, output=run.dataset, master=master)
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Ingest, unless there is nothing to do."""
         run = StageRun.of(context)

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, noted_stage
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 
 
@@ -38,6 +38,7 @@ class ProcessStageOperator(BaseOperator):
         """Return what the finished stage passes on: paths and digests."""
         raise NotImplementedError
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Run the stage to its end and return paths and digests."""
         run = self.stage_run(context)

@@ -17,7 +17,7 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_note import REASON_KEY
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
@@ -48,6 +48,7 @@ class DecideOperator(BaseOperator):
         super().__init__(**kwargs)
         self.places = places
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Write the decision into the run's folder; skip what follows if the model stays out.
 
@@ -101,6 +102,7 @@ class PromoteOperator(BaseOperator):
         self.places = places
         self._model_asset = model_asset
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Promote; a retry with the same bundle changes nothing."""
         run = StageRun.of(context)

@@ -22,7 +22,8 @@ from airflow.sdk import Connection
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, line_logger, noted_stage
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
+from deepspark_ops.operators.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
@@ -117,9 +118,11 @@ class SparkStageOperator(SparkSubmitOperator):
 
     Attributes:
         module: Module of the application, e.g. ``deepspark_ops.ingest.spark_job``.
+        first_group: Its lines are folded in the log, into this group first; None folds nothing.
     """
 
     module: str
+    first_group: Group | None = None
 
     def __init__(self, *, places: Places, conn_id: str = "spark_default", **kwargs: Any) -> None:
         """Keep where runs live; everything else is decided when the task runs."""
@@ -135,10 +138,14 @@ class SparkStageOperator(SparkSubmitOperator):
         """Return what the finished stage passes on: paths and digests."""
         raise NotImplementedError
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
         run = StageRun.of(context)
-        with noted_stage(run.run_dir, str(self.task_id), self.log) as self._on_line, airflow_errors():
+        with (
+            noted_stage(run.run_dir, str(self.task_id), self.log, first_group=self.first_group) as self._on_line,
+            airflow_errors(),
+        ):
             self._submit(context, run)
             return self.result(context, run)
 

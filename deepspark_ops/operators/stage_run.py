@@ -6,22 +6,28 @@ same ones.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+from airflow.sdk import get_current_context
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
-from deepspark_ops.processes.job_log import USER_MISTAKE, LineHandler, StageFailed
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException, NoRetry
+from deepspark_ops.operators.task_lines import Group, TaskLines
+from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
+
+_Execute = TypeVar("_Execute", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -71,34 +77,40 @@ def line_logger(log: logging.Logger) -> LineHandler:
 
 
 @contextmanager
-def noted_stage(run_dir: Path, stage: str, log: logging.Logger) -> Iterator[LineHandler]:
+def noted_stage(
+    run_dir: Path, stage: str, log: logging.Logger, *, first_group: Group | None = None
+) -> Iterator[LineHandler]:
     """Note in the run's folder how far a stage is and how it ends, for the run's page.
 
     Args:
         run_dir: The run's folder.
         stage: Id of the task.
         log: Of the task.
+        first_group: Its lines are folded in the log, into this group first; None folds nothing.
 
     Yields:
         The handler of the stage's lines; it writes them to ``log`` as well.
     """
     file = StatusFile(run_dir, stage)
-    to_log = line_logger(log)
+    lines = TaskLines(log, first=first_group)
 
     def on_line(level: int, text: str) -> None:
-        to_log(level, text)
+        lines.line(level, text)
         file.line(level, text)
 
     try:
         yield on_line
     except AirflowSkipException as reason:
+        lines.end()
         file.end("skipped", str(reason))
         raise
     except BaseException as error:
+        lines.end(str(error))
         file.end("failed", str(error) or type(error).__name__)
         if isinstance(error, Exception):  # not one that ends the process: there is no time then
             _index(run_dir)
         raise
+    lines.end()
     file.end("finished")
     _index(run_dir)
 
@@ -108,6 +120,66 @@ def _index(run_dir: Path) -> None:
     if RunPaths(run_dir).events.is_file():
         with suppress(OSError):
             write_index(run_dir)
+
+
+class TaskEnd(SystemExit):
+    """The end of a task whose message is in its log already. Airflow logs no traceback for an exit, its code alone."""
+
+    def __init__(self, message: str, code: int) -> None:
+        """Keep the message for who is told of the failure: callbacks, notifiers, listeners."""
+        super().__init__(code)
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
+
+
+def ends_plainly(execute: _Execute) -> _Execute:
+    """Let an operator's ``execute`` end with its message as the last thing in the log, once, without a traceback.
+
+    Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. An exit is
+    tried again like any failure; a retry policy of the task, set here, keeps that from the user's mistakes. Before
+    Airflow 3.3, which has no such policies, those stay exceptions. So does everything outside a running task.
+
+    Example:
+        >>> class MyOperator(BaseOperator):
+        ...     @ends_plainly
+        ...     def execute(self, context):
+        ...         with airflow_errors():
+        ...             check_my_input(context["params"])
+    """
+
+    @functools.wraps(execute)
+    def run(self: Any, context: Any) -> Any:
+        try:
+            return execute(self, context)
+        except AirflowException as error:
+            is_mistake = isinstance(error, AirflowFailException)
+            if not _is_running_task() or not (is_mistake or type(error) is AirflowException):
+                raise  # a skip or a reschedule is no failure
+            if is_mistake and not _forbid_retry(context["ti"].task):
+                raise
+            self.log.error("%s", error)  # noqa: TRY400 - the message is whole
+            raise TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED) from None
+
+    return cast("_Execute", run)
+
+
+def _is_running_task() -> bool:
+    try:
+        get_current_context()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _forbid_retry(task: Any) -> bool:
+    """Let no failure of the task be tried again from now on; whether Airflow has the means."""
+    if NoRetry is None:
+        return False
+    task.retry_policy = NoRetry()
+    return True
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import note_announced
 from deepspark_ops.operators.spark_stage import SparkStageOperator
-from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.operators.stage_run import StageRun, ends_plainly
 from deepspark_ops.run_paths import RunPaths
 
 
@@ -18,7 +18,9 @@ class TrainOperator(SparkStageOperator):
     """Train into the run's folder; a retry goes on from the last snapshot there."""
 
     module = "deepspark_ops.train.driver.spark_job"
+    first_group = "preflight"
 
+    @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Train. Airflow runs this task only after the run's ingestion has succeeded."""
         run = StageRun.of(context)

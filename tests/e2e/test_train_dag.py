@@ -25,7 +25,7 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out(sandbox: Sandbox) -> None
     assert "Trained on" in (run / "evaluation" / "report.html").read_text()
     assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
     # Lines of the Spark workers reach the log through the driver; one of them may find the work done when it starts.
-    assert re.search(r"worker [01] loss clock=\d+ loss=\S+ learning_rate=\S+ images_per_s=", first.stdout)
+    assert re.search(r"worker [01] loss clock=\d+/200 loss=\S+ lr=\S+ images/s=", first.stdout)
     (dataset,) = [path for path in (sandbox.home / "datasets").iterdir() if path.is_dir()]
 
     # Without a source nothing is ingested: training reads what the net itself names, here the shards made above.
@@ -47,7 +47,11 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(sandbox: Sandbox) -> N
     conf = json.dumps(sandbox.conf(overrides="max_itr: 3"))  # others: tests/unit/deepspark_ops/operators
     done = sandbox.airflow("dags", "test", "deepspark_train", "-c", conf)
     assert done.returncode != 0
-    # Last in the task's log: Airflow prints the exception with its message after everything else.
-    last = done.stdout.rpartition("AirflowFailException")[2].partition("::group::")[0]
-    assert 'unknown field "max_itr"' in last, done.stdout[-6000:]
+    # Last in the task's log, once, and no traceback after it: Airflow adds the exit code of the task.
+    message = 'unknown field "max_itr" in the solver'
+    assert done.stdout.count(message) == 1, done.stdout[-6000:]
+    told = done.stdout.partition(message)[2].partition("::group::Post Execute")[0].splitlines()[:-1]
+    assert 'did you mean "max_iter"?' in told[-2], told
+    assert "Task exited" in told[-1], told
+    assert "Traceback" not in "".join(told)
     assert not (sandbox.home / "datasets").exists()

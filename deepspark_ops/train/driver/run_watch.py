@@ -18,6 +18,8 @@ from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 _LOG = logging.getLogger(__name__)
 _QUIET = ("exchange", "epoch")
 """Kinds for machines: small data have an epoch every second."""
+SERVER_LINE_EVERY_S = 30.0
+"""The server reports more often than that; the events have every report."""
 
 
 @dataclass
@@ -72,6 +74,8 @@ class RunWatch:
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
         self._told_of_devices = False
+        self._max_iter: int | None = None
+        self._server_line_due = float("-inf")
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -123,14 +127,28 @@ class RunWatch:
     def _show_events(self) -> None:
         for event in self._tail.read():
             self._board.add(event)
-            if event.kind not in _QUIET:
-                level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
-                for line in format_event(event).splitlines():
-                    _LOG.log(level, "%s", line)
+            self._show(event)
             if event.kind == "worker_devices":
                 self._tell_of_devices(event)
             if event.kind == "worker_lost" and self._fatal is None:
                 self._fatal = _fatal_error(event)
+
+    def _show(self, event: Event) -> None:
+        """Write an event's lines to the log."""
+        if event.kind == "stage" and isinstance(found := event.data.get("max_iter"), int):
+            self._max_iter = found
+        if event.kind in _QUIET or (event.kind == "server" and not self._is_server_line_due(event)):
+            return
+        level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
+        for line in format_event(event, max_iter=self._max_iter).splitlines():
+            _LOG.log(level, "%s", line)
+
+    def _is_server_line_due(self, event: Event) -> bool:
+        """Whether a report of the server is to be seen: the last one was long ago."""
+        if event.time < self._server_line_due:
+            return False
+        self._server_line_due = event.time + SERVER_LINE_EVERY_S
+        return True
 
     def _tell_of_devices(self, event: Event) -> None:
         """Note once why workers do not compute on what was asked for: the others' reasons are in their events."""

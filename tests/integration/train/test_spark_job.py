@@ -106,7 +106,7 @@ def test_two_workers_show_their_lines_and_leave_a_whole_run(tmp_path: Path) -> N
     job = training(tmp_path, "max_iter: 3000 snapshot: 1000", n_workers=2)
     assert job.wait() == 0, "\n".join(job.lines)
     for worker in (0, 1):
-        pattern = rf"^INFO: worker {worker} loss clock=\d+ loss=\S+ learning_rate=\S+ images_per_s=\S+ .*distance="
+        pattern = rf"^INFO: worker {worker} loss clock=\d+/3000 loss=\S+ lr=\S+ images/s=\S+ comp="
         assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
     assert re.match(r"INFO: finished: clock=3000 .*snapshots=\S+snap_iter_3000\.\*$", job.lines[-1])
     assert job.paths.snapshot_iterations() == [1000, 2000, 3000]

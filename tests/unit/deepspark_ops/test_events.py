@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deepspark_ops.events import append_event, make_event, parse_event, read_events
+from deepspark_ops.events import append_event, format_event, make_event, parse_event, read_events
 
 WHOLE = make_event("loss", clock=5, worker=1, loss=0.5)
 
@@ -51,3 +51,31 @@ def test_a_line_that_the_disk_takes_in_part_only_is_an_error(tmp_path: Path, mon
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:10]))
     with pytest.raises(OSError, match="No space left on device"):
         append_event(tmp_path / "events.jsonl", make_event("note", text="x"))
+
+
+def test_a_report_says_the_important_numbers_first_and_fits_the_log() -> None:
+    numbers = {
+        "loss": 0.1537160001, "learning_rate": 0.029777, "images_per_s": 1837.7, "compute_s": 1.547, "data_s": 0.021,
+        "exchange_s": 0.071, "staleness": 0.734, "distance": 0.660845, "loss_scale": 32768.0,
+    }  # fmt: skip
+    short = make_event("loss", clock=200, worker=1, **numbers)
+    assert format_event(short, max_iter=1000) == (
+        "worker 1 loss clock=200/1000 loss=0.153716 lr=0.02978 images/s=1838 comp=1.55s data=0.02s exch=0.07s"
+        " stale=0.734"
+    )
+    long = make_event("loss", clock=2_000_000, worker=9999, **numbers)
+    assert format_event(long, max_iter=45_000_000).startswith(
+        "worker 9999 loss clock=2000000/45000000 loss=0.153716 lr="
+    )
+    assert len(format_event(long, max_iter=45_000_000)) <= 120
+    assert format_event(make_event("loss", clock=1, worker=0, loss="nan")) == "worker 0 loss clock=1 loss=nan"
+
+
+def test_a_report_of_the_server_is_short() -> None:
+    event = make_event(
+        "server", clock=280, exchanges=35, seconds=5.107, exchanges_per_s=6.853, bytes_per_s=23632713, overlaps=0,
+        staleness=0.8857, lost_updates=0, deviation=-1.29638e-06, rounding=1.27905e-05,
+    )  # fmt: skip
+    assert format_event(event) == (
+        "driver server clock=280 exchanges/s=6.853 bytes/s=2.36e+07 staleness=0.886 lost_updates=0 overlaps=0"
+    )

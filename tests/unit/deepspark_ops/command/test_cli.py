@@ -237,8 +237,8 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
         config.run_dir.mkdir()
         numbers = {"loss": 0.25, "learning_rate": 0.01, "images_per_s": 4321.0}
         append_event(config.run_dir / "events.jsonl", make_event("loss", clock=5, worker=0, **numbers))
-        on_line(logging.INFO, "worker 0 loss clock=5 loss=0.25 learning_rate=0.01 images_per_s=4321")
-        on_line(logging.INFO, "driver note clock=0 text=rate_scale 3")
+        on_line(logging.INFO, "worker 0 loss clock=5/9 loss=0.25 lr=0.01 images/s=4321")
+        on_line(logging.INFO, "driver clock=0: rate_scale 3")
         on_line(logging.ERROR, "an executor is gone")
 
     monkeypatch.setattr(cli, "run_job", run_job)
@@ -247,7 +247,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     last = shown[shown.rindex("worker   clock") :]
     assert "4,321" in last
     assert "5 of 10 minibatches" in last
-    assert "driver note clock=0 text=rate_scale 3" in shown
+    assert "driver clock=0: rate_scale 3" in shown
     assert "an executor is gone" in shown
     assert "worker 0 loss" not in shown  # the table says it
 

@@ -19,7 +19,13 @@ def test_the_stages_own_lines_are_shown_once_and_whole(tmp_path: Path) -> None:
     log = tmp_path / "task_id=train" / "attempt=1.log"
     log.parent.mkdir()
     log.write_text(
-        line("loss clock=1") + line("DAG bundles loaded", "airflow") + line("epoch clock=9") + "no JSON\n" + '{"eve'
+        line("::group::workers")
+        + line("loss clock=1")
+        + line("::endgroup::")
+        + line("DAG bundles loaded", "airflow")
+        + line("epoch clock=9")
+        + "no JSON\n"
+        + '{"eve'
     )
     logs.report_new()
     assert shown == ["  train    loss clock=1"]

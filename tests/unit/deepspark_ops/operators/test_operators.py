@@ -6,12 +6,14 @@ import errno
 import html
 import json
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+from airflow.sdk.execution_time.task_runner import set_current_context
 
 from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
 from deepspark_ops.config.check import CheckConfig
@@ -31,7 +33,7 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors
+from deepspark_ops.operators.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, promote, roll_back
@@ -514,6 +516,46 @@ def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None
     for operator in (IngestOperator, TrainOperator, EvaluateOperator):
         with pytest.raises(AirflowFailException, match=r"home.*: Not a directory; give a path"):
             execute(operator(task_id=operator.__name__, places=places, dag=dag), context(dag, xcom=xcom))
+
+
+class _Failing(BaseOperator):
+    """Fails as a stage does: its lines, then its message."""
+
+    error: Exception = ConfigError("why")
+
+    @ends_plainly
+    def execute(self, context: Any) -> None:
+        with airflow_errors():
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "is_forbidden"),
+    [(ConfigError("why"), 2, True), (StageFailed("why", 1), 1, False)],
+)
+def test_a_running_task_ends_with_its_message_and_an_exit(
+    dag: DAG, capsys: pytest.CaptureFixture[str], error: Exception, code: int, is_forbidden: bool
+) -> None:
+    pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
+    operator = _Failing(task_id="failing", dag=dag)
+    operator.error = error
+    given = {"ti": SimpleNamespace(task=operator)}
+    with set_current_context(given), pytest.raises(TaskEnd, match=r"^why$") as caught:
+        execute(operator, given)
+    assert caught.value.code == code
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.search(r"error.*\bwhy\b", line)
+    policy = operator.retry_policy
+    assert (policy is not None) is is_forbidden
+    if policy is not None:
+        assert policy.evaluate(caught.value, 1, 3).action.value == "fail"
+
+
+def test_a_skip_stays_a_skip(places: Places, dag: DAG) -> None:
+    operator = EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag)
+    given = context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom())
+    with set_current_context(given), pytest.raises(AirflowSkipException):
+        execute(operator, given)
 
 
 def test_a_full_disk_may_be_tried_again() -> None:

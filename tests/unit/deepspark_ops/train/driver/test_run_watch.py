@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.errors import ConfigError, TrainingFailed
-from deepspark_ops.events import append_event, make_event
+from deepspark_ops.events import DRIVER, Event, append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -61,6 +61,20 @@ def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path,
     ]
 
 
+def test_the_server_has_one_line_in_thirty_seconds_and_lines_say_max_iter(watch, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    append_event(tmp_path / "events.jsonl", Event("stage", 0, DRIVER, {"max_iter": 9000}, 1000.0))
+    for second in (1000, 1005, 1029, 1030, 1031):
+        append_event(tmp_path / "events.jsonl", Event("server", second, DRIVER, {"exchanges_per_s": 2.0}, second))
+    append_event(tmp_path / "events.jsonl", make_event("loss", clock=5, worker=1, loss=0.5))
+    watch.step(status)
+    assert caplog.messages[1:] == [
+        "driver server clock=1000/9000 exchanges/s=2",
+        "driver server clock=1030/9000 exchanges/s=2",
+        "worker 1 loss clock=5/9000 loss=0.5",
+    ]
+
+
 @pytest.mark.parametrize(("ending", "error"), [("refused", ConfigError), ("failed", TrainingFailed)])
 def test_last_words_of_a_worker_end_the_run_with_its_message(watch, tmp_path, ending, error) -> None:
     event = make_event("worker_lost", worker=0, reason="loss is nan", ending=ending)
@@ -103,5 +117,5 @@ def test_devices_are_a_line_per_worker_and_their_reason_is_told_once(
     assert caplog.messages == [
         "worker 0: CPU, 2 threads",
         "worker 1: CPU, 2 threads",
-        "driver note clock=0 text=no card 0",
+        "driver clock=0: no card 0",
     ]

@@ -1,0 +1,96 @@
+"""A stage's lines in the log of its task: folded into groups, with warnings and the last message always to be seen.
+
+Airflow's UI folds what stands between ``::group::NAME`` and ``::endgroup::``. A terminal shows a stage's lines by other
+means (``deepspark_ops.command``), so that the marks are in Airflow's logs alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Literal
+
+Group = Literal["preflight", "workers", "exchange", "result"]
+"""preflight: what is found and decided before workers begin; exchange: how the server did, told at the end."""
+
+_SERVER_LINES_KEPT: Final = 500
+_WORKER_LINE = re.compile(r"worker \d+[ :]")
+_SERVER_LINE = "driver server "
+_RESULT_LINE = re.compile(
+    r"(finished|finished already|stopped by \w+( at clock=\d+)?): |driver stage .* status=(?!started)"
+)
+
+
+class TaskLines:
+    """Writes the lines of one task to its log. Used by one thread."""
+
+    def __init__(self, log: logging.Logger, *, first: Group | None = None) -> None:
+        """Write to ``log``; lines are folded from group ``first`` on, or not at all."""
+        self._log = log
+        self._is_grouped = first is not None
+        self._next: Group | None = first
+        self._open: Group | None = None
+        self._errors: list[str] = []
+        self._exchange: deque[str] = deque(maxlen=_SERVER_LINES_KEPT)
+
+    def line(self, level: int, text: str) -> None:
+        """Write one line. Error lines wait for what follows: the last ones are the message that the task ends with."""
+        if level >= logging.ERROR:
+            self._errors.append(text)
+            return
+        self._write_errors(())
+        if not self._is_grouped:
+            self._log.log(level, "%s", text)
+        elif level >= logging.WARNING:  # folded, nobody would see it
+            self._close()
+            self._log.log(level, "%s", text)
+        elif text.startswith(_SERVER_LINE):  # one in thirty seconds: a group for each would bury the workers'
+            self._exchange.append(text)
+        else:
+            self._enter(text)
+            self._log.log(level, "%s", text)
+
+    def end(self, message: str = "") -> None:
+        """Write what was kept back, but for the error lines that ``message`` repeats; it comes after this."""
+        self._write_errors(message.splitlines())
+        self._write_exchange()
+        self._close()
+
+    def _enter(self, text: str) -> None:
+        if _WORKER_LINE.match(text):
+            self._next = "workers"
+        elif _RESULT_LINE.match(text):
+            self._write_exchange()
+            self._next = "result"
+        if self._next is not None and self._open != self._next:
+            self._close()
+            self._begin(self._next)
+
+    def _begin(self, group: Group) -> None:
+        self._log.info("%s", f"::group::{group}")
+        self._open = group
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._log.info("%s", "::endgroup::")
+            self._open = None
+
+    def _write_exchange(self) -> None:
+        if not self._exchange:
+            return
+        self._close()
+        self._begin("exchange")
+        for text in self._exchange:
+            self._log.info("%s", text)
+        self._exchange.clear()
+        self._close()
+
+    def _write_errors(self, known: Sequence[str]) -> None:
+        found = [text for text in self._errors if text not in known]
+        self._errors.clear()
+        if found:
+            self._close()
+        for text in found:
+            self._log.error("%s", text)
