@@ -11,6 +11,7 @@ from deepspark_ops.operators.run_plan import Places
 
 URL_PREFIX: Final = "/deepspark"
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
+MODELS_URL: Final = f"{URL_PREFIX}/models"
 _DAG_ID = re.compile(r"\w[\w.-]*")
 
 

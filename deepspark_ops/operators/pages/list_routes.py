@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
 from deepspark_ops.operators.pages.compare import ComparePage, NoComparison
 from deepspark_ops.operators.pages.headers import PLAIN_HEADERS, page_headers
+from deepspark_ops.operators.pages.models import ModelsPage
 from deepspark_ops.operators.pages.rights import readable_dags
 from deepspark_ops.operators.pages.runs import RunsPage, query_of
 from deepspark_ops.operators.pages.templates import template
@@ -28,6 +29,7 @@ class _Page(Protocol):
 def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
     """Add the routes to an application that asks for a login by itself."""
     compared = ComparePage(places, runs)
+    models = ModelsPage(places, runs.our_dags)
 
     @app.get("/runs")
     def show_runs(request: Request, readable: Readable) -> Response:
@@ -41,16 +43,27 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
             return _told(request, str(error), error.status)
         return _shown(request, compared, answer, shows_all=bool(all))
 
+    @app.get("/models")
+    def show_models(request: Request, readable: Readable) -> Response:
+        return _shown(request, models, models.answer(readable))
 
-def _told(request: Request, message: str, status: int) -> Response:
+    @app.get("/models/{name}")
+    def show_model(request: Request, readable: Readable, name: str) -> Response:
+        found = models.model(readable, name)
+        if found is None:
+            return _told(request, f'there is no model "{name}", or it is of a DAG that you may not read', 404, "models")
+        return _shown(request, models, found)
+
+
+def _told(request: Request, message: str, status: int, here: str = "runs") -> Response:
     """Answer with one sentence, as page or JSON."""
-    return _shown(request, _Told(), {"error": message}, status)
+    return _shown(request, _Told(), {"error": message}, status, here=here)
 
 
 class _Told:
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", here: str) -> str:
         return template("told.html.jinja").render(
-            title="Runs", message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here="runs"
+            title=here.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=here
         )
 
 
