@@ -24,7 +24,16 @@ from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
 class CheckOperator(BaseOperator):
-    """Validate every parameter of a run, read its solver and nets, and hand its paths to the stages."""
+    """Validate every parameter of a run, read its solver and nets, and hand its paths to the stages.
+
+    Its task must be called ``check``: the other operators look the run's paths up there. ``examples/own_dag.py`` is a
+    whole DAG.
+
+    Example:
+        .. code-block:: python
+
+            check = CheckOperator(task_id="check", places=installed_places(), retries=0)
+    """
 
     def __init__(
         self, *, places: Places, warm_start: bool = False, dataset_asset: Asset | None = None, **kwargs: Any

@@ -18,7 +18,16 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class EvaluateOperator(ProcessStageOperator):
-    """Score the run's last snapshot, and compare it with production in the report where that was scored."""
+    """Score the run's last snapshot, and compare it with production in the report where that was scored.
+
+    Its result has ``metrics``, the path of metrics.json, and that file's ``digest``.
+
+    Example:
+        .. code-block:: python
+
+            evaluate = EvaluateOperator(task_id="evaluate", places=installed_places())
+            check >> ingest >> train >> evaluate >> mail_figures(evaluate.output["metrics"])  # a @task of yours
+    """
 
     module = "deepspark_ops.evaluate"
 

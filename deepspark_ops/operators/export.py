@@ -14,7 +14,15 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class ExportOperator(ProcessStageOperator):
-    """Export the run's last snapshot."""
+    """Export the run's last snapshot.
+
+    Its result has ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
+
+    Example:
+        .. code-block:: python
+
+            evaluate >> ExportOperator(task_id="export", places=installed_places())
+    """
 
     module = "deepspark_ops.export"
 

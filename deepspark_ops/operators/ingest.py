@@ -33,6 +33,13 @@ class IngestOperator(SparkStageOperator):
     Asset's event from a task that succeeds, so one that dies after its commit has announced nothing. Therefore the
     event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
     (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
+
+    Its result has ``dataset``, the folder, and the digests of both manifests.
+
+    Example:
+        .. code-block:: python
+
+            check >> IngestOperator(task_id="ingest", places=installed_places(), conn_id="our_spark") >> train
     """
 
     module = "deepspark_ops.ingest.spark_job"

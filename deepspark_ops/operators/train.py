@@ -15,7 +15,15 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class TrainOperator(SparkStageOperator):
-    """Train into the run's folder; a retry goes on from the last snapshot there."""
+    """Train into the run's folder; a retry goes on from the last snapshot there.
+
+    Its result has ``run_dir``, ``snapshot`` (the last .caffemodel) and the snapshot's ``digest``.
+
+    Example:
+        .. code-block:: python
+
+            check >> ingest >> TrainOperator(task_id="train", places=installed_places(), conn_id="our_spark")
+    """
 
     module = "deepspark_ops.train.driver.spark_job"
     first_group = "preflight"

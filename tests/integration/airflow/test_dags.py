@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule
 from deepspark_ops.operators.form import config_from_params
 from tests.paths import ROOT
+
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:  # 3.1
+    from airflow.models.dagbag import DagBag
 
 pytestmark = pytest.mark.airflow
 
@@ -110,3 +116,21 @@ TRIES: dict[str, dict[str, int]] = {
 @pytest.mark.parametrize("dag_id", TRIES)
 def test_only_stages_that_another_try_can_help_are_tried_again(dag_id: str) -> None:
     assert {task_id: task.retries for task_id, task in load(dag_id).task_dict.items()} == TRIES[dag_id]
+
+
+def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPSPARK_ROOT", str(tmp_path))  # outside a checkout
+    shutil.copy(ROOT / "examples" / "own_dag.py", tmp_path / "own_dag.py")
+    bag = DagBag(tmp_path / "own_dag.py")
+    assert bag.import_errors == {}
+    dag = bag.dags["own_digits"]
+    assert {task_id: set(task.downstream_task_ids) for task_id, task in dag.task_dict.items()} == {
+        "check": {"ingest"},
+        "ingest": {"train"},
+        "train": {"evaluate"},
+        "evaluate": {"is_good_enough"},
+        "is_good_enough": {"export"},
+        "export": set(),
+    }
+    dag.params.validate()
+    config_from_params(TrainConfig, dag.params.dump(), tmp_path, run_dir=Path("r"))
