@@ -6,19 +6,12 @@ counts as so many operations as a device could do meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
-from caffe_import.devices.device_memory import (
-    MemoryCount,
-    StepShape,
-    gradient_readers,
-    recomputed_tensors,
-    tensor_content,
-)
-from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
+from caffe_import.devices.step_memory import MemoryCount, NetCosts, StepShape, tensor_content
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 OPERATIONS_PER_BYTE: Final = 10.0
@@ -52,23 +45,6 @@ class DeviceLoad:
     border_bytes: int
 
 
-class NetCosts:
-    """The costs of each layer of a net, found once. Immutable."""
-
-    def __init__(self, net: NetSpec, step: StepShape, segments: Sequence[Sequence[str]] = ()) -> None:
-        """Follow the net's tensors; ``segments`` as ``ComputePlan.recompute``."""
-        self.net = net
-        self.step = step
-        self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
-        self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
-        self.again = recomputed_tensors(self.tensors, segments)
-        self.readers = gradient_readers(self.tensors)
-        self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
-        self.blobs = [
-            {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
-        ]
-
-
 class LoadCount:
     """Adds up the layers of one device. Add them in net order."""
 
@@ -77,7 +53,7 @@ class LoadCount:
         self._costs = costs
         self._layers: list[str] = []
         self._here: set[str] = set(costs.sources)
-        self._memory = MemoryCount(costs.step, costs.bytes_of, costs.readers, costs.sources)
+        self._memory = MemoryCount(costs)
         self._blobs: set[int] = set()
         self._flops = 0.0
         self._touched = 0.0
@@ -103,11 +79,11 @@ class LoadCount:
         if joins:
             self._border_bytes += sum(made.values()) * (1 - 1 / n_shares)
             self._here.update(tensor_content(name) for name in made)
-        directions = _directions(layer) + (costs.again[position] is not None)
+        directions = _directions(layer) + (costs.needs[position].segment is not None)
         self._flops += layer.definition.flops * directions / n_shares
         moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
         self._touched += moved * (2 if layer.needs_backward else 1)
-        self._memory.add(found, self._add_blobs(position, layer, n_shares), costs.again[position])
+        self._memory.add(position, self._add_blobs(position, layer, n_shares))
 
     def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> float:
         """Return the bytes of a layer's own parameters; count what comes from other devices."""
@@ -133,7 +109,7 @@ class LoadCount:
             layers=tuple(self._layers),
             flops=round(self._flops),
             time=self._flops + OPERATIONS_PER_BYTE * moved + OPERATIONS_PER_BORDER_BYTE * over_border,
-            memory_bytes=self._memory.total(),
+            memory_bytes=self._memory.memory().total_bytes,
             border_bytes=round(self._border_bytes),
         )
 

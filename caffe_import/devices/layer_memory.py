@@ -1,11 +1,12 @@
-"""Memory of a training step, layer by layer, from shapes alone."""
+"""What each layer of a training net keeps from its forward to its backward pass, from shapes alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from caffe_import.devices.layer_tensors import layer_tensors
+from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
 from caffe_import.net.net_spec import NetSpec
 
 
@@ -24,6 +25,33 @@ class LayerMemory:
     param_bytes: int
 
 
+class Needs(NamedTuple):
+    """The tensors that the gradient of one layer needs.
+
+    Attributes:
+        segment: Number of the layer's segment; None outside of all.
+        kept: Those that stay from the forward pass on; of a segment also what is needed to compute it again.
+        again: Those that its segment computes again.
+    """
+
+    segment: int | None
+    kept: frozenset[str]
+    again: frozenset[str]
+
+
+def needs_of_layers(layers: Sequence[LayerTensors], segments: Sequence[Sequence[str]]) -> tuple[Needs, ...]:
+    """Return what each layer needs; ``segments`` as ``ComputePlan.recompute``."""
+    segment_of = {name: number for number, segment in enumerate(segments) for name in segment}
+    made_in = {tensor.name: segment_of.get(found.layer.name) for found in layers for tensor in found.makes}
+    every = []
+    for found in layers:
+        segment = segment_of.get(found.layer.name)
+        needed = frozenset(found.kept if segment is None else (*found.kept, *found.reads))
+        again = frozenset(name for name in needed if segment is not None and made_in[name] == segment)
+        every.append(Needs(segment, needed - again, again & frozenset(found.kept)))
+    return tuple(every)
+
+
 def layer_rows(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> tuple[LayerMemory, ...]:
     """Return the memory of each layer in the order of execution, automatic Split layers included.
 
@@ -32,13 +60,7 @@ def layer_rows(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> tuple[La
         segments: As ``ComputePlan.recompute``: what only a segment's own layers read is computed again, not kept.
     """
     layers = layer_tensors(net)
-    segment_of = {name: number for number, segment in enumerate(segments) for name in segment}
-    made_in = {tensor.name: segment_of.get(found.layer.name) for found in layers for tensor in found.makes}
-    kept = set()
-    for found in layers:
-        inside = segment_of.get(found.layer.name)
-        needed = found.kept if inside is None else (*found.kept, *found.reads)
-        kept |= {name for name in needed if inside is None or made_in[name] != inside}
+    kept = {name for needs in needs_of_layers(layers, segments) for name in needs.kept}
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + 4 * entry.size

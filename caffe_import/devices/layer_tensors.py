@@ -49,7 +49,7 @@ class LayerTensors:
         reads: Tensors that its forward pass reads.
         kept: Tensors that its gradient reads; empty where no gradient passes through the layer.
         tops: The tensor that holds each top, in the order of the tops.
-        reuses: Does it write its top over its bottom where nothing else reads the bottom any more?
+        reuses: Does it write its top over its bottom, and its bottom's gradient over its top's?
     """
 
     layer: LayerSpec
@@ -231,14 +231,6 @@ def _image_copy_bytes(layer: LayerSpec) -> int:
     if not isinstance(options, ConvolutionOptions) or rule_of(layer).bottoms:
         return 0
     return _VALUE_BYTES * _values(layer.bottom_shapes)
-
-
-def hands_gradient_on(layer: LayerSpec) -> bool:
-    """Is the gradient of its bottoms that of its top, in the same memory?"""
-    options = layer.definition.options
-    if isinstance(options, EltwiseOptions):
-        return options.operation == "SUM" and all(c == 1 for c in options.coefficients)
-    return layer.type == "Bias"
 
 
 def gradient_scratch_bytes(layer: LayerSpec) -> int:

@@ -16,8 +16,8 @@ from math import inf
 from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
-from caffe_import.devices.device_load import DeviceLoad, LoadCount, NetCosts
-from caffe_import.devices.device_memory import StepShape
+from caffe_import.devices.device_load import DeviceLoad, LoadCount
+from caffe_import.devices.step_memory import NetCosts, StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
 from caffe_import.net.net_spec import NetSpec

@@ -1,66 +1,98 @@
-"""Memory of a whole training step, from shapes alone: of its pass, of parameters and history, of what it is fed.
+"""How many bytes a training step keeps at its peak on a device that computes a net, or some of its layers.
+
+Throughout it keeps weights and history and, as long as TensorFlow has no gradient for them, the products of both that
+an update needs: it computes at once what it can. On top of that come, while a layer's gradient is computed: what that
+layer and those before it keep for their gradients, the gradients of blobs that are under way, and the gradients of the
+weights behind; and of every other pass in flight all that is kept. The batches of all passes are there at once. What a
+segment that is computed again makes for itself alone is there while its gradients are computed. One device that
+computes the whole net holds the parameters as one vector, too, from which it takes them and which it hands back.
 
 Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thread, MiB; mean of four steps of
 ``tests/integration/devices/step_peaks.py``, each net in a process of its own)::
 
     net (solver)          batch  parameters  measured  forecast | recompute: measured  forecast
     LeNet (SGD)             64         1.6        17        17 |
-    cifar10_quick (SGD)    100         0.6        43        42 |                  41        45
+    cifar10_quick (SGD)    100         0.6        43        44 |                  41        44
     CaffeNet (SGD)           8         233     1,600     1,637 |
     CaffeNet (SGD)          64         233     1,811     1,703 |               1,712     1,703
     CaffeNet (Adam)          8         233     2,088     2,103 |
-    GoogLeNet (SGD)          8          51       585       568 |
-    GoogLeNet (SGD)         16          51       920       881 |                 693       685
-      with iter_size 2       8          51       737       726 |                 626       628
-    SqueezeNet (SGD)         8         4.7       198       208 |
-    SqueezeNet (SGD)        32         4.7       747       763 |                 418       390
-    ResNet-50 (SGD)          4          98     1,065     1,019 |
-    ResNet-50 (SGD)          8          98     1,707     1,549 |                 885       792
-    ResNet-50 (Adam)         4          98     1,249     1,214 |
-    VGG-16, fc 64 (SGD)      8          63     1,091       861 |
+    GoogLeNet (SGD)          8          51       585       547 |
+    GoogLeNet (SGD)         16          51       920       873 |                 693       678
+      with iter_size 2       8          51       737       705 |                 626       624
+    SqueezeNet (SGD)         8         4.7       198       213 |
+    SqueezeNet (SGD)        32         4.7       747       796 |                 418       384
+    ResNet-50 (SGD)          4          98     1,065       993 |
+    ResNet-50 (SGD)          8          98     1,707     1,531 |                 885       779
+    ResNet-50 (Adam)         4          98     1,249     1,189 |
+    VGG-16, fc 64 (SGD)      8          63     1,091       862 |
 
 One step may take a tenth more than another: the order in which TensorFlow runs kernels is not fixed, and its allocator
 hands out larger pieces than it was asked for, most of all where blobs are large: VGG-16 took 850 to 970 in a second
-process. A GPU's memory was not measured.
+process, and on a machine that was busy with other programs cifar10_quick took up to 60. Of two devices with a part of
+a net each ``docs/devices.md`` has the figures. A GPU's memory was not measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
-from caffe_import.devices.layer_tensors import layer_tensors
-from caffe_import.devices.pass_memory import pass_peak_bytes
-from caffe_import.net.net_spec import NetSpec
+from caffe_import.devices.layer_memory import layer_rows, needs_of_layers
+from caffe_import.devices.layer_tensors import LayerTensors, gradient_scratch_bytes, layer_tensors
+from caffe_import.net.layer_registry import find_layer_type
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
 
-_VECTORS_IN_PASS: Final = 3
-"""Of the parameters: the caller's vector, its blobs, and their gradients."""
-_SLOTS_IN_PASS: Final = 2
-"""Of each history: the caller's, and its product with the momentum, which TensorFlow computes early."""
 _VECTORS_IN_UPDATE: Final = 5
-"""Those of the pass, and the parameters after the update, as blobs and as the vector that is handed back."""
+"""Of one vector: the caller's, its blobs, their gradients, and what the update makes, as blobs and as a vector."""
 _SLOTS_IN_UPDATE: Final = 2
 """Before and after."""
 _VECTORS_OF_SUMS: Final = 3
-"""With iter_size: the sum of the gradients before and after a pass, and what the loop hands over."""
-_FEEDS: Final = 2
-"""What is fed, and the minibatch that is cut out of it."""
-_SCRATCH: Final = 1.12
-"""What kernels take for themselves while they run, and weight gradients that TensorFlow leaves for later."""
-_SCRATCH_RECOMPUTING: Final = 1.2
-"""The same beside the smaller peak of a pass that is recomputed."""
+"""With iter_size: the sum of the gradients before and after a pass, and what the loop over one vector hands over."""
+_SCRATCH: Final = 1.18
+"""What kernels on one vector's device take for themselves, and gradients of weights that TensorFlow leaves for later;
+the records of placed steps show none of it."""
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """How a step repeats what a pass does.
+
+    Attributes:
+        n_passes: Passes of a step: the solver's iter_size.
+        n_slots: History blobs of each parameter blob.
+        n_products: Products of weights and history that an update needs beside the gradient, each of the weights' size.
+        n_in_flight: Passes whose activations are kept at the same time, at most.
+        has_vector: Are the parameters one vector too, as where one device computes the net?
+    """
+
+    n_passes: int = 1
+    n_slots: int = 1
+    n_products: int = 2
+    n_in_flight: int = 1
+    has_vector: bool = False
+
+
+def step_shape(solver: SolverSpec, n_devices: int = 1) -> StepShape:
+    """Return what a step of a solver repeats, its passes one after the other through ``n_devices``."""
+    n_slots = RULES[solver.type].n_slots
+    of_history = (
+        0 if solver.type == "AdaGrad" or (solver.type in ("SGD", "Nesterov") and not solver.momentum) else n_slots
+    )
+    n_products = of_history + (solver.weight_decay != 0)
+    return StepShape(solver.iter_size, n_slots, n_products, min(solver.iter_size, n_devices), n_devices == 1)
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a training step takes at its peak.
+    """What a training step takes at its peak on one device.
 
     Attributes:
-        activation_bytes: Blobs of a pass and their gradients, scratch included.
+        activation_bytes: Blobs of the passes in flight and their gradients, scratch included.
         fed_bytes: What it is fed.
-        param_bytes: Parameters, gradients and history while a pass is computed.
+        param_bytes: Parameters, history and those gradients of weights that are there at the same time.
         update_bytes: The same while the update is made, when no blob is there any more.
     """
 
@@ -81,25 +113,139 @@ class StepMemory:
         )
 
 
-def step_memory(
-    net: NetSpec, n_slots: int, segments: Sequence[Sequence[str]] = (), *, iter_size: int = 1
-) -> StepMemory:
-    """Return the memory of a step on one device.
+class NetCosts:
+    """The costs of each layer of a net, found once. Immutable."""
+
+    def __init__(self, net: NetSpec, step: StepShape, segments: Sequence[Sequence[str]] = ()) -> None:
+        """Follow the net's tensors; ``segments`` as ``ComputePlan.recompute``."""
+        self.net = net
+        self.step = step
+        self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
+        self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
+        self.needs = needs_of_layers(self.tensors, segments)
+        self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
+        self.blobs = [
+            {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
+        ]
+        self.gradient_readers: dict[str, int] = {}
+        """Content -> number of layers that send it a gradient."""
+        for found in self.tensors:
+            for name in _sends_gradient_to(found):
+                self.gradient_readers[name] = self.gradient_readers.get(name, 0) + 1
+
+
+class MemoryCount:
+    """Adds up the layers of one device, in net order.
+
+    In the backward pass nothing before a layer depends on what comes after it but the gradients of weights, so that the
+    peak of a run of layers follows from the peak of the run without its last layer.
+    """
+
+    def __init__(self, costs: NetCosts) -> None:
+        """Begin with no layer."""
+        self._costs = costs
+        self._unread = set(costs.sources)
+        self._fed_bytes = 0
+        self._kept: set[str] = set()
+        self._kept_bytes = 0
+        self._segment: int | None = None
+        self._again: set[str] = set()
+        self._again_bytes = 0
+        self._pending: dict[str, int] = {}
+        self._pending_bytes = 0
+        self._param_bytes = 0.0
+        self._peak = 0.0
+        # There: the bytes of the pass, and those of the weights whose gradients are not there yet.
+        self._at_peak = (0, 0.0)
+
+    def add(self, position: int, param_bytes: float) -> None:
+        """Add a layer by its position in the net, with the bytes of its weights that are on this device."""
+        layer = self._costs.tensors[position]
+        self._keep(position)
+        for tensor in layer.makes:
+            name = tensor_content(tensor.name)
+            if name == tensor.name and name in layer.tops:
+                self._pending[name] = self._costs.gradient_readers.get(name, 0)
+                self._pending_bytes += tensor.n_bytes * self._pending[name]
+        given = _sends_gradient_to(layer)
+        under_way = self._pending_bytes + gradient_scratch_bytes(layer.layer)
+        if layer.reuses and given and any(self._pending.get(name) for name in layer.tops):  # written over the top's
+            under_way -= self._costs.bytes_of[given[0]]
+        if layer.layer.needs_backward:
+            of_pass = self._kept_bytes + self._again_bytes + under_way
+            if of_pass - self._param_bytes > self._peak:
+                self._peak, self._at_peak = of_pass - self._param_bytes, (of_pass, self._param_bytes)
+        for name in given:
+            if self._pending.get(name):
+                self._pending[name] -= 1
+                self._pending_bytes -= self._costs.bytes_of[name]
+        self._param_bytes += param_bytes
+
+    def _keep(self, position: int) -> None:
+        """Count what is fed, and what stays for the layer's gradient."""
+        costs, needs = self._costs, self._costs.needs[position]
+        for name in self._unread.intersection(map(tensor_content, costs.tensors[position].reads)):
+            self._unread.remove(name)
+            self._fed_bytes += costs.bytes_of[name]
+        for name in needs.kept - self._kept - costs.sources:
+            self._kept.add(name)
+            self._kept_bytes += costs.bytes_of[name]
+        if needs.segment != self._segment:
+            self._segment, self._again_bytes = needs.segment, 0
+        for name in needs.again - self._again:
+            self._again.add(name)
+            self._again_bytes += costs.bytes_of[name]
+
+    @property
+    def param_bytes(self) -> float:
+        """Bytes of the weights of the layers so far."""
+        return self._param_bytes
+
+    def memory(self) -> StepMemory:
+        """Return the forecast for the layers so far."""
+        step, scratch, sums = self._costs.step, 1.0, int(self._costs.step.n_passes > 1)
+        copies = in_update = 2 + step.n_slots + step.n_products
+        if step.has_vector:
+            scratch, sums = _SCRATCH, _VECTORS_OF_SUMS * sums
+            in_update = _VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * step.n_slots
+        of_pass, no_gradient_yet = self._at_peak
+        others = (step.n_in_flight - 1) * self._kept_bytes
+        return StepMemory(
+            activation_bytes=round(scratch * of_pass + others),
+            fed_bytes=self._fed_bytes * (step.n_passes + step.has_vector),  # and the batch that is cut out of them
+            param_bytes=round((copies + sums) * self._param_bytes - no_gradient_yet),
+            update_bytes=round(in_update * self._param_bytes),
+        )
+
+
+def step_memory(net: NetSpec, step: StepShape, segments: Sequence[Sequence[str]] = ()) -> StepMemory:
+    """Return the memory of a step on a device that computes the whole net.
 
     Args:
         net: The TRAIN net.
-        n_slots: History blobs of each parameter blob.
+        step: What a step repeats.
         segments: As ``ComputePlan.recompute``.
-        iter_size: Passes of a step; they are fed together.
     """
-    names = [layer.name for layer in net.layers]
-    cuts = [(names.index(segment[0]), names.index(segment[-1]) + 1) for segment in segments]
-    vector = 4 * net.params.n_params
-    sums = _VECTORS_OF_SUMS * vector if iter_size > 1 else 0
-    fed = 4 * sum(prod(shape) for shape in net.inputs.values())
-    return StepMemory(
-        activation_bytes=int((_SCRATCH_RECOMPUTING if cuts else _SCRATCH) * pass_peak_bytes(layer_tensors(net), cuts)),
-        fed_bytes=fed * (iter_size + _FEEDS - 1),
-        param_bytes=(_VECTORS_IN_PASS + _SLOTS_IN_PASS * n_slots) * vector + sums,
-        update_bytes=(_VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * n_slots) * vector,
-    )
+    count = MemoryCount(NetCosts(net, step, segments))
+    for position, row in enumerate(layer_rows(net)):
+        count.add(position, row.param_bytes)
+    return count.memory()
+
+
+def tensor_content(tensor: str) -> str:
+    """Return what tensors that hold the same values in two axis orders have in common."""
+    return tensor.removesuffix(" (caffe)").removesuffix(" (channels last)")
+
+
+def _sends_gradient_to(layer: LayerTensors) -> list[str]:
+    spec = layer.layer
+    return [
+        tensor_content(name) for index, name in enumerate(layer.reads) if _flows(spec, index) and name not in layer.tops
+    ]
+
+
+def _flows(layer: LayerSpec, index: int) -> bool:
+    if not layer.needs_backward:
+        return False
+    kind = find_layer_type(layer.type, layer=layer.name)
+    return layer.propagate_down[index] and kind.differentiable_bottoms and index not in kind.label_bottoms

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from caffe_import.devices.compute_plan import ComputePlan, Placement
-from caffe_import.devices.device_memory import step_shape
 from caffe_import.devices.placement_file import read_placement
 from caffe_import.devices.precision_types import layers_in_16_bit
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
+from caffe_import.devices.step_memory import step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.check import CheckConfig

@@ -9,7 +9,7 @@ from typing import Final
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.device_load import device_loads
-from caffe_import.devices.device_memory import step_shape
+from caffe_import.devices.step_memory import step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from caffe_import.devices.compute_plan import ComputePlan
-from caffe_import.devices.step_memory import step_memory
+from caffe_import.devices.step_memory import step_memory, step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
-from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.host_gpus import host_gpus
@@ -89,6 +88,5 @@ def _step_bytes(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> list[int
     """Return what a training step takes on each device; a placement's parts, or of each replica the whole net."""
     if plan.placement is not None:
         return [row.memory_bytes for row in device_rows(plan, net, solver)]
-    n_slots = RULES[solver.type].n_slots
-    step = step_memory(net, n_slots, plan.recompute, iter_size=solver.iter_size)
+    step = step_memory(net, step_shape(solver), plan.recompute)
     return [step.total_bytes] * plan.n_devices

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from caffe_import.devices.compute_plan import ComputePlan
-from caffe_import.devices.device_memory import step_shape
 from caffe_import.devices.layer_memory import layer_rows
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
-from caffe_import.devices.step_memory import StepMemory, step_memory
+from caffe_import.devices.step_memory import StepMemory, step_memory, step_shape
 from caffe_import.errors import CaffeImportError
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.proto import caffe_pb2
@@ -90,9 +89,8 @@ def memory_report(config: CheckConfig, net: NetSpec, solver: SolverSpec, work: W
         solver: The solver; of replicas it counts the passes of one.
         work: What the whole run amounts to.
     """
-    n_slots = RULES[solver.type].n_slots
-    plain = step_memory(net, n_slots, iter_size=solver.iter_size)
-    again = step_memory(net, n_slots, choose_segments(net), iter_size=solver.iter_size)
+    plain = step_memory(net, step_shape(solver))
+    again = step_memory(net, step_shape(solver), choose_segments(net))
     chosen = again if config.recompute else plain
     room = _room(config, solver, work, chosen)
     fits = room.needs(chosen) <= room.n_bytes
@@ -118,8 +116,7 @@ def saved_by_recompute(config: CheckConfig, net: NetSpec, solver: SolverSpec) ->
     if not config.recompute:
         return 0
     plain, again = (
-        step_memory(net, RULES[solver.type].n_slots, segments, iter_size=solver.iter_size).total_bytes
-        for segments in ((), choose_segments(net))
+        step_memory(net, step_shape(solver), segments).total_bytes for segments in ((), choose_segments(net))
     )
     return max(0, plain - again)
 

@@ -39,8 +39,8 @@ FAULTS = (
     Fault(
         "what-a-segment-reads-is-not-counted",
         "caffe_import/devices/layer_memory.py",
-        "needed = found.kept if inside is None else (*found.kept, *found.reads)",
-        "needed = found.kept",
+        "found.kept if segment is None else (*found.kept, *found.reads)",
+        "found.kept",
         (f"{_IMPORTER}/devices/test_step_memory.py",),
     ),
     Fault(
@@ -507,10 +507,10 @@ FAULTS = (
     ),
     Fault(
         "passes-in-flight-keep-nothing",
-        "caffe_import/devices/device_memory.py",
+        "caffe_import/devices/step_memory.py",
         "(step.n_in_flight - 1) * self._kept_bytes",
         "0 * self._kept_bytes",
-        (f"{_IMPORTER}/devices/test_device_memory.py",),
+        (f"{_IMPORTER}/devices/test_step_memory.py",),
     ),
     Fault(
         "a-half-written-event-is-passed-over",

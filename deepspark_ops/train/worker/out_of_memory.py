@@ -6,9 +6,8 @@ from math import prod
 from typing import Final
 
 from caffe_import.devices.segments import choose_segments
-from caffe_import.devices.step_memory import step_memory
+from caffe_import.devices.step_memory import step_memory, step_shape
 from caffe_import.net.net_spec import NetSpec
-from caffe_import.solver.update_rules import RULES
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.train.setup.run import Run
 
@@ -27,13 +26,12 @@ def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> Conf
         wanted: What TensorFlow said.
     """
     net, solver = run.train_net, run.solver
-    n_slots = RULES[solver.type].n_slots
     batch_sizes = [shape[0] for shape in net.inputs.values() if shape]
     where = f' in layer "{layer}"' if layer else ""
-    needed = step_memory(net, n_slots, run.plan.recompute, iter_size=solver.iter_size).total_bytes
+    needed = step_memory(net, step_shape(solver), run.plan.recompute).total_bytes
     remedies = ["lower batch_size (a larger iter_size keeps the minibatch as it was)"]
     if not run.plan.recompute:
-        again = step_memory(net, n_slots, choose_segments(net), iter_size=solver.iter_size).total_bytes
+        again = step_memory(net, step_shape(solver), choose_segments(net)).total_bytes
         if again < _WORTH_SAYING * needed:
             remedies.append(f"give --recompute (about {again / _MIB:,.0f} MiB)")
     if run.plan.placement is None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.device_load import device_loads
-from caffe_import.devices.device_memory import step_shape
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.stages import auto_placement
+from caffe_import.devices.step_memory import step_shape
 from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.devices import set_up_devices

@@ -11,7 +11,7 @@ from caffe_import.devices.device_load import (
     DeviceLoad,
     device_loads,
 )
-from caffe_import.devices.device_memory import StepShape
+from caffe_import.devices.step_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from caffe_import.devices.device_load import DeviceLoad, device_loads
-from caffe_import.devices.device_memory import StepShape
 from caffe_import.devices.placement_file import format_placement, parse_placement, place_layers
 from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts, uncut_parts
+from caffe_import.devices.step_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
 from caffe_import.files.prototxt import parse_net
