@@ -209,6 +209,10 @@ def checks() -> dict[str, Any]:
     }
     statistics = {"placed": placed(with_statistics), "replicas": ComputePlan(n_replicas=2)}
     found["batch norm"] = compare(with_statistics, solver_of("momentum: 0.9 iter_size: 2"), statistics, parts=True)
+    # A layer that devices share is in no segment.
+    whole = tuple(segment for segment in finest_segments(net) if not {"ip1", "ip2"} & set(segment))
+    recomputed = {name: replace(plan, recompute=whole) for name, plan in plans.items()}
+    found["recomputed"] = compare(net, solver_of("momentum: 0.9 iter_size: 2"), recomputed, parts=True)
     base = ComputePlan(recompute=finest_segments(net), precision="float16")
     also = {name: replace(plan, recompute=base.recompute, precision=base.precision) for name, plan in plans.items()}
     del also["split"]  # each share's gradient of the bottom is rounded to 16 bits

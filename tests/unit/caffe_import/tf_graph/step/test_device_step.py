@@ -33,7 +33,9 @@ def found() -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("case", ["one pass", "clipped", "debug", "Adam", "batch norm", "recomputed float16", "lstm"])
+@pytest.mark.parametrize(
+    "case", ["one pass", "clipped", "debug", "Adam", "batch norm", "recomputed", "recomputed float16", "lstm"]
+)
 def test_numbers_are_those_of_one_device(found: dict[str, Any], case: str) -> None:
     compared = found["compared"][case]
     assert "placed" in compared
@@ -49,6 +51,7 @@ def test_replicas_are_compared_where_they_share_the_passes(found: dict[str, Any]
         "debug",
         "Adam",
         "batch norm",
+        "recomputed",
         "recomputed float16",
     ]
 
