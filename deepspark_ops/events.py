@@ -162,7 +162,7 @@ def format_event(event: Event, *, max_iter: int | None = None) -> str:
         return f"{who}: {event.data.get('text', '')}"
     clock = f"{event.clock}" if max_iter is None else f"{event.clock}/{max_iter}"
     if event.kind == "note" and "text" in event.data:
-        return f"{who} clock={clock}: {event.data['text']}"
+        return f"{who} clock={event.clock}: {event.data['text']}"
     if event.kind == "loss":
         return _within(LOG_COLUMNS, f"{who} loss clock={clock}", _worded(event.data, _LOSS_WORDS, has_rest=True))
     if event.kind == "server":

@@ -555,6 +555,27 @@ FAULTS = (
         (f"{_PIPELINE}/operators/test_operators.py",),
     ),
     Fault(
+        "a-users-mistake-is-tried-again",
+        "deepspark_ops/operators/stage_run.py",
+        "    task.retry_policy = NoRetry()\n",
+        "",
+        (f"{_PIPELINE}/operators/test_operators.py",),
+    ),
+    Fault(
+        "the-message-stands-twice-in-the-log",
+        "deepspark_ops/operators/task_lines.py",
+        "if text not in known]",
+        "]",
+        (f"{_PIPELINE}/operators/test_task_lines.py",),
+    ),
+    Fault(
+        "an-expert-field-stands-among-the-basic-ones",
+        "deepspark_ops/operators/form.py",
+        '    if kind == "expert":\n',
+        '    if kind == "experts":\n',
+        (f"{_PIPELINE}/operators/test_form.py",),
+    ),
+    Fault(
         "names-in-a-page-are-markup",
         "deepspark_ops/operators/pages/templates.py",
         "        autoescape=True,",
