@@ -29,13 +29,13 @@ places = installed_places()
 
 
 @task.short_circuit
-def is_good_enough(metrics: str) -> bool:
+def is_good_enough(evaluated: dict[str, str]) -> bool:
     """Return whether every class is recognised well enough; if not, what follows is skipped.
 
     Args:
-        metrics: Path of metrics.json; the result of an operator is paths and digests, never data.
+        evaluated: What task evaluate returned: the path of metrics.json, and its digest.
     """
-    worst = min(row.accuracy or 0.0 for row in read_metrics(Path(metrics)).classes)
+    worst = min(row.accuracy or 0.0 for row in read_metrics(Path(evaluated["metrics"])).classes)
     return bool(worst >= get_current_context()["params"]["worst_class"])
 
 
@@ -60,4 +60,4 @@ with DAG(
     train = TrainOperator(task_id="train", places=places)
     evaluate = EvaluateOperator(task_id="evaluate", places=places)
     export = ExportOperator(task_id="export", places=places)
-    check >> ingest >> train >> evaluate >> is_good_enough(evaluate.output["metrics"]) >> export
+    check >> ingest >> train >> evaluate >> is_good_enough(evaluate.output) >> export

@@ -26,7 +26,7 @@ class EvaluateOperator(ProcessStageOperator):
         .. code-block:: python
 
             evaluate = EvaluateOperator(task_id="evaluate", places=installed_places())
-            check >> ingest >> train >> evaluate >> mail_figures(evaluate.output["metrics"])  # a @task of yours
+            check >> ingest >> train >> evaluate >> mail_figures(evaluate.output)  # a @task of yours
     """
 
     module = "deepspark_ops.evaluate"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
 from caffe_import.solver.loaded_solver import load_solver
@@ -132,5 +133,8 @@ def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, mon
         "is_good_enough": {"export"},
         "export": set(),
     }
+    # An operator's result is one XCom, a dict: its entries have none of their own that could be asked for.
+    (given,) = dag.task_dict["is_good_enough"].op_args
+    assert (given.operator.task_id, given.key) == ("evaluate", BaseXCom.XCOM_RETURN_KEY)
     dag.params.validate()
     config_from_params(TrainConfig, dag.params.dump(), tmp_path, run_dir=Path("r"))
