@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
 from deepspark_ops.operators.pages.compare import ComparePage, NoComparison
+from deepspark_ops.operators.pages.datasets import DatasetsPage
 from deepspark_ops.operators.pages.headers import PLAIN_HEADERS, page_headers
 from deepspark_ops.operators.pages.models import ModelsPage
 from deepspark_ops.operators.pages.rights import readable_dags
@@ -30,6 +31,7 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
     """Add the routes to an application that asks for a login by itself."""
     compared = ComparePage(places, runs)
     models = ModelsPage(places, runs.our_dags)
+    datasets = DatasetsPage(places, runs)
 
     @app.get("/runs")
     def show_runs(request: Request, readable: Readable) -> Response:
@@ -53,6 +55,10 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
         if found is None:
             return _told(request, f'there is no model "{name}", or it is of a DAG that you may not read', 404, "models")
         return _shown(request, models, found)
+
+    @app.get("/datasets")
+    def show_datasets(request: Request, readable: Readable) -> Response:
+        return _shown(request, datasets, datasets.answer(readable))
 
 
 def _told(request: Request, message: str, status: int, here: str = "runs") -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -255,3 +256,34 @@ def test_two_to_eight_runs_are_compared(client: Any, n_runs: int) -> None:
     assert answer.status_code == 400
     assert f"{n_runs} runs are chosen; choose 2 to 8" in answer.text
     assert EVIL not in client.get(f"/runs/compare?run={EVIL}/1&run={EVIL}/2").text
+
+
+def write_dataset(home: Path, name: str) -> None:
+    for split, counts in (("train", [5, 3]), ("test", [1, 1])):
+        n = sum(counts)
+        fields = {
+            "split": split, "shard_format": "lmdb", "encoded": False, "recipe_sha256": "1", "sample_shape": [1, 8, 8],
+            "source": {"path": "/data/digits.gz", "format": "idx", "sha256": "2"}, "n_samples": n, "n_classes": 2,
+            "class_names": [EVIL, "one"], "label_histogram": counts, "mean_values": [1.0], "n_rejected": 0,
+            "mean_file": {"file": "mean", "sha256": "3"}, "n_bytes": 8,
+            "shards": [{"file": "s", "sha256": "4", "n_samples": n, "n_bytes": 8}],
+        }  # fmt: skip
+        folder = home / "datasets" / name / split
+        folder.mkdir(parents=True)
+        (folder / "dataset.json").write_text(json.dumps(fields))
+
+
+def test_datasets_are_shown_with_their_classes_and_the_runs_that_used_them(client: Any) -> None:
+    for dag, run, name in (("deepspark_train", "run-a", "digits-1"), ("secret_dag", "run-c", "hidden-2")):
+        write_dataset(client.home, name)
+        config = {"dataset": str(client.home / "datasets" / name)}
+        (client.home / "runs" / dag / run / "config.json").write_text(json.dumps(config))
+    (one,) = client.get("/datasets?format=json").json()["datasets"]
+    assert (one["name"], [run["run"] for run in one["runs"]], one["error"]) == ("digits-1", ["run-a"], None)
+    assert [one["splits"][split]["label_histogram"] for split in ("train", "test")] == [[5, 3], [1, 1]]
+    page = client.get("/datasets").text
+    assert "hidden-2" not in page
+    assert EVIL not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    (client.home / "datasets" / "digits-1" / "test" / "dataset.json").write_text("{")
+    assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
