@@ -23,7 +23,7 @@ from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailE
 from deepspark_ops.operators.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
-from deepspark_ops.run_index.index_file import write_index
+from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 
@@ -119,7 +119,8 @@ def _index(run_dir: Path) -> None:
     """Note what a list of runs shows of this one, once it has trained."""
     if RunPaths(run_dir).events.is_file():
         with suppress(OSError):
-            write_index(run_dir)
+            if read_index(run_dir) is None:
+                write_index(run_dir)
 
 
 class TaskEnd(SystemExit):

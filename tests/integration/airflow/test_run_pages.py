@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.listing import KnownRun
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
 
@@ -287,3 +290,19 @@ def test_datasets_are_shown_with_their_classes_and_the_runs_that_used_them(clien
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     (client.home / "datasets" / "digits-1" / "test" / "dataset.json").write_text("{")
     assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_leaves_the_index_of_a_run_that_has_trained(tmp_path: Path, fails: bool) -> None:
+    from deepspark_ops.operators.stage_run import noted_stage
+
+    untrained = tmp_path / "runs" / "deepspark_train" / "untrained"
+    with noted_stage(untrained, "check", logging.getLogger("test")):
+        pass
+    assert not (untrained / "index.json").exists()
+    trained = write_run(tmp_path, "deepspark_train", "run-a")
+    with suppress(ZeroDivisionError), noted_stage(trained, "train", logging.getLogger("test")):
+        1 / (not fails)
+    found = read_index(trained)
+    assert found is not None
+    assert found.clock == 1000
