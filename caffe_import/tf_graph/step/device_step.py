@@ -13,8 +13,9 @@ loop over steps would carry the parameters through one device; it is in ``device
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -128,7 +129,7 @@ class DeviceStepGraph:
     def _passes(self, given: StepArguments) -> Pass:
         """Return the sum of the step's passes; layer state of all replicas, statistics of the first."""
         n_replicas, n_passes = self.plan.n_replicas, self.solver.iter_size
-        one_pass = tf.function(self.passes.one_pass, autograph=False)
+        passes = [tf.function(partial(self._one_pass, replica), autograph=False) for replica in range(n_replicas)]
         scale = () if given.loss_scale is None else (given.loss_scale,)
         pieces = [self._pieces_of(replica, given) for replica in range(n_replicas)]
         states = [self._state_of(replica, given.layer_state) for replica in range(n_replicas)]
@@ -142,7 +143,7 @@ class DeviceStepGraph:
             seed, batch = self._given_to(k, given, gate)
             with self._on_replica(replica):
                 before = sums[replica] if self.passes.with_debug else []
-                one = Pass(*one_pass(pieces[replica], states[replica], seed, batch, before, *scale))
+                one = Pass(*passes[replica](pieces[replica], states[replica], seed, batch, before, *scale))
             pieces[replica], states[replica] = moved(pieces[replica], one.statistics), one.layer_state
             statistics[replica] = one.statistics
             sums[replica] = self._added(replica, sums[replica], one.gradients) if k >= n_replicas else one.gradients
@@ -158,6 +159,15 @@ class DeviceStepGraph:
         return done[-1]._replace(
             gradients=gradients, loss=loss, statistics=statistics[0], layer_state=carried, debug=debug
         )
+
+    def _one_pass(self, replica: int, *given: Any) -> Pass:
+        """Return a pass, of several replicas with names of its own.
+
+        A loop's gradient is colocated with operations by name: of equal names TensorFlow would put the loops of two
+        replicas on one device.
+        """
+        with tf.name_scope(f"replica{replica}") if self.plan.n_replicas > 1 else nullcontext():
+            return self.passes.one_pass(*given)
 
     def _given_to(self, k: int, given: StepArguments, gate: Sequence[Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return seed and batch of pass ``k``, which are there once ``gate`` is."""

@@ -55,6 +55,7 @@ layer { name: "ip" type: "InnerProduct" bottom: "flat" top: "ip"
   inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
+LONG_LSTM = LSTM.replace("dim: 3 dim: 2", "dim: 40 dim: 2").replace("dim: 6", "dim: 80")
 SOLVERS = {
     "one pass": "momentum: 0.9",
     "clipped": "momentum: 0.9 iter_size: 4 clip_gradients: 0.3",
@@ -178,9 +179,9 @@ def replicas_own(text: str) -> dict[str, Any]:
     return found
 
 
-def traffic(plan: ComputePlan, text: str) -> dict[str, Any]:
+def traffic(plan: ComputePlan, text: str, net_text: str = NET.replace("BATCH_NORM", "")) -> dict[str, Any]:
     """What is copied when three steps follow others, and where the state is then."""
-    net, solver = net_of(NET.replace("BATCH_NORM", "")), solver_of(text)
+    net, solver = net_of(net_text), solver_of(text)
     feeds = feeds_of(net, N_STEPS * solver.iter_size)
     function = compile_training(net, solver, n_threads=1, plan=plan, devices=DEVICES)
     arguments = {"n_steps": N_STEPS, "rate_scale": 1.0, "seed": 1, "worker": 0}
@@ -224,6 +225,7 @@ def checks() -> dict[str, Any]:
         "own": {**replicas_own(NET.replace("BATCH_NORM", BATCH_NORM)), **replicas_own(LSTM)},
         "pipeline": traffic(placed(net), "momentum: 0.9 iter_size: 3"),
         "replicas": traffic(ComputePlan(n_replicas=2), "momentum: 0.9 iter_size: 4"),
+        "loops": traffic(ComputePlan(n_replicas=2), "momentum: 0.9 iter_size: 2", LONG_LSTM),
     }
 
 

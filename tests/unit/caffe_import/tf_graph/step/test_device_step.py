@@ -92,6 +92,12 @@ def test_replicas_are_sent_the_parameters_once_and_send_one_sum_of_gradients(fou
     assert sum("add_" in name for name in sent) == n_blobs
 
 
+def test_loops_of_two_replicas_stay_apart(found: dict[str, Any]) -> None:
+    sent = found["loops"]["sent"]
+    assert not [name for name in sent if "/body" in name or "loop_body" in name]
+    assert len(sent) <= 2 * 5 + 1  # five blobs there and their gradients back, the loss
+
+
 NET = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
 layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 2 } }
