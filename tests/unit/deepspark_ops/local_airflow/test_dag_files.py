@@ -11,7 +11,7 @@ from deepspark_ops.local_airflow.dag_files import install_dags
 
 
 def test_an_earlier_version_is_replaced_and_a_foreign_file_is_not(tmp_path: Path) -> None:
-    first, second = install_dags(tmp_path / "new" / "dags")
+    first, second, *_ = install_dags(tmp_path / "new" / "dags")
     text = first.read_text()
     first.write_text(text + "# of an earlier version\n")
     install_dags(first.parent)
