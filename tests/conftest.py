@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so, and every child process of the tests would ignore Ctrl-C, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # so does nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     home = tempfile.mkdtemp(prefix="deepspark-tests-airflow-")
     config.stash[_AIRFLOW_HOME] = home
     os.environ.update(
