@@ -143,12 +143,13 @@ def ends_plainly(execute: _Execute) -> _Execute:
     tried again like any failure; a retry policy of the task, set here, keeps that from the user's mistakes. Before
     Airflow 3.3, which has no such policies, those stay exceptions. So does everything outside a running task.
 
-    Example:
-        >>> class MyOperator(BaseOperator):
-        ...     @ends_plainly
-        ...     def execute(self, context):
-        ...         with airflow_errors():
-        ...             check_my_input(context["params"])
+    Example::
+
+        class MyOperator(BaseOperator):
+            @ends_plainly
+            def execute(self, context):
+                with airflow_errors():
+                    check_my_input(context["params"])
     """
 
     @functools.wraps(execute)
