@@ -16,7 +16,8 @@ def set_threads(n_threads: int, n_devices: int = 1) -> None:
     on two busy cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than one kernel at a time, for
     the same processor time. More chains than that a training step hardly has.
 
-    With several devices as many kernels as devices run at a time, or one device waits while another is given work.
+    With several devices as many kernels as devices run at a time, or one device waits while another computes. What an
+    earlier call has asked for stays the least: a net for one device may be compiled in a process that has several.
 
     TensorFlow fixes both numbers at its first operation; if that has run with others, a warning says so and the old
     numbers stay. Not thread-safe; call it once per process.
@@ -29,7 +30,8 @@ def set_threads(n_threads: int, n_devices: int = 1) -> None:
         raise ValueError(msg)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(n_threads)
-        tf.config.threading.set_inter_op_parallelism_threads(max(min(n_threads, 2), n_devices))
+        before = tf.config.threading.get_inter_op_parallelism_threads()
+        tf.config.threading.set_inter_op_parallelism_threads(max(min(n_threads, 2), n_devices, before))
     except RuntimeError:
         present = tf.config.threading.get_intra_op_parallelism_threads()
         if present != n_threads:

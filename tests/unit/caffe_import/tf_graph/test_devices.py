@@ -23,9 +23,12 @@ import json, sys
 import tensorflow as tf
 from caffe_import.errors import DeviceError
 from caffe_import.tf_graph.devices import set_up_devices
+from caffe_import.tf_graph.threads import set_threads
 
 found = {}
 ready = set_up_devices("cpu", 3, n_threads=2)
+set_threads(2)  # as for a net that one of the devices computes
+found["kernels"] = tf.config.threading.get_inter_op_parallelism_threads()
 found["ready"] = [ready.kind, list(ready.names), ready.is_host]
 with tf.device(ready.names[2]):
     found["ran_on"] = (tf.zeros(1) + 1).backing_device[-5:]
@@ -46,6 +49,7 @@ def test_a_cpu_is_split_once_and_what_comes_too_late_is_refused() -> None:
     assert found["ready"] == ["cpu", [f"/device:CPU:{k}" for k in range(3)], True]
     assert found["ran_on"] == "CPU:2"
     assert found["threads"] == 2
+    assert found["kernels"] == 3  # or the devices would compute one after the other
     assert found["again"] == ["/device:CPU:0", "/device:CPU:1"]
     assert found["cpu"].startswith(
         "this process was to compute on 4 logical devices of the CPU, but TensorFlow is already running in it with"
