@@ -26,6 +26,7 @@ from caffe_import.parity.findings import Findings, members_under
 from caffe_import.parity.net_cases import compare_params, params_of
 from caffe_import.parity.solver_cases import (
     compare_reports,
+    compiled,
     milestones,
     training_net,
     trajectory,
@@ -34,7 +35,7 @@ from caffe_import.parity.solver_cases import (
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import load_solver
 from caffe_import.solver.lr_policies import step_counter
-from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
+from caffe_import.tf_graph.train_step import TrainFunction, TrainState
 
 Array = npt.NDArray[Any]
 
@@ -44,14 +45,7 @@ def run(case: Case, findings: Findings) -> None:
     archive = load_archive(case.file("trajectory.npz"))
     loaded = load_solver(case.file("solver.prototxt"))
     net = training_net(loaded)
-    train = compile_training(
-        net,
-        loaded.spec,
-        n_threads=1,
-        with_grad_norm=True,
-        plan=findings.setting.plan,
-        devices=findings.setting.devices,
-    )
+    train = compiled(net, loaded, findings)
     start = train.initial_state(params_of(net, members_under(archive, "init")))
     weights, state_file = _snapshot_files(case)
     theirs = read_solverstate(state_file)

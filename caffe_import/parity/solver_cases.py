@@ -30,14 +30,7 @@ def run(case: Case, findings: Findings) -> None:
     archive = load_archive(case.file("trajectory.npz"))
     loaded = load_solver(case.file("solver.prototxt"))
     net = training_net(loaded)
-    train = compile_training(
-        net,
-        loaded.spec,
-        n_threads=1,
-        with_grad_norm=True,
-        plan=findings.setting.plan,
-        devices=findings.setting.devices,
-    )
+    train = compiled(net, loaded, findings)
     state = train.initial_state(params_of(net, members_under(archive, "init")))
     tests = _TestRuns(loaded, archive, findings.setting.device) if "test" in archive else None
     with NetBatches(net) as batches, tests or nullcontext():
@@ -68,6 +61,14 @@ def training_net(loaded: LoadedSolver) -> NetSpec:
     state = loaded.train_state
     return build_net_spec(
         loaded.train_net, phase="TRAIN", level=state.level, stages=tuple(state.stage), sample_shapes=sample_shapes
+    )
+
+
+def compiled(net: NetSpec, loaded: LoadedSolver, findings: Findings) -> TrainFunction:
+    """Compile a case's training for the setting that it is compared in."""
+    setting = findings.setting
+    return compile_training(
+        net, loaded.spec, n_threads=1, with_grad_norm=True, plan=setting.plan, devices=setting.devices
     )
 
 

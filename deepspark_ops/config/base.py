@@ -76,6 +76,28 @@ MemorySize = Annotated[int, BeforeValidator(_bytes), Field(ge=1), WithJsonSchema
 """A number of bytes, as a number or as a text with a unit."""
 
 
+SolverFile = Annotated[
+    Path,
+    Field(title="Solver", description="Caffe solver prototxt, e.g. nets/lenet_solver.prototxt", json_schema_extra=FORM),
+]
+SolverOverrides = Annotated[
+    str,
+    Field(
+        title="Changes to the solver",
+        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        json_schema_extra={**FORM, "format": "multiline"},
+    ),
+]
+StartWeights = Annotated[
+    FileList | None,
+    Field(
+        title="Start from weights",
+        description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
+        json_schema_extra=FORM,
+    ),
+]
+
+
 def file_list_text(files: tuple[Path, ...]) -> str:
     """Return the files as a user writes them."""
     return ",".join(str(path) for path in files)

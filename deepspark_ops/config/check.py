@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, FileList, MemorySize, StageConfig
+from deepspark_ops.config.base import FORM, MemorySize, SolverFile, SolverOverrides, StageConfig, StartWeights
 from deepspark_ops.config.devices import (
     DeviceChoice,
     GpusPerWorker,
@@ -21,21 +21,9 @@ from deepspark_ops.config.ingest import SourceConfig
 class CheckConfig(StageConfig):
     """Read the solver and its nets and report what they need, before any cluster time is spent."""
 
-    solver: Path = Field(
-        title="Solver", description="Caffe solver prototxt, e.g. nets/lenet_solver.prototxt", json_schema_extra=FORM
-    )
-    overrides: str = Field(
-        "",
-        title="Changes to the solver",
-        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
-        json_schema_extra={**FORM, "format": "multiline"},
-    )
-    weights: FileList | None = Field(
-        None,
-        title="Start from weights",
-        description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
-        json_schema_extra=FORM,
-    )
+    solver: SolverFile
+    overrides: SolverOverrides = ""
+    weights: StartWeights = None
     dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
     ingest: SourceConfig | None = Field(
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"

@@ -12,11 +12,13 @@ from pydantic import Field, field_validator, model_validator
 from deepspark_ops.config.base import (
     EXPERT,
     FORM,
-    FileList,
     InsecureNetwork,
     ListenAddress,
+    SolverFile,
+    SolverOverrides,
     SparkMaster,
     StageConfig,
+    StartWeights,
     file_list_text,
 )
 from deepspark_ops.config.devices import (
@@ -34,15 +36,8 @@ from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 class TrainConfig(StageConfig):
     """Train a Caffe net with N workers that exchange parameters with a center."""
 
-    solver: Path = Field(
-        title="Solver", description="Caffe solver prototxt, e.g. nets/lenet_solver.prototxt", json_schema_extra=FORM
-    )
-    overrides: str = Field(
-        "",
-        title="Changes to the solver",
-        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
-        json_schema_extra={**FORM, "format": "multiline"},
-    )
+    solver: SolverFile
+    overrides: SolverOverrides = ""
     dataset: Path | None = Field(
         None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
     )
@@ -54,12 +49,7 @@ class TrainConfig(StageConfig):
         " sizes walks the pages alone, auto reads every byte up to 1 GiB",
         json_schema_extra=EXPERT,
     )
-    weights: FileList | None = Field(
-        None,
-        title="Start from weights",
-        description="Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override",
-        json_schema_extra=FORM,
-    )
+    weights: StartWeights = None
     resume: Path | None = Field(
         None,
         title="Go on from a solverstate",

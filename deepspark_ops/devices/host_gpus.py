@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ NO_GPU: Final = "-1"
 """Value of CUDA_VISIBLE_DEVICES that shows none; an empty one gets lost on the way through some launchers."""
 DISCOVERY_SCRIPT: Final = Path(__file__).with_name("gpu_discovery.sh")
 """Prints the host's GPUs as Spark's executors and workers want to read them."""
-_SMI: Final = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
+_INDEXES: Final = ("--query-gpu=index", "--format=csv,noheader")
 _SMI_TIMEOUT_S: Final = 60.0
 
 
@@ -42,15 +42,7 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
     if VISIBLE in environment:
         return _named(environment[VISIBLE])
     try:
-        answer = subprocess.run(
-            _SMI,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_SMI_TIMEOUT_S,
-            env=dict(environment),
-        )
+        answer = ask_nvidia_smi(_INDEXES, environment)
     except FileNotFoundError:
         return HostGpus((), "this host has no nvidia-smi on PATH, which comes with NVIDIA's driver")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -60,6 +52,23 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
         return HostGpus((), f"nvidia-smi ended with code {answer.returncode} on this host and said: {said.strip()}")
     found = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
     return HostGpus(found) if found else HostGpus((), "nvidia-smi lists no GPU on this host")
+
+
+def ask_nvidia_smi(query: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run nvidia-smi with some options and return what it said.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: There is no nvidia-smi on the environment's PATH, or it does not answer.
+    """
+    return subprocess.run(
+        ("nvidia-smi", *query),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=_SMI_TIMEOUT_S,
+        env=dict(environment),
+    )
 
 
 def without_gpus(environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from deepspark_ops.devices.cgroups import cgroup_folders
-from deepspark_ops.devices.host_gpus import host_gpus
+from deepspark_ops.devices.host_gpus import ask_nvidia_smi, host_gpus
 
-_SMI: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
-_SMI_TIMEOUT_S: Final = 60.0
+_SIZES: Final = ("--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _LIMIT_FILES: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
@@ -31,15 +30,7 @@ def gpu_memory_bytes(environment: Mapping[str, str]) -> int | None:
     if not host_gpus(environment).addresses:
         return None
     with suppress(OSError, subprocess.TimeoutExpired):
-        answer = subprocess.run(
-            _SMI,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_SMI_TIMEOUT_S,
-            env=dict(environment),
-        )
+        answer = ask_nvidia_smi(_SIZES, environment)
         sizes = [int(line) * 2**20 for line in answer.stdout.split() if line.isdigit()]
         if answer.returncode == 0 and sizes:
             return min(sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Precision
 from caffe_import.devices.precision_types import layers_in_16_bit
@@ -12,11 +12,11 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
-from deepspark_ops.devices.device_rows import device_rows, placement_notes
+from deepspark_ops.devices.device_rows import DeviceRow, device_rows, placement_notes
 from deepspark_ops.devices.worker_rows import worker_rows
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.preflight.memory import memory_text
-from deepspark_ops.preflight.report import DeviceReport, NetReport, Problem, WorkerDeviceReport, WorkReport
+from deepspark_ops.preflight.report import NetReport, Problem, WorkReport
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DeviceFindings:
     """
 
     solver: SolverSpec
-    devices: tuple[DeviceReport, ...]
+    devices: tuple[DeviceRow, ...]
     problems: tuple[Problem, ...]
     plan: ComputePlan = PLAIN
 
@@ -50,8 +50,7 @@ def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> Devi
     note = precision_note(plan, net)
     if note is not None and not layers_in_16_bit(net):
         problems.append(Problem(severity="warning", finding=note))
-    devices = tuple(DeviceReport(**asdict(row)) for row in rows)
-    return DeviceFindings(of_all, devices, tuple(problems), plan)
+    return DeviceFindings(of_all, rows, tuple(problems), plan)
 
 
 def with_worker_devices(
@@ -73,8 +72,7 @@ def with_worker_devices(
                 " (deepspark check --memory shows where it goes)"
             )
             problems.append(Problem(severity="warning", finding=finding))
-    devices = tuple(WorkerDeviceReport(**asdict(row)) for row in rows)
-    return work.model_copy(update={"worker_devices": devices}), problems
+    return work.model_copy(update={"worker_devices": rows}), problems
 
 
 def with_precision_notes(report: NetReport, net: NetSpec, precision: Precision) -> NetReport:

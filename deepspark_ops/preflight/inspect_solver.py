@@ -26,6 +26,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
@@ -37,7 +38,6 @@ from deepspark_ops.preflight.memory_table import machine_notes, memory_report, m
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,
-    DeviceReport,
     LayerReport,
     MemoryReport,
     MemoryRow,
@@ -98,7 +98,7 @@ class _Inspection:
         self.nets: list[NetReport] = []
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
-        self.devices: tuple[DeviceReport, ...] = ()
+        self.devices: tuple[DeviceRow, ...] = ()
         self.memory_rows: tuple[MemoryRow, ...] = ()
         self.memory: MemoryReport | None = None
 

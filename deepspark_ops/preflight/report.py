@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from deepspark_ops.devices.device_rows import DeviceRow
+from deepspark_ops.devices.worker_rows import WorkerRow
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -152,24 +155,6 @@ class RatePoint(_Frozen):
     learning_rate: float
 
 
-class WorkerDeviceReport(_Frozen):
-    """One device of a worker; every worker has the same.
-
-    Attributes:
-        device: Its number in the worker.
-        computes_on: In words.
-        needed_bytes: Forecast of what the worker needs there.
-        there_bytes: What there is for it; None where this host does not tell.
-        room: What ``there_bytes`` is, or why it is not known.
-    """
-
-    device: int
-    computes_on: str
-    needed_bytes: int
-    there_bytes: int | None
-    room: str
-
-
 class WorkReport(_Frozen):
     """What the training amounts to.
 
@@ -203,29 +188,7 @@ class WorkReport(_Frozen):
     driver_bytes: int
     machine_bytes: int
     center_bytes: int
-    worker_devices: tuple[WorkerDeviceReport, ...] = ()
-
-
-class DeviceReport(_Frozen):
-    """One device of a worker, in a placement.
-
-    Attributes:
-        device: Its number.
-        layers: Its layers in net order.
-        flops: Floating-point operations of one pass, forward and backward.
-        time_share: Its part of a pass' time, forecast from operations and bytes moved.
-        idle_share: Part of a step's time in which it waits for other devices.
-        memory_bytes: Forecast of what it keeps during a step.
-        border_bytes: Bytes that come from other devices in one pass.
-    """
-
-    device: int
-    layers: tuple[str, ...]
-    flops: int
-    time_share: float
-    idle_share: float
-    memory_bytes: int
-    border_bytes: int
+    worker_devices: tuple[WorkerRow, ...] = ()
 
 
 class MemoryRow(_Frozen):
@@ -301,7 +264,7 @@ class PreflightReport(_Frozen):
     problems: tuple[Problem, ...]
     layer_types: tuple[str, ...] = ()
     parity: tuple[ParityReport, ...] = ()
-    devices: tuple[DeviceReport, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
     rows: tuple[MemoryRow, ...] = ()
     memory: MemoryReport | None = None
 

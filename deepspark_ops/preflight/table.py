@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.preflight.memory import memory_text
 from deepspark_ops.preflight.report import (
-    DeviceReport,
     FormatReport,
     LayerReport,
     MemoryReport,
@@ -107,7 +107,7 @@ def _format_line(found: FormatReport) -> Text:
     return Text.from_markup(f"[dim]{text}{', upgraded: ' if found.upgrades else ''}{'; '.join(found.upgrades)}[/]")
 
 
-def _device_table(devices: Sequence[DeviceReport]) -> Table:
+def _device_table(devices: Sequence[DeviceRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Devices of a worker", title_justify="left")
     table.add_column("device", justify="right")
     table.add_column("layers, first and last", overflow="fold")
