@@ -640,7 +640,7 @@ FAULTS = (
     ),
     Fault(
         "a-model-is-shown-whatever-one-may-read",
-        "deepspark_ops/operators/pages/models.py",
+        "deepspark_ops/operators/pages/models/page.py",
         "may_read = dags <= set(readable) if dags else",
         "may_read = True if dags else",
         ("tests/integration/airflow/test_model_pages.py",),

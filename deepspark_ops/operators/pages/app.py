@@ -12,10 +12,12 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from deepspark_ops.operators.pages.addresses import URL_PREFIX, find_run
+from deepspark_ops.operators.pages.addresses import find_run
 from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, tagged_dags
+from deepspark_ops.operators.pages.answers import site_of
 from deepspark_ops.operators.pages.headers import ASSET_HEADERS, PLAIN_HEADERS, REPORT_HEADERS, page_headers
 from deepspark_ops.operators.pages.list_routes import add_list_routes
+from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.runs import RunsPage
 from deepspark_ops.operators.pages.training import TrainingPage, chart_library, static_file
 from deepspark_ops.operators.run_plan import Places
@@ -42,7 +44,7 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
     def report(request: Request, dag_id: str, run_id: str) -> Response:
         found = find_report(places, dag_id, run_id)
         if found is None:
-            return _training_page(page, dag_id, run_id, site=_site(request), is_report=True)
+            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
         return FileResponse(found, media_type="text/html", headers=REPORT_HEADERS)
 
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
@@ -50,13 +52,15 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
         request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False
     ) -> Response:
         if format != "json":
-            return _training_page(page, dag_id, run_id, site=_site(request), is_report=False)
+            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False)
         answer = page.answer(dag_id, run_id, since=since)
         if parts:
-            answer["parts"] = page.fragments(answer, site=_site(request))
+            answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
-    add_list_routes(app, places, runs or RunsPage(places, read_runs, tagged_dags))
+    listed = runs or RunsPage(places, read_runs, tagged_dags)
+    add_list_routes(app, places, listed)
+    add_model_routes(app, places, listed)
 
     @app.get("/static/{name}")
     def static(name: str, request: Request) -> Response:
@@ -102,9 +106,4 @@ async def _to_login(request: Request, error: Exception) -> Response:
     if not wants_page:
         return JSONResponse({"detail": detail}, status_code=401)
     here = urllib.parse.quote(str(request.url), safe="")
-    return RedirectResponse(f"{_site(request)}/api/v2/auth/login?next={here}", 307)
-
-
-def _site(request: Request) -> str:
-    """Return the path that Airflow itself is served under: empty, or what its ``base_url`` has after the host."""
-    return str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
+    return RedirectResponse(f"{site_of(request)}/api/v2/auth/login?next={here}", 307)

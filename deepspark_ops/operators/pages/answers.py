@@ -1,0 +1,61 @@
+"""How the pages about many things answer: as a page, or as the JSON beside it, with the same content."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from deepspark_ops.operators.pages.addresses import URL_PREFIX
+from deepspark_ops.operators.pages.headers import PLAIN_HEADERS, page_headers
+from deepspark_ops.operators.pages.templates import template
+
+
+class Page(Protocol):
+    """What draws an answer."""
+
+    @property
+    def page(self) -> Callable[..., str]:
+        """Return an answer as a page: ``page(answer, nonce=..., site=...)``."""
+
+
+def shown(request: Request, page: Page, answer: Mapping[str, Any], status: int = 200, **options: Any) -> Response:
+    """Answer as a page, or with ``?format=json`` as JSON.
+
+    Args:
+        request: What is answered.
+        page: Draws the page.
+        answer: What it shows.
+        status: HTTP status.
+        options: For the page alone.
+    """
+    if wants_json(request):
+        return JSONResponse(answer, status_code=status, headers=PLAIN_HEADERS)
+    nonce = secrets.token_urlsafe(16)
+    text = page.page(answer, nonce=nonce, site=site_of(request), **options)
+    return HTMLResponse(text, status_code=status, headers=page_headers(nonce, has_form=True))
+
+
+def told(request: Request, message: str, status: int, here: str = "runs") -> Response:
+    """Answer with one sentence, as page or JSON."""
+    return shown(request, _Told(), {"error": message}, status, here=here)
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the JSON is asked for."""
+    return request.query_params.get("format") == "json"
+
+
+def site_of(request: Request) -> str:
+    """Return the path that Airflow itself is served under: empty, or what its ``base_url`` has after the host."""
+    return str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
+
+
+class _Told:
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", here: str) -> str:
+        return template("told.html.jinja").render(
+            title=here.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=here
+        )

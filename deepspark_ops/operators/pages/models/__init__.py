@@ -1,0 +1,1 @@
+"""The pages "Models": what is in production, where it comes from, and what changes it."""
