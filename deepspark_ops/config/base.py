@@ -135,8 +135,6 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
                 continue  # the field takes text, too, but this was none
             finding = problem["msg"].removeprefix("Value error, ")
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            if problem["type"] == "string_pattern_mismatch":  # which few read
-                finding = f"is not what the field takes: {model.model_fields[name].description}"
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
             findings.setdefault(start, []).append(finding + known)
         lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]

@@ -39,7 +39,7 @@ class ConvertConfig(StageConfig):
         title="Mean values",
         description="Values that are subtracted instead of an image: one, or one a channel in the order blue, green,"
         " red, e.g. '104, 117, 123'",
-        json_schema_extra=FORM,
+        json_schema_extra={**FORM, "allowed": "one number, or one a channel with commas, like 104, 117, 123"},
     )
     scale: float | None = Field(
         None,

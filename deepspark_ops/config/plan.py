@@ -21,6 +21,7 @@ class PlanConfig(StageConfig):
         "1,2,4,8,16,64,256,1000,10000",
         pattern=r"^\d+(,\d+)*$",
         description="Numbers of workers to predict for, with commas",
+        json_schema_extra={"allowed": "whole numbers with commas, like 1,2,4,8"},
     )
     strategy: str = Field("easgd", description="How workers and center exchange parameters")
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -77,7 +78,10 @@ class PlanConfig(StageConfig):
     )
     dataset: Path | None = Field(None, description="Ingested dataset: shapes, and the samples of an epoch")
     sample_shape: str | None = Field(
-        None, pattern=r"^\d+(x\d+)*$", description="Shape of a sample, e.g. 3x32x32, where the data are not here"
+        None,
+        pattern=r"^\d+(x\d+)*$",
+        description="Shape of a sample, e.g. 3x32x32, where the data are not here",
+        json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
     )
     epoch_images: int | None = Field(None, ge=1, description="Samples of an epoch; default: as many as the data have")
     seed: int = Field(0, ge=0, description="Of the simulated times")

@@ -21,7 +21,10 @@ class PromoteConfig(StageConfig):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         title="Model",
         description="Name of the model in production: at most 64 letters, digits, dots, dashes and underscores",
-        json_schema_extra=FORM,
+        json_schema_extra={
+            **FORM,
+            "allowed": "at most 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+        },
     )
     metric: Literal["top1", "top5", "loss"] = Field(
         "top1", title="Measure", description="What must be better", json_schema_extra=FORM

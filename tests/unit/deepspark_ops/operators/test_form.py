@@ -103,7 +103,7 @@ def test_a_text_that_airflow_lets_pass_is_refused_with_one_sentence(name: str, w
 
 
 def test_a_name_that_airflow_lets_pass_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"^model='../x': is not what the field takes: Name of the model in produc"):
+    with pytest.raises(ConfigError, match=r"^model='../x': must be at most 64 letters, digits, dots"):
         config_from_params(PromoteConfig, values(model="../x"), Path("/root"))
 
 

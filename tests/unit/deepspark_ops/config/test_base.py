@@ -1,0 +1,55 @@
+"""What a refused option says: a sentence, never a regular expression."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops import config
+from deepspark_ops.config.base import StageConfig, parse_config
+from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.errors import ConfigError
+
+MODULES = [importlib.import_module(f"{config.__name__}.{found.name}") for found in pkgutil.iter_modules(config.__path__)]
+MODELS = sorted(
+    {
+        value
+        for module in MODULES
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, StageConfig)
+    },
+    key=lambda model: model.__name__,
+)
+
+
+def with_pattern(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
+    properties = model.model_json_schema(by_alias=False).get("properties", {})
+    return {name: schema for name, schema in properties.items() if '"pattern"' in json.dumps(schema)}
+
+
+def test_every_option_with_a_pattern_says_in_words_what_it_takes() -> None:
+    found = {f"{model.__name__}.{name}": schema for model in MODELS for name, schema in with_pattern(model).items()}
+    assert {"ConvertConfig.mean_values", "PromoteConfig.model", "PlanConfig.workers"} <= set(found)
+    assert [name for name, schema in found.items() if not schema.get("allowed")] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(model, name) for model in MODELS for name in with_pattern(model)], ids=lambda part: str(part)
+)
+def test_a_text_that_a_pattern_refuses_is_answered_with_its_sentence(model: type[StageConfig], name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(model, {name: "/?"})
+    (line,) = [line for line in str(caught.value).splitlines() if line.startswith(f"{name}=")]
+    assert line == f"{name}='/?': must be {with_pattern(model)[name]['allowed']}"
+    assert "pattern" not in line
+
+
+@pytest.mark.parametrize(("given", "means"), [("", ()), ("104", (104.0,)), ("104, 117.5,123", (104.0, 117.5, 123.0))])
+def test_mean_values_are_numbers_with_commas(given: str, means: tuple[float, ...]) -> None:
+    paths = {"net": Path("n"), "weights": Path("w"), "output": Path("o")}
+    assert parse_config(ConvertConfig, {**paths, "mean_values": given}).channel_means == means
