@@ -50,7 +50,14 @@ class Places:
         return self.home / "runs" / dag_id / safe_run_id(run_id)
 
     def dataset_folder(self, config: IngestConfig) -> Path:
-        """Return the folder of the dataset that ``config`` makes: another one whenever config or source changes."""
+        """Return the folder of the dataset that ``config`` makes: another one whenever config or source changes.
+
+        A source that is named in several ways, relative, absolute or by a link, has one dataset.
+        """
+        named = {name: getattr(config, name) for name in ("source", "test_source")}
+        config = config.model_copy(
+            update={name: Path(self.place_of(path)) for name, path in named.items() if path is not None}
+        )
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(str(config.source).split("::")[0]).name.split(".")[0]) or "dataset"
         return self.home / "datasets" / f"{stem}-{ingest_digest(config)}"
 

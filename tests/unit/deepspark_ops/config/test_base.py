@@ -15,7 +15,8 @@ from deepspark_ops.config.base import StageConfig, parse_config
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.errors import ConfigError
 
-MODULES = [importlib.import_module(f"{config.__name__}.{found.name}") for found in pkgutil.iter_modules(config.__path__)]
+NAMES = [found.name for found in pkgutil.iter_modules(config.__path__)]
+MODULES = [importlib.import_module(f"{config.__name__}.{name}") for name in NAMES]
 MODELS = sorted(
     {
         value

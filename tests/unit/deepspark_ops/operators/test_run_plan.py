@@ -69,6 +69,18 @@ def test_places(tmp_path: Path) -> None:
     assert folder.name.startswith("digits8x8-images-idx3-ubyte-")
 
 
+def test_a_source_has_one_dataset_however_it_is_named(tmp_path: Path) -> None:
+    places = Places(tmp_path, tmp_path)
+    for name in ("list.txt", "other.txt"):
+        (tmp_path / name).write_text("a.png 0\n")
+    (tmp_path / "link").symlink_to(tmp_path)
+    ways = ("list.txt", "x/../list.txt", str(tmp_path / "list.txt"), str(tmp_path / "link" / "list.txt"))
+    folders = {places.dataset_folder(config(Path(way), test_source=Path(way))) for way in ways}
+    assert len(folders) == 1
+    assert places.dataset_folder(config(Path("other.txt"))) not in folders
+    assert places.dataset_folder(config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
+
+
 def test_a_dataset_counts_only_with_both_manifests(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "dataset.json").touch()
