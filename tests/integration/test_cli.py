@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from deepspark_ops.command import cli
 from deepspark_ops.events import read_events
 from tests.integration.small_run import NET, SOLVER, make_dataset
+from tests.processes import is_alive
 
 pytestmark = pytest.mark.tf
 
@@ -174,11 +175,3 @@ def descendants(root):
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found[1:]
-
-
-def is_alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"

@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.processes import is_alive, wait_until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
@@ -85,20 +85,6 @@ def start(tmp_path: Path, application: str, argument: Path) -> subprocess.Popen[
     )
 
 
-def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.1)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.Signals) -> None:
@@ -107,12 +93,12 @@ def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.S
     process = start(tmp_path, ENDLESS, pids)
     names = {"driver", "jvm", "worker0", "worker1"}
     try:
-        wait_for("workers", lambda: {p.name for p in pids.iterdir() if p.read_text()} == names, 120)
+        wait_until(lambda: {p.name for p in pids.iterdir() if p.read_text()} == names, "workers", 120)
         started = {path.name: int(path.read_text()) for path in pids.iterdir()}
-        assert not any(is_gone(pid) for pid in started.values())
+        assert all(is_alive(pid) for pid in started.values())
         process.send_signal(number)
         process.wait()
-        wait_for(f"end of {started}", lambda: all(is_gone(pid) for pid in started.values()), 30)
+        wait_until(lambda: not any(is_alive(pid) for pid in started.values()), f"end of {started}", 30)
     finally:
         process.kill()
         process.communicate()

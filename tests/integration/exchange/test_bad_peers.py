@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from deepspark_ops.exchange.transport.connection import (
 from deepspark_ops.exchange.transport.handshake import greet_server
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs
+from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
 
@@ -219,13 +220,6 @@ def test_frame_that_is_too_long_is_refused_before_it_is_read(running: RunningExc
     with pytest.raises(ProtocolError, match="frame of 4,398,046,511,104 bytes announced, at most"):
         expect_json(connection, wire.ANSWER)
     connection.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.01)
 
 
 def push(connection: Connection, worker: int, sequence: int, place: int, values: np.ndarray) -> None:

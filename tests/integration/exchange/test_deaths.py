@@ -27,6 +27,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Schedule
 from deepspark_ops.exchange.strategies.easgd import Easgd
 from tests.paths import ROOT
+from tests.processes import is_alive, wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import (
     CHUNK,
     WorkerRun,
@@ -36,21 +37,6 @@ from tests.unit.deepspark_ops.exchange.exchange_run import (
     update_of,
     work,
 )
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def kill_server(running: RunningExchange, index: int = 0) -> None:

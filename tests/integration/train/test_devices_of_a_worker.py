@@ -5,9 +5,6 @@ The devices are logical ones of the CPU, which TensorFlow makes only before its 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import run_in_process
 from tests.integration.train.runs_on_two_devices import PLACEMENT, SOLVER, TWO_PASSES, distance
 from tests.integration.train.test_spark_job import CAFFE, Job
-from tests.paths import ROOT
+from tests.processes import answer_of_module
 
 pytestmark = pytest.mark.tf
 
@@ -27,11 +24,7 @@ ROUNDING = 1e-6
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.integration.train.runs_on_two_devices"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return answer_of_module("tests.integration.train.runs_on_two_devices")
 
 
 @pytest.mark.parametrize("name", ["replicas", "placed", "pushed"])

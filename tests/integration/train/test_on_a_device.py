@@ -5,14 +5,11 @@ The device is a second logical one of the CPU, in a process of its own: TensorFl
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.processes import answer_of_module
 
 pytestmark = pytest.mark.tf
 
@@ -22,10 +19,7 @@ STARTS = 2
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.integration.train.runs_on_a_device"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    result: dict[str, Any] = json.loads(done.stdout)
+    result = answer_of_module("tests.integration.train.runs_on_a_device")
     for run in ("plain", "device", "overlap"):
         assert set(result[run]["endings"]) == {"finished"}, result[run]["messages"]
     return result

@@ -19,6 +19,7 @@ from deepspark_ops.events import Event, read_events
 from deepspark_ops.run_paths import RunPaths
 from tests.fake_smi import smi_folder
 from tests.integration.train.in_process import CAFFE
+from tests.processes import is_alive
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
@@ -156,7 +157,7 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     job.process.kill()
     job.wait()
     deadline = time.monotonic() + 60
-    while alive := [pid for pid in below if _is_alive(pid)]:
+    while alive := [pid for pid in below if is_alive(pid)]:
         assert time.monotonic() < deadline, [below[pid] for pid in alive]
         time.sleep(0.1)
 
@@ -239,10 +240,3 @@ def test_loopback_with_a_remote_master_is_one_message_before_spark_starts(tmp_pa
     assert message.startswith("listen_address=127.0.0.1: a loopback address, which workers of master=spark://192.0.2.9")
     assert not any("Spark" in line for line in job.lines), "the JVM says which log profile it uses"
     assert not job.paths.root.exists()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.processes import answer_of_module
 
 pytestmark = pytest.mark.tf
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.unit.caffe_import.tf_graph.sixteen_bits_on_devices"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return answer_of_module("tests.unit.caffe_import.tf_graph.sixteen_bits_on_devices")
 
 
 @pytest.mark.parametrize("plan", ["recompute", "replicas", "placement", "split"])

@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.host_cores import host_cores, share_of_cores
+from tests.files import written
 
 MANY = set(range(16))
-
-
-def written(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.mark.parametrize(

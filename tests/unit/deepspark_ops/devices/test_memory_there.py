@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
+from tests.files import written
 
 MIB = 2**20
-
-
-def written(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.spark_submit import java_version, require_java, run_command, run_job
+from tests.processes import is_alive, wait_until
 
 Lines = list[tuple[int, str]]
 
@@ -32,20 +32,6 @@ def test_job_gets_its_config_and_this_interpreter(tmp_path: Path) -> None:
     assert ExportConfig.model_validate_json(text.partition("\n")[2]) == ExportConfig(run_dir=tmp_path)
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def wait_for(condition: object, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 def test_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
@@ -56,11 +42,11 @@ def test_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.DEVNULL)
     try:
-        wait_for(lambda: pid_file.exists() and pid_file.read_text())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text(), "the process id")
         process.send_signal(signal.SIGKILL)
         process.wait()
         pid = int(pid_file.read_text())
-        wait_for(lambda: is_gone(pid))
+        wait_until(lambda: not is_alive(pid), "the end of the process")
     finally:
         process.kill()
 
@@ -78,7 +64,7 @@ def test_exception_in_the_parent_ends_the_child() -> None:
             stage="train",
             on_line=on_line,
         )
-    assert is_gone(pids[0])
+    assert not is_alive(pids[0])
 
 
 def fake_java(folder: Path, version: str) -> dict[str, str]:
@@ -138,7 +124,7 @@ def test_signals_are_handed_on_to_a_stage_that_answers_them(
     assert lines[1:] == ["snapshot", "stopping"]
     pid, group = lines[0].split()[1:]
     assert pid == group  # a terminal's Ctrl-C does not reach it a second time
-    assert is_gone(int(pid))
+    assert not is_alive(int(pid))
     if raised is SystemExit:
         assert caught.value.code == 143
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -155,7 +141,7 @@ def test_the_third_interrupt_ends_a_stage_that_does_not_answer() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_command([sys.executable, "-c", deaf], stage="train", on_line=on_line, answers_signals=True)
-    assert is_gone(pids[0])
+    assert not is_alive(pids[0])
 
 
 DRIVER = """

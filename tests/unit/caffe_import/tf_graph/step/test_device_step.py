@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
-from tests.paths import ROOT
+from tests.processes import answer_of_module
 
 pytestmark = pytest.mark.tf
 
@@ -26,11 +23,7 @@ _SMALL = 16
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.unit.caffe_import.tf_graph.step.steps_on_devices"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return answer_of_module("tests.unit.caffe_import.tf_graph.step.steps_on_devices")
 
 
 @pytest.mark.parametrize(
