@@ -29,6 +29,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.job_log import StageFailed
@@ -55,11 +56,18 @@ def main() -> None:
 
 
 def stage_command(
-    model: type[Config], *, name: str, positional: str | Sequence[str], flags: Mapping[str, str] | None = None
+    model: type[Config],
+    *,
+    name: str,
+    positional: str | Sequence[str],
+    flags: Mapping[str, str] | None = None,
+    table: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the decorated function as a command; see ``with_options``."""
+    """Register the decorated function as a command; see ``with_options``. Its help ends with ``table``, a line each."""
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
+        if table:
+            run.__doc__ = f"{run.__doc__}\n\n\b\n" + "\n".join(f"{word}: {line}" for word, line in table.items())
         app.command(name)(reported_errors()(with_options(run, model, positional=positional, flags=flags)))
         return run
 
@@ -106,9 +114,12 @@ def plan(config: PlanConfig, *, json: bool) -> None:
         Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(plan_view(report), highlight=False)
 
 
-@stage_command(IngestConfig, name="ingest", positional="source")
+@stage_command(IngestConfig, name="ingest", positional="source", table=SOURCE_FORMATS)
 def ingest(config: IngestConfig) -> None:
-    """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test."""
+    """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test.
+
+    The format of SOURCE is found by itself; --source-format names it.
+    """
     require_spark()
     _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
     print_text(f"dataset={config.output}")

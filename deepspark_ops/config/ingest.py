@@ -8,8 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import EXPERT, FORM, Fraction, InsecureNetwork, ListenAddress, SparkMaster, StageConfig
-
-SourceFormat = Literal["auto", "image_list", "idx", "cifar_binary", "caffe_lmdb"]
+from deepspark_ops.config.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
 """Between an archive and its member."""

@@ -11,20 +11,29 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.config.base import WHERE_IT_RUNS
-from deepspark_ops.config.ingest import IngestConfig, SourceFormat
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import open_archive, split_member
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
 from deepspark_ops.ingest.shard_task import ShardTask
-from deepspark_ops.ingest.source_formats import digest_source, index_source, resolve_format
+from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SourceRecord, SplitName, sha256_of_file
 
 _RECIPE_VERSION = 2
 """Raise it when the same config would make other shards than before."""
+_ALWAYS_DIGESTED = frozenset(
+    "source test_source test_fraction source_format root_folder labels class_names shard_format encoded resize_height"
+    " resize_width gray max_pixel n_classes shuffle seed samples_per_shard".split()
+)
+"""Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
+digests of datasets made without it as they were."""
+_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction"})
+"""Where the dataset is and how many bad records may be left out do not change its bytes."""
 _MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
 _PAGE_BYTES = 4096
@@ -81,8 +90,12 @@ def make_recipe(config: IngestConfig) -> Recipe:
         sources["test"] = _source_record(config, config.test_source)
     elif config.test_fraction > 0:
         sources["test"] = sources["train"]
-    # The place of the dataset, the machines and the allowed share of bad records do not change its bytes.
-    options = config.model_dump(mode="json", exclude={"output", "max_rejected_fraction", *WHERE_IT_RUNS})
+    options = config.model_dump(mode="json", exclude={*_NOT_IN_THE_BYTES, *WHERE_IT_RUNS})
+    options = {
+        name: value
+        for name, value in options.items()
+        if name in _ALWAYS_DIGESTED or getattr(config, name) != IngestConfig.model_fields[name].default
+    }
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
     text = json.dumps([_RECIPE_VERSION, options, names, digests], sort_keys=True)
@@ -157,7 +170,7 @@ def _index_sources(
     sources: dict[SplitName, Path] = {"train": config.source}
     if config.test_source is not None:
         sources["test"] = config.test_source
-    formats: dict[SplitName, SourceFormat] = {split: recipe.sources[split].format for split in sources}  # type: ignore[misc]
+    formats: dict[SplitName, SourceFormat] = {split: recipe.sources[split].format for split in sources}
     return {split: read_index(config, source, formats[split], work) for split, source in sources.items()}
 
 

@@ -9,24 +9,21 @@ from typing import Final
 
 import numpy as np
 
-from caffe_import.data.lmdb_pages import check_pages
-from deepspark_ops.config.ingest import IngestConfig, SourceConfig, SourceFormat
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.archive import is_compressed, split_member
-from deepspark_ops.ingest.caffe_lmdb import count_records, index_caffe_lmdb
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
-from deepspark_ops.ingest.source_formats import index_source, resolve_format
+from deepspark_ops.ingest.sources.registry import find_format, index_start, resolve_format
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
 
 N_SAMPLES: Final = 100
 """Records of each split that are read."""
 UNPACK_UP_TO_BYTES: Final = 2**28
 """Larger compressed files are not unpacked for a look."""
-READ_LABELS_UP_TO: Final = 100_000
-"""Of larger LMDBs the first records alone are read: labels are inside the records."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         **config.model_dump(), output=folder / "dataset", shuffle=False, max_rejected_fraction=1 - 1 / (2 * N_SAMPLES)
     )
     formats = {name: resolve_format(whole, getattr(whole, name)) for name in _source_fields(whole)}
-    is_cut = any(_is_large_lmdb(getattr(whole, name), found) for name, found in formats.items())
+    is_cut = any(find_format(found).is_large(getattr(whole, name)) for name, found in formats.items())
     if is_cut and whole.test_source is None:
         # Few labels of many cannot be split as all would be.
         whole = whole.model_copy(update={"test_source": whole.source})
@@ -105,15 +102,9 @@ def _recipe(config: IngestConfig, formats: Mapping[str, SourceFormat]) -> Recipe
     return Recipe({"train": train, "test": test}, sha256="")
 
 
-def _is_large_lmdb(source: Path, source_format: SourceFormat) -> bool:
-    return source_format == "caffe_lmdb" and count_records(source) > READ_LABELS_UP_TO
-
-
 def _index_start(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
-    if source_format == "caffe_lmdb":
-        check_pages([source])  # a damaged page would kill this process
-        return index_caffe_lmdb(source, N_SAMPLES if _is_large_lmdb(source, source_format) else None)
-    return index_source(config, source, source_format, work)
+    is_large = find_format(source_format).is_large(source)
+    return index_start(config, source, source_format, work, N_SAMPLES if is_large else None)
 
 
 def _first_records(task: ShardTask) -> ShardTask:

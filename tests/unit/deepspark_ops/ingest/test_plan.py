@@ -152,3 +152,11 @@ def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
     others = [digest(seed=2), digest(gray=True), named, digest(class_names=tmp_path / "names.txt")]
     source.write_text(source.read_text() + "img/1.png 2\n")
     assert len({base, *others, digest()}) == 6
+
+
+def test_digests_of_datasets_made_before_stay_when_options_are_added(tmp_path, monkeypatch):
+    """The digest of a fixed source under a fixed name, as recipe version 2 had it before later options were added."""
+    monkeypatch.chdir(tmp_path)
+    write_cifar(tmp_path / "one.bin", [0, 1])
+    config = IngestConfig(source="one.bin", output="out")
+    assert make_recipe(config).sha256 == "bc0a5f4f6bfb0c9f61a54c534a62099e60de7915a2c5a0fdeef27451ebc7df5d"

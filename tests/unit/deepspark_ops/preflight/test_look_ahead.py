@@ -11,6 +11,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import preview as preview_module
+from deepspark_ops.ingest.sources import caffe_lmdb
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
@@ -162,7 +163,7 @@ def test_a_large_compressed_file_is_not_unpacked_and_check_says_so(folder, monke
 
 def test_of_a_large_lmdb_the_first_records_are_read(folder, monkeypatch):
     source = lmdb(folder)
-    monkeypatch.setattr(preview_module, "READ_LABELS_UP_TO", 20)
+    monkeypatch.setattr(caffe_lmdb, "READ_LABELS_UP_TO", 20)
     monkeypatch.setattr(preview_module, "N_SAMPLES", 2)
     report = inspect(folder, source=source)
     assert report.errors == ()

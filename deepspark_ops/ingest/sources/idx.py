@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.archive import decompressed, read_start
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.shards.manifest import sha256_of_file
 
 _UNSIGNED_BYTE = 8
@@ -129,3 +131,17 @@ def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:
         msg = f"{path}: the IDX file is empty, axes {axes}"
         raise DataError(msg)
     return header_bytes, axes
+
+
+def _labels_for(config: IngestConfig, source: Path) -> Path | None:
+    """``labels`` belongs to ``source``; a test source's labels are found by their usual name."""
+    return config.labels if source == config.source else None
+
+
+FORMAT = Format(
+    kinds=frozenset({"file"}),
+    looks_like=lambda look: is_idx(look.path),
+    digest=lambda config, source: digest_idx(source, _labels_for(config, source)),
+    index=lambda config, source, work: index_idx(source, _labels_for(config, source), work),
+    usual_test=lambda source: usual_neighbour(source, (("train-images", "t10k-images"),)),
+)

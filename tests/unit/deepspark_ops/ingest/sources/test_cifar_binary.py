@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.cifar_binary import cifar_files, digest_cifar, index_cifar
+from deepspark_ops.ingest.sources.cifar_binary import cifar_files, digest_cifar, index_cifar
 from tests.reference.raw_sources import write_cifar
 
 

@@ -12,12 +12,18 @@ import lmdb
 import numpy as np
 
 from caffe_import.data.lmdb_environment import acquire_environment, release_environment
+from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, decode_datum, parse_datum
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
+from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.shards.manifest import sha256_of_file
+
+READ_LABELS_UP_TO = 100_000
+"""Of larger databases a look reads the first records alone: labels are inside the records."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +99,18 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
 def digest_caffe_lmdb(folder: Path) -> str:
     """Return the digest of the database file."""
     return sha256_of_file(folder / "data.mdb")
+
+
+def _index_start(_config: IngestConfig, source: Path, _work: Path, n_records: int | None) -> SourceIndex:
+    check_pages([source])  # a damaged page would kill this process
+    return index_caffe_lmdb(source, n_records)
+
+
+FORMAT = Format(
+    kinds=frozenset({"folder"}),
+    looks_like=lambda look: (look.path / "data.mdb").is_file(),
+    digest=lambda _config, source: digest_caffe_lmdb(source),
+    index=lambda _config, source, _work: index_caffe_lmdb(source),
+    is_large=lambda source: count_records(source) > READ_LABELS_UP_TO,
+    index_start=_index_start,
+)

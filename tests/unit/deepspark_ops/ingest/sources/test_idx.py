@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.idx import digest_idx, find_labels, index_idx
+from deepspark_ops.ingest.sources.idx import digest_idx, find_labels, index_idx
 from tests.reference.raw_sources import write_idx
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (12, 5, 4))

@@ -1,13 +1,17 @@
 """What auto finds, and what it says where it finds nothing."""
 
+import pkgutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.source_formats import detect_format, resolve_format, usual_test_source
+from deepspark_ops.ingest import sources
+from deepspark_ops.ingest.sources.registry import detect_format, find_format, resolve_format, usual_test_source
 from tests.paths import FIXTURES
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
@@ -31,6 +35,15 @@ def test_each_format_is_recognized(tmp_path):
     assert {source: detect_format(source) for source in found} == found
 
 
+def test_every_file_of_a_format_is_declared_and_every_declared_format_has_one():
+    files = {module.name for module in pkgutil.iter_modules(sources.__path__)} - {"format", "registry"}
+    assert files == set(SOURCE_FORMATS)
+    assert get_args(SourceFormat) == ("auto", *SOURCE_FORMATS)
+    for name, line in SOURCE_FORMATS.items():
+        assert find_format(name).kinds
+        assert "\n" not in line
+
+
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
 def test_archive_alone_asks_for_the_list(tmp_path, mode):
     archive = write_tar(tmp_path / "a.tar", {"list.txt": b"x 1\n"}, mode=mode)
@@ -46,13 +59,18 @@ def test_missing_source_folder_without_data_and_unknown_bytes(tmp_path):
         detect_format(tmp_path / "gone")
     with pytest.raises(ConfigError, match=r"no such file or folder"):
         detect_format(Path(f"{tmp_path}/gone.tar::list.txt"))
-    with pytest.raises(ConfigError, match=r"neither data\.mdb \(LMDB\) nor data_batch_\*\.bin \(CIFAR\)$"):
+    with pytest.raises(ConfigError) as caught:
         detect_format(tmp_path)
+    assert str(caught.value).splitlines()[:2] == [
+        f"source={tmp_path} is a folder of no known format; as a folder allowed:",
+        f"  caffe_lmdb: {SOURCE_FORMATS['caffe_lmdb']}",
+    ]
+    assert "idx: " not in str(caught.value)
     (tmp_path / "train.txt").write_text("a 1\n")
     with pytest.raises(ConfigError, match=r"; did you mean the list .*/train\.txt\?$"):
         detect_format(tmp_path)
     (tmp_path / "x").write_bytes(b"\x00\x01\x02")
-    with pytest.raises(ConfigError, match="neither text nor a known format; allowed: image list, IDX"):
+    with pytest.raises(ConfigError, match=r"x is a file of no known format; as a file allowed:\n"):
         detect_format(tmp_path / "x")
 
 
@@ -63,7 +81,7 @@ def test_named_format_must_fit_the_source(tmp_path):
     assert resolve(DATA / "lmdb_raw", "caffe_lmdb") == "caffe_lmdb"
     with pytest.raises(ConfigError, match="is a folder, which source_format=idx cannot be"):
         resolve(DATA / "lmdb_raw", "idx")
-    with pytest.raises(ConfigError, match="is no folder, which source_format=caffe_lmdb cannot be"):
+    with pytest.raises(ConfigError, match="is a file, which source_format=caffe_lmdb cannot be"):
         resolve(DATA / "list_png.txt", "caffe_lmdb")
     with pytest.raises(ConfigError, match="no such file or folder"):
         resolve(tmp_path / "gone", "image_list")

@@ -22,7 +22,10 @@ from deepspark_ops.ingest.records import (
     Rejection,
     SourceIndex,
 )
+from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import sha256_of_file
+
+_TAR_MARK = slice(257, 262)
 
 
 @dataclass(frozen=True)
@@ -123,3 +126,29 @@ def _index(images: list[ListedImage], rejected: list[Rejection], reader: RecordR
         decode_color=True,
         rejected=tuple(rejected),
     )
+
+
+def _looks_like(look: Look) -> bool:
+    return look.member is not None or not (b"\0" in look.start or _is_tar(look))
+
+
+def _resembles(look: Look) -> str | None:
+    if look.kind == "folder":
+        lists = sorted(look.path.glob("*.txt"))
+        return f"is a folder of no known format; did you mean the list {lists[0]}?" if lists else None
+    if look.kind == "file" and _is_tar(look):
+        return f"is an archive; name the image list in it, e.g. {look.source}::train.txt"
+    return None
+
+
+def _is_tar(look: Look) -> bool:
+    return look.start[_TAR_MARK] == b"ustar"
+
+
+FORMAT = Format(
+    kinds=frozenset({"file", "member"}),
+    looks_like=_looks_like,
+    digest=lambda config, source: digest_image_list(source, config.root_folder),
+    index=lambda config, source, work: index_image_list(source, config.root_folder, work),
+    resembles=_resembles,
+)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.shards.manifest import sha256_of_file
 
 _SHAPE = (3, 32, 32)
@@ -116,3 +117,14 @@ def _class_names(folder: Path) -> tuple[str, ...]:
         if (folder / name).is_file():
             return tuple((folder / name).read_text(encoding="utf-8").split())
     return ()
+
+
+FORMAT = Format(
+    kinds=frozenset({"file", "folder"}),
+    looks_like=lambda look: bool(cifar_files(look.path)),
+    digest=lambda _config, source: digest_cifar(source),
+    index=lambda _config, source, _work: index_cifar(source),
+    usual_test=lambda source: usual_neighbour(
+        source, (("data_batch_1.bin", "test_batch.bin"), ("train.bin", "test.bin"))
+    ),
+)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.caffe_lmdb import digest_caffe_lmdb, index_caffe_lmdb
 from deepspark_ops.ingest.records import RecordError
+from deepspark_ops.ingest.sources.caffe_lmdb import digest_caffe_lmdb, index_caffe_lmdb
 from tests.paths import FIXTURES
 
 DATA = FIXTURES / "caffe" / "data"

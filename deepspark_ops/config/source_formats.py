@@ -1,0 +1,20 @@
+"""The formats of raw data, declared once: command line, form and the registry of readers are made from this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+SOURCE_FORMATS: Final[Mapping[str, str]] = {
+    "caffe_lmdb": "folder with data.mdb, as Caffe's convert_imageset writes it",
+    "cifar_binary": "CIFAR-10 or -100, binary version: folder with data_batch_*.bin or train.bin, or one .bin file",
+    "idx": "IDX images, as MNIST has them, the labels in a file beside them; gzipped or not",
+    "image_list": "text of 'path label' lines, as Caffe's tools read it; inside a tar as ARCHIVE.tar.gz::LIST",
+}
+"""Name -> what it is and what is read, one line. ``auto`` asks the formats in this order; each has a file of its name
+in ``deepspark_ops/ingest/sources/``."""
+
+if TYPE_CHECKING:
+    SourceFormat = str
+else:
+    SourceFormat = Literal[("auto", *SOURCE_FORMATS)]

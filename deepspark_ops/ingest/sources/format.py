@@ -1,0 +1,99 @@
+"""What every format of raw data provides, and the cheap look at a path by which one is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.archive import read_start, split_member
+from deepspark_ops.ingest.records import SourceIndex
+
+Kind = Literal["folder", "file", "member"]
+"""What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``."""
+_LOOK_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Look:
+    """A path as all formats see it: what one of them has read of it is there for the next. The path must exist.
+
+    Attributes:
+        source: As the user named it.
+    """
+
+    source: Path
+
+    @property
+    def path(self) -> Path:
+        """The file or folder, without the member of an archive."""
+        return split_member(self.source)[0]
+
+    @property
+    def member(self) -> str | None:
+        """Name inside the archive; None for a plain path."""
+        return split_member(self.source)[1]
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Folder, file or member of an archive."""
+        if self.member is not None:
+            return "member"
+        return "folder" if self.path.is_dir() else "file"
+
+    @cached_property
+    def start(self) -> bytes:
+        """The first bytes of a file's content, after decompression; none of a folder.
+
+        Raises:
+            DataError: The compressed file is damaged.
+        """
+        return b"" if self.path.is_dir() else read_start(self.path, _LOOK_BYTES)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format of raw data, as functions that know nothing of the others.
+
+    Attributes:
+        kinds: What a source of it can be.
+        looks_like: Whether a look says that it is of this format. Cheap: the first bytes, names in a folder.
+        digest: Returns a digest that changes when the source's content does. ConfigError: a part is missing; DataError
+            or OSError: it cannot be read.
+        index: Returns the index of all records; the last argument is a scratch folder for decompressed copies. Errors
+            as ``digest``.
+        resembles: What to say of a path that is of no format but resembles this one, with what to do; None if it does
+            not. It is the rest of a sentence that begins with ``source=PATH``.
+        usual_test: Returns the test set that comes with a well-known training set under its usual name, if it is there.
+        is_large: Whether indexing reads the records themselves and there are too many for a look at the first ones.
+        index_start: Returns the index of the first records alone, as many as the last argument says, of all if it is
+            None; for a process that must not die of a damaged file.
+    """
+
+    kinds: frozenset[Kind]
+    looks_like: Callable[[Look], bool]
+    digest: Callable[[IngestConfig, Path], str]
+    index: Callable[[IngestConfig, Path, Path], SourceIndex]
+    resembles: Callable[[Look], str | None] = lambda _: None
+    usual_test: Callable[[Path], Path | None] = lambda _: None
+    is_large: Callable[[Path], bool] = lambda _: False
+    index_start: Callable[[IngestConfig, Path, Path, int | None], SourceIndex] | None = None
+
+
+def usual_neighbour(source: Path, pairs: tuple[tuple[str, str], ...]) -> Path | None:
+    """Return the test file that stands beside a training file, or in its folder, under its usual name.
+
+    Args:
+        source: A file, or the folder that holds it.
+        pairs: (start of a training file's name, what stands in its place for the test file).
+    """
+    if source.is_dir():
+        found = [source / test for train, test in pairs if (source / train).is_file()]
+    else:
+        found = [
+            source.with_name(source.name.replace(train, test)) for train, test in pairs if source.name.startswith(train)
+        ]
+    return next((path for path in found if path.is_file()), None)

@@ -1,0 +1,123 @@
+"""Which format a source has: every format of ``SOURCE_FORMATS`` is asked, in that order."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import split_member
+from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.ingest.sources.format import Format, Kind, Look
+
+_A_KIND: dict[Kind, str] = {"folder": "a folder", "file": "a file", "member": "part of an archive"}
+
+
+@cache
+def find_format(name: SourceFormat) -> Format:
+    """Return the functions of a format by its name."""
+    found = import_module(f"deepspark_ops.ingest.sources.{name}").FORMAT
+    assert isinstance(found, Format)
+    return found
+
+
+def detect_format(source: Path) -> SourceFormat:
+    """Look at a source and return its format.
+
+    Raises:
+        ConfigError: It does not exist, or is nothing that can be ingested.
+    """
+    require_source(source)
+    look = Look(source)
+    for name in SOURCE_FORMATS:
+        if look.kind in find_format(name).kinds and find_format(name).looks_like(look):
+            return name
+    for name in SOURCE_FORMATS:
+        if (finding := find_format(name).resembles(look)) is not None:
+            msg = f"source={source} {finding}"
+            raise ConfigError(msg)
+    allowed = "\n".join(
+        f"  {name}: {line}" for name, line in SOURCE_FORMATS.items() if look.kind in find_format(name).kinds
+    )
+    msg = f"source={source} is {_A_KIND[look.kind]} of no known format; as {_A_KIND[look.kind]} allowed:\n{allowed}"
+    raise ConfigError(msg)
+
+
+def require_source(source: Path) -> None:
+    """Refuse a source that does not exist.
+
+    Raises:
+        ConfigError: No such file or folder.
+    """
+    path, _ = split_member(source)
+    if not path.exists():
+        msg = f"source={source}: no such file or folder"
+        raise ConfigError(msg)
+
+
+def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
+    """Return the format as configured, or as found for ``auto``.
+
+    Raises:
+        ConfigError: As ``detect_format``.
+    """
+    name = config.source_format
+    if name == "auto":
+        return detect_format(source)
+    require_source(source)
+    kind = Look(source).kind
+    if kind not in find_format(name).kinds:
+        msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be"
+        raise ConfigError(msg)
+    return name
+
+
+def usual_test_source(source: Path, source_format: SourceFormat) -> Path | None:
+    """Return the test set that comes with a well-known training set under its usual name, if it is there."""
+    return find_format(source_format).usual_test(source)
+
+
+def digest_source(config: IngestConfig, source: Path, source_format: SourceFormat) -> str:
+    """Return a digest that changes when the source's content does.
+
+    Raises:
+        ConfigError: A part of the source is missing.
+        DataError: A part of it cannot be read.
+    """
+    try:
+        return find_format(source_format).digest(config, source)
+    except OSError as error:
+        msg = f"{error.filename or source}: {error.strerror or error}"
+        raise DataError(msg) from error
+
+
+def index_source(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
+    """Return the index of a source's records; ``work`` takes decompressed copies.
+
+    Raises:
+        ConfigError: A part of the source is missing.
+        DataError: A part of it is damaged or empty.
+    """
+    try:
+        return find_format(source_format).index(config, source, work)
+    except OSError as error:
+        msg = f"{error.filename or source}: {error.strerror or error}"
+        raise DataError(msg) from error
+
+
+def index_start(
+    config: IngestConfig, source: Path, source_format: SourceFormat, work: Path, n_records: int | None
+) -> SourceIndex:
+    """Return the index of the first ``n_records`` of a source; of all if it is None or a format knows no shorter way.
+
+    Raises:
+        ConfigError: A part of the source is missing.
+        DataError: A part of it is damaged or empty.
+    """
+    start = find_format(source_format).index_start
+    if start is None:
+        return index_source(config, source, source_format, work)
+    return start(config, source, work, n_records)
