@@ -15,6 +15,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.served_input import ServedInput
+from deepspark_ops.export.tf_request_check import checked_request
 
 SIGNATURE = "serving_default"
 SCORES = "scores"
@@ -78,7 +79,8 @@ class _Model(tf.Module):  # type: ignore[misc]
 
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         feeds = {
-            served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
+            served.blob: preprocess(checked_request(argument, served.name, served.shape), served)
+            for argument, served in zip(arguments, self._inputs, strict=True)
         }
         scores = self._scores(feeds)
         return {SCORES: scores, CLASSES: tf.argmax(scores, axis=1)}

@@ -113,6 +113,49 @@ assert not [name for name in sys.modules if name.startswith(("caffe_import", "de
     assert loss == pytest.approx(metrics["loss"], rel=1e-4)
 
 
+def test_a_request_that_the_model_cannot_take_is_refused_and_ends_no_process(bundle, tmp_path):
+    script = """
+import json, sys, tensorflow as tf
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+told = []
+for dtype, shape in json.loads(sys.argv[2]):
+    try:
+        serve(images=tf.zeros(shape, dtype))
+        told.append("taken")
+    except tf.errors.InvalidArgumentError as error:
+        told.append(str(error))
+print(json.dumps(told))
+"""
+    height, width, channels = bundle.manifest.inputs[0].shape[1:]
+    good = [2, height, width, channels]
+    wrong = [
+        [],
+        [height],
+        good[1:],
+        [2, height, width],
+        [*good, 1],
+        [2, 1, 1, channels],
+        [2, height, width, 1],
+        [0, *good[1:]],
+    ]
+    requests = json.dumps([["uint8", good], ["float32", good], *(["uint8", shape] for shape in wrong)])
+    done = subprocess.run(
+        [sys.executable, "-c", script, bundle.folder / "saved_model", requests],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    taken, other_type, *refusals = json.loads(done.stdout)
+    assert taken == "taken"
+    assert "expected to be a uint8 tensor but is a float tensor" in other_type
+    for shape, refusal in zip(wrong, refusals, strict=True):
+        found = " ".join(map(str, shape))
+        assert f"has shape] [{found}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
+
+
 def test_deploy_net_and_weights_stand_alone(bundle):
     message = read_net(bundle.folder / "deploy.prototxt")
     assert [layer.type for layer in message.layer] == [
