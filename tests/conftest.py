@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.e2e.shared_airflow import AirflowSession
+
 # A busy machine is no finding: time limits belong to pytest-timeout. The suite draws the same examples every time,
 # so that a commit is what turns it red; `make explore` draws new ones, and many.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +23,7 @@ settings.register_profile("explore", _PATIENT, print_blob=True)
 settings.load_profile("deepspark")
 
 _AIRFLOW_HOME = pytest.StashKey[str]()
+_AIRFLOW_SESSION = pytest.StashKey[AirflowSession]()
 _TESTS = Path(__file__).parent
 _KINDS = ("architecture", "unit", "parity", "integration", "e2e")
 
@@ -34,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     home = tempfile.mkdtemp(prefix="deepspark-tests-airflow-")
     config.stash[_AIRFLOW_HOME] = home
+    if not hasattr(config, "workerinput"):  # in pytest's own process: those of xdist use what it began
+        config.stash[_AIRFLOW_SESSION] = AirflowSession(Path(home, "shared"))
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
@@ -46,6 +51,19 @@ def _no_database_left_open() -> Iterator[None]:
     module = sys.modules.get("caffe_import.data.lmdb_environment")
     left = module.open_environments() if module is not None else ()
     assert not left, f"left open: {left}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the Airflow that the tests shared; what is wrong with its end is a failure as any other."""
+    shared = session.config.stash.get(_AIRFLOW_SESSION, None)
+    if shared is None:
+        return
+    for trouble in shared.end():
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+        session.config.get_terminal_writer().line(f"\nFAILED at the end of the shared Airflow: {trouble}", red=True)
+    if session.exitstatus and shared.was_started:
+        session.config.get_terminal_writer().line(f"\nLogs and runs of the shared Airflow: {shared.kept()}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

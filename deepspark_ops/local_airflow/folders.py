@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
+USER = "admin"
+"""The administrator, whom ``deepspark ui`` and ``deepspark demo`` call Airflow as."""
+_USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")
 
@@ -72,7 +75,8 @@ class LocalFolders:
         Args:
             port: Port of UI and API.
             log_port: Port of the service that serves the logs of running tasks.
-            inherited: Settings of Airflow in it are kept, but for the folder of its files and its address.
+            inherited: Settings of Airflow in it are kept, but for the folder of its files and its address, and for our
+                administrator, who is added to the users that it names.
         """
         settings = {
             "CORE__DAGS_FOLDER": self.dags,
@@ -94,6 +98,8 @@ class LocalFolders:
             "LOGGING__WORKER_LOG_SERVER_PORT": log_port,
         }
         kept = {name: value for name, value in inherited.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        if users := kept.get(_USERS):
+            kept[_USERS] = _with_administrator(users)
         return {
             "DEEPSPARK_ROOT": str(self.root),
             "DEEPSPARK_HOME": str(self.root),
@@ -103,3 +109,9 @@ class LocalFolders:
             "AIRFLOW_HOME": str(self.airflow_home),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
         }
+
+
+def _with_administrator(users: str) -> str:
+    """Return Airflow's list of users, ``name:role`` with commas between them, with our administrator in it."""
+    others = [user for user in users.replace(" ", "").split(",") if user and user.partition(":")[0] != USER]
+    return ",".join([f"{USER}:admin", *others])

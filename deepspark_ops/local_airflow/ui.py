@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from deepspark_ops.local_airflow.api import USER, Api
-from deepspark_ops.local_airflow.folders import HOST, LocalFolders
+from deepspark_ops.local_airflow.api import Api
+from deepspark_ops.local_airflow.folders import HOST, USER, LocalFolders
 from deepspark_ops.local_airflow.services import Report, running_services
 
 _CHECK_EVERY_S = 1.0

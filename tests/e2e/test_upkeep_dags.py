@@ -1,10 +1,10 @@
-"""DAGs that train nothing, each in one process as ``airflow dags test`` runs it."""
+"""DAGs that train nothing, as Airflow runs them."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,7 @@ from caffe_import.files.prototxt import parse_net
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.export.manifest import read_manifest
-from tests.e2e.conftest import Sandbox
+from tests.e2e.airflow_instance import AirflowInstance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow]
 
@@ -25,35 +25,29 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
 
 
-def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(sandbox: Sandbox) -> None:
+def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance, tmp_path: Path) -> None:
     net = build_net_spec(parse_net(DEPLOY), phase="TEST")
-    (sandbox.folder / "deploy.prototxt").write_text(DEPLOY)
-    weights = sandbox.folder / "w.caffemodel"
+    (tmp_path / "deploy.prototxt").write_text(DEPLOY)
+    weights = tmp_path / "w.caffemodel"
     write_caffemodel(weights, net, initial_vector(net, 3))
-    conf = {"net": str(sandbox.folder / "deploy.prototxt"), "weights": str(weights), "scale": 0.0625}
-    done = sandbox.airflow("dags", "test", "deepspark_convert", "-c", json.dumps(conf))
-    assert done.returncode == 0, done.stdout[-8000:]
-    (run,) = (sandbox.home / "runs" / "deepspark_convert").iterdir()
-    manifest = read_manifest(run / "bundle")
+    conf = {"net": str(tmp_path / "deploy.prototxt"), "weights": str(weights), "scale": 0.0625}
+    done = airflow.trigger("deepspark_convert", conf)
+    done.wait()
+    manifest = read_manifest(done.folder / "bundle")
     assert (manifest.net, manifest.inputs[0].preprocessing) == ("elsewhere", ("multiply by 0.0625",))
-    assert json.loads((run / "stages" / "convert.status.json").read_text())["status"] == "finished"
+    assert json.loads((done.folder / "stages" / "convert.status.json").read_text())["status"] == "finished"
 
 
-def test_old_runs_are_listed_first_and_removed_when_that_is_asked(sandbox: Sandbox) -> None:
-    old = sandbox.home / "runs" / "deepspark_train" / "old"
+def test_old_runs_are_listed_first_and_removed_when_that_is_asked(airflow: AirflowInstance) -> None:
+    old = airflow.home / "runs" / "deepspark_train" / "old"
     old.mkdir(parents=True)
     (old / "config.json").write_text("{}")
     for path in (old / "config.json", old):
-        os.utime(path, (0, 0))
-    reports = {}
+        os.utime(path, (0, 0))  # the runs of other tests are younger than 30 days
     for remove in (False, True):
-        conf = json.dumps({"remove": remove, "keep_runs": 0})
-        done = sandbox.airflow("dags", "test", "deepspark_clean", "-c", conf)
-        assert done.returncode == 0, done.stdout[-8000:]
+        done = airflow.trigger("deepspark_clean", {"remove": remove, "keep_runs": 0})
+        done.wait()
         assert old.exists() is not remove
-        (report,) = (sandbox.home / "runs" / "deepspark_clean").glob("*/clean.json")
-        reports[remove] = json.loads(report.read_text())["entries"]
-        shutil.rmtree(report.parent)
-    for remove, entries in reports.items():
+        entries = json.loads((done.folder / "clean.json").read_text())["entries"]
         going = [(entry["path"], entry["removed"]) for entry in entries if entry["goes"]]
         assert going == [(str(old), remove)]

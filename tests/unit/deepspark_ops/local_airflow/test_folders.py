@@ -47,3 +47,15 @@ def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Pa
     assert (made["DEEPSPARK_ROOT"], made["DEEPSPARK_HOME"]) == (str(tmp_path), "/data")
     assert made["PATH"].endswith(":/bin")
     assert "PYTHONDONTWRITEBYTECODE" not in made
+
+
+def test_the_administrator_is_among_the_users_that_a_person_lists(tmp_path: Path) -> None:
+    folders = LocalFolders.find({}, tmp_path, tmp_path)
+    name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
+    for given, made in (
+        ("ada:viewer, bob:user", "admin:admin,ada:viewer,bob:user"),
+        ("ada:viewer,admin:viewer", "admin:admin,ada:viewer"),  # we call Airflow as the administrator
+        ("admin:admin", "admin:admin"),
+    ):
+        assert folders.environment(1, {name: given}, log_port=2)[name] == made
+    assert name not in folders.environment(1, {}, log_port=2)  # then airflow.cfg, or Airflow's default, says who

@@ -1,0 +1,49 @@
+"""Runs that several tests look at, each made once in a session: by the first that asks, for all processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.airflow_instance import AirflowInstance, DagRun
+from tests.e2e.small_example import SmallExample
+
+DAG = "deepspark_train"
+
+
+def run_from_source(airflow: AirflowInstance) -> DagRun:
+    """Return the run of the net ``small`` over 200 minibatches by two workers; its source was ingested."""
+
+    def make() -> str:
+        return _finished(airflow, SmallExample(airflow.base / "from_source").write().conf())
+
+    return DagRun(airflow, DAG, airflow.once("run_from_source", make))
+
+
+def run_on_own_data(airflow: AirflowInstance) -> DagRun:
+    """Return the run of the net ``own_data`` over 40 minibatches by one worker; the net itself names its shards.
+
+    They are those of ``run_from_source``.
+    """
+
+    def make() -> str:
+        example = SmallExample(airflow.base / "own_data", name="own_data").write()
+        dataset = dataset_of(run_from_source(airflow))
+        for split in ("train", "test"):
+            (shard,) = (dataset / split).glob("*.lmdb")
+            example.replace_source(split, shard)
+        return _finished(airflow, example.conf(source=None, overrides="max_iter: 40", n_workers=1, devices="cpu"))
+
+    return DagRun(airflow, DAG, airflow.once("run_on_own_data", make))
+
+
+def dataset_of(run: DagRun) -> Path:
+    """Return the folder of the dataset that a run trained on."""
+    return Path(json.loads((run.folder / "config.json").read_text())["dataset"])
+
+
+def _finished(airflow: AirflowInstance, conf: dict[str, Any]) -> str:
+    run = airflow.trigger(DAG, conf)
+    run.wait()
+    return run.run_id

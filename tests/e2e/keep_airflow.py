@@ -1,0 +1,136 @@
+"""Runs ``deepspark ui`` for one test session and ends it with the session: ``python -m tests.e2e.keep_airflow FOLDER``.
+
+See shared_airflow.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.local_airflow.api import AirflowFailed, Api
+from deepspark_ops.local_airflow.dag_files import DAGS
+from deepspark_ops.local_airflow.services import free_port, require_free
+from deepspark_ops.processes.stage_process import set_parent_death_signal
+from deepspark_ops.run_paths import write_text_whole
+from tests.e2e.shared_airflow import ENDED, OUTPUT, READY, SESSION_LOCK
+from tests.e2e.small_example import SmallExample
+from tests.paths import ROOT
+
+USERS = {"admin": "admin", "viewer": "viewer", "user": "user"}
+"""Name -> role. A viewer may read all and trigger nothing; a user may trigger, too."""
+RETRAINED_MODEL = "retrained"
+"""The model that the scheduled runs of deepspark_retrain train; ``retrain/`` in the folder holds its example."""
+STOP_S = 60.0
+_POLL_S = 0.2
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment in which ``deepspark ui`` and other commands use the session's folders."""
+    return {
+        **os.environ,
+        "DEEPSPARK_AIRFLOW_HOME": str(folder / "airflow"),
+        "DEEPSPARK_HOME": str(folder / "home"),
+        "DEEPSPARK_RETRAIN_DEFAULTS": str(folder / "retrain.json"),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",  # a run has eight tasks, one after the other
+    }
+
+
+def main(folder: Path) -> None:
+    """Run Airflow until the session has ended, and write down what was wrong with its end."""
+    is_over = threading.Event()
+    threading.Thread(target=_await_session, args=(folder / SESSION_LOCK, is_over), daemon=True).start()
+    port = free_port()
+    example = SmallExample(folder / "retrain").write()
+    conf = example.conf(overrides="max_iter: 60 base_lr: 0.01", model=RETRAINED_MODEL)
+    (folder / "retrain.json").write_text(json.dumps(conf))
+    process = _start(folder, port)
+    try:
+        troubles = _keep(process, folder, port, is_over)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    write_text_whole(folder / ENDED, json.dumps(troubles))
+
+
+def _await_session(lock: Path, is_over: threading.Event) -> None:
+    with lock.open("r+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    is_over.set()
+
+
+def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    keeper = os.getpid()
+    with (folder / OUTPUT).open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "deepspark_ops.command.cli", "ui", "--port", str(port)],
+            cwd=ROOT, env=environment(folder), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            preexec_fn=lambda: set_parent_death_signal(keeper),
+        )  # fmt: skip
+
+
+def _keep(process: subprocess.Popen[bytes], folder: Path, port: int, is_over: threading.Event) -> list[str]:
+    is_ready = False
+    while process.poll() is None and not is_over.wait(_POLL_S):
+        if not is_ready and _is_up(folder, port):
+            is_ready = True
+            write_text_whole(folder / READY, json.dumps({"port": port}))
+    if process.poll() is not None:
+        return [f"deepspark ui ended by itself with code {process.returncode}; see {folder / OUTPUT}"]
+    process.terminate()
+    troubles = _troubles_of_end(process, folder, port)
+    return troubles if is_ready else []  # a session that ended before Airflow was up waits for no end in good order
+
+
+def _is_up(folder: Path, port: int) -> bool:
+    """Whether ``deepspark ui`` says so and all DAGs are there."""
+    if "Ctrl-C ends it" not in (folder / OUTPUT).read_text():
+        return False
+    try:
+        known = {dag["dag_id"] for dag in Api(port, folder / "airflow" / "passwords.json").call("GET", "/dags")["dags"]}
+    except AirflowFailed:
+        return False
+    return set(DAGS) <= known
+
+
+def _troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -> list[str]:
+    """SIGTERM was sent: all has to end, with code 0, and to leave no process and the port free."""
+    began = time.monotonic()
+    try:
+        code = process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        return [f"deepspark ui did not end within {STOP_S:g} s after SIGTERM"]
+    troubles = [f"deepspark ui ended with code {code} after SIGTERM"] if code else []
+    troubles += [f"left by deepspark ui: {text}" for text in _processes_with(str(folder / "airflow"))]
+    try:
+        require_free(port)
+    except ConfigError as error:
+        troubles.append(str(error))
+    sys.stdout.write(f"ended in {time.monotonic() - began:.1f} s\n")
+    return troubles
+
+
+def _processes_with(text: str) -> list[str]:
+    """Return id and command of every process that has ``text`` in its environment; a zombie has none. Linux alone."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if text.encode() in (path / "environ").read_bytes():
+                found.append(f"{path.name} {(path / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()[:200]}")
+        except OSError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # the test that started this may end before the session does
+    main(Path(sys.argv[1]))

@@ -1,0 +1,70 @@
+"""A net and data so small that the whole pipeline runs in seconds: digits at their own 8x8, one hidden layer."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.paths import ROOT
+
+DIGITS = ROOT / "examples" / "digits"
+IMAGES, LABELS = "digits8x8-images-idx3-ubyte.gz", "digits8x8-labels-idx1-ubyte.gz"
+
+NET = """
+name: "{name}"
+layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
+  transform_param {{ scale: 0.00390625 }} data_param {{ source: "none/train" backend: LMDB batch_size: 32 }} }}
+layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
+  transform_param {{ scale: 0.00390625 }} data_param {{ source: "none/test" backend: LMDB batch_size: 90 }} }}
+layer {{ name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1"
+  inner_product_param {{ num_output: 32 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "relu1" type: "ReLU" bottom: "ip1" top: "ip1" }}
+layer {{ name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
+  inner_product_param {{ num_output: 10 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }}
+"""
+SOLVER = """
+net: "{net}" base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 200 display: 50 random_seed: 1
+test_iter: 4 test_interval: 100 snapshot: 100 snapshot_prefix: "small"
+"""
+
+
+@dataclass(frozen=True)
+class SmallExample:
+    """A solver, its net and their data in a folder of their own.
+
+    Attributes:
+        folder: Holds them.
+        name: Of the net, by which a list of runs shows it.
+    """
+
+    folder: Path
+    name: str = "small"
+
+    def write(self) -> SmallExample:
+        """Write all files. The data are a copy: a dataset is one source's, so no other run makes or changes it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        net = self.folder / "small.prototxt"
+        net.write_text(NET.format(name=self.name))
+        (self.folder / "small_solver.prototxt").write_text(SOLVER.format(net=net))
+        for file in (IMAGES, LABELS):
+            shutil.copy(DIGITS / file, self.folder)
+        return self
+
+    def conf(self, **changes: Any) -> dict[str, Any]:
+        """Return the parameters of a run, which makes a dataset of its own."""
+        return {
+            "solver": str(self.folder / "small_solver.prototxt"),
+            "source": str(self.folder / IMAGES),
+            "resize_height": 0,
+            "resize_width": 0,
+            "max_pixel": 16,
+        } | changes
+
+    def replace_source(self, split: str, source: Path) -> None:
+        """Let the net name a real source of its own."""
+        net = self.folder / "small.prototxt"
+        net.write_text(net.read_text().replace(f"none/{split}", str(source)))
