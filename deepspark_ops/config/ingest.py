@@ -19,8 +19,8 @@ class SourceConfig(StageConfig):
 
     source: Path = Field(
         title="Training data",
-        description="Training data: image list ('path label' lines; inside a tar as ARCHIVE.tar.gz::LIST), IDX images,"
-        " a folder of CIFAR binary batches (data_batch_*.bin) or one batch, or a Caffe LMDB",
+        description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
+        " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), IDX images, CIFAR binary batches, or a Caffe LMDB",
         json_schema_extra=FORM,
     )
     test_source: Path | None = Field(
@@ -51,7 +51,8 @@ class SourceConfig(StageConfig):
     class_names: Path | None = Field(
         None,
         title="Names of the classes",
-        description="Text file with one class name per line, in label order, also ARCHIVE::FILE",
+        description="Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes"
+        " that a source gives by name",
         json_schema_extra=FORM,
     )
     shard_format: Literal["lmdb", "hdf5"] = Field(

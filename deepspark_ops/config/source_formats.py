@@ -9,7 +9,8 @@ SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "caffe_lmdb": "folder with data.mdb, as Caffe's convert_imageset writes it",
     "cifar_binary": "CIFAR-10 or -100, binary version: folder with data_batch_*.bin or train.bin, or one .bin file",
     "idx": "IDX images, as MNIST has them, the labels in a file beside them; gzipped or not",
-    "image_list": "text of 'path label' lines, as Caffe's tools read it; inside a tar as ARCHIVE.tar.gz::LIST",
+    "class_folders": "folder of class folders, ROOT/cat/1.jpg, or ROOT/train/... and ROOT/test/...; also ARCHIVE::ROOT",
+    "image_list": "text of 'path label' or 'path,label' lines, labels numbers or names; in a tar or zip ARCHIVE::LIST",
 }
 """Name -> what it is and what is read, one line. ``auto`` asks the formats in this order; each has a file of its name
 in ``deepspark_ops/ingest/sources/``."""

@@ -1,4 +1,7 @@
-"""Lists and images inside a tar: ``ARCHIVE::MEMBER``. Members are read in place, so every task reads its own slice."""
+"""Lists and images inside a tar or zip: ``ARCHIVE::MEMBER``.
+
+Members are read in place, so every task reads its own slice.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,23 @@ import posixpath
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
+from deepspark_ops.ingest.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.run_paths import write_whole
 
 _COPY_BYTES = 1 << 20
+_TAR_MARK = slice(257, 262)
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -88,8 +93,26 @@ def _opener(path: Path) -> Callable[..., Any] | None:
     return next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
 
 
+class Archive(Protocol):
+    """What the files of an archive are called, and how they are read."""
+
+    @property
+    def path(self) -> Path:
+        """The archive as the user named it, for messages."""
+        ...
+
+    @property
+    def members(self) -> Mapping[str, tuple[int, ...]]:
+        """Normalized name -> place of each regular file."""
+        ...
+
+    def reader(self, names: Sequence[str]) -> RecordReader:
+        """Return the reader of the members ``names``, in that order; one that is not there is a bad record."""
+        ...
+
+
 @dataclass(frozen=True)
-class Archive:
+class TarArchive:
     """An uncompressed tar and where its regular files are.
 
     Attributes:
@@ -102,33 +125,70 @@ class Archive:
     tar: Path
     members: Mapping[str, tuple[int, int]]
 
-    def read_text(self, member: str) -> str:
-        """Return a member as text.
+    def reader(self, names: Sequence[str]) -> TarReader:
+        """See ``Archive``."""
+        places = np.array([self.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
+        places = places.reshape(len(names), 2)
+        return TarReader(self.tar, places[:, 0], places[:, 1])
 
-        Raises:
-            ConfigError: No such member; the message names the text files there are.
-        """
-        if member not in self.members:
-            texts = sorted(name for name in self.members if name.endswith(".txt"))
-            there = f"its text files: {', '.join(texts[:8])}" if texts else "it holds no .txt file"
-            msg = f'{self.path}: no member "{member}"; {there}'
-            raise ConfigError(msg)
-        offset, size = self.members[member]
-        with self.tar.open("rb") as handle:
-            handle.seek(offset)
-            return handle.read(size).decode("utf-8", "surrogateescape")
+
+@dataclass(frozen=True)
+class ZipArchive:
+    """A zip and where its files are.
+
+    Attributes:
+        path: The zip.
+        members: Normalized name -> offset of its header, bytes packed, method, CRC-32.
+    """
+
+    path: Path
+    members: Mapping[str, tuple[int, int, int, int]]
+
+    def reader(self, names: Sequence[str]) -> ZipReader:
+        """See ``Archive``."""
+        return zip_reader(self.path, [self.members.get(posixpath.normpath(name)) for name in names])
+
+
+def read_member_text(archive: Archive, member: str) -> str:
+    """Return a member as text.
+
+    Raises:
+        ConfigError: No such member; the message names the text files there are.
+        DataError: It is damaged.
+    """
+    if member not in archive.members:
+        texts = sorted(name for name in archive.members if name.endswith(".txt"))
+        there = f"its text files: {', '.join(texts[:8])}" if texts else "it holds no .txt file"
+        msg = f'{archive.path}: no member "{member}"; {there}'
+        raise ConfigError(msg)
+    with archive.reader([member]).opened() as read:
+        try:
+            content = read(0)
+        except RecordError as error:
+            msg = f'{archive.path}: member "{member}": {error}'
+            raise DataError(msg) from error
+    assert isinstance(content, bytes)
+    return content.decode("utf-8", "surrogateescape")
+
+
+def is_archive(start: bytes) -> bool:
+    """Return whether a file whose content starts so is a tar or a zip."""
+    return start[_TAR_MARK] == b"ustar" or start.startswith(ZIP_MARKS)
 
 
 @lru_cache(maxsize=2)
 def open_archive(path: Path, work: Path) -> Archive:
-    """List a tar, decompressing it into ``work`` first where needed.
+    """List a tar or zip, decompressing a tar into ``work`` first where needed.
 
     Train list, test list and class names are mostly in one archive, and listing 60,000 members takes a second: the
     answer for the same ``path`` and ``work`` (a folder of one ingestion) is kept.
 
     Raises:
-        DataError: Not a tar, or a damaged one.
+        DataError: Not a tar or zip, or a damaged one.
     """
+    with path.open("rb") as file:
+        if file.read(4) in ZIP_MARKS:
+            return ZipArchive(path, zip_places(path))
     tar = decompressed(path, work)
     try:
         with tarfile.open(tar, "r:") as handle:
@@ -140,7 +200,7 @@ def open_archive(path: Path, work: Path) -> Archive:
     if not has_end:
         msg = f"{path}: the tar is cut short; fetch it again"
         raise DataError(msg)
-    return Archive(path, tar, members)
+    return TarArchive(path, tar, members)
 
 
 def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -159,16 +219,16 @@ def _has_end_mark(tar: Path, offset: int) -> bool:
 
 
 @dataclass(frozen=True)
-class ArchiveReader:
+class TarReader:
     """Reads members by number; a size of -1 marks one that the archive lacks."""
 
     tar: Path
     offsets: Positions
     sizes: Positions
 
-    def subset(self, positions: Positions) -> ArchiveReader:
+    def subset(self, positions: Positions) -> TarReader:
         """See ``RecordReader``."""
-        return ArchiveReader(self.tar, self.offsets[positions], self.sizes[positions])
+        return TarReader(self.tar, self.offsets[positions], self.sizes[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -181,10 +241,3 @@ class ArchiveReader:
             msg = "no such file in the archive"
             raise RecordError(msg)
         return os.pread(handle.fileno(), int(self.sizes[index]), int(self.offsets[index]))
-
-
-def archive_reader(archive: Archive, names: list[str]) -> ArchiveReader:
-    """Return the reader of the members ``names``, in that order."""
-    places = np.array([archive.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
-    places = places.reshape(len(names), 2)
-    return ArchiveReader(archive.tar, places[:, 0], places[:, 1])

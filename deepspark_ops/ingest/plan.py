@@ -14,7 +14,8 @@ from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import open_archive, split_member
+from deepspark_ops.ingest.archive import open_archive, read_member_text, split_member
+from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
@@ -120,8 +121,9 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
         ConfigError: Options that do not fit the source.
         DataError: No usable record, or a damaged source.
     """
-    indexes = _index_sources(config, recipe, work, read_index)
-    names = _class_names(config, indexes["train"], work)
+    given = _index_sources(config, recipe, work, read_index)
+    names = _class_names(config, given["train"], work)
+    indexes = {split: with_classes(index, names) for split, index in given.items()}
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     pixels = _pixel_recipe(config, indexes["train"])
@@ -152,7 +154,7 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
             )
     return IngestPlan(
         tuple(tasks),
-        {split: _rejections(index, n_classes) for split, index in indexes.items()},
+        {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()},
         sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
         n_classes,
         names,
@@ -206,31 +208,42 @@ def _usable(index: SourceIndex, n_classes: int) -> Positions:
     return np.flatnonzero((index.labels >= 0) & (index.labels < n_classes))
 
 
-def _rejections(index: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:
-    outside = np.flatnonzero((index.labels < 0) | (index.labels >= n_classes))
-    labels = [
-        Rejection(
-            int(i), index.names[int(i)], int(index.labels[i]), f"label {index.labels[i]} is outside [0, {n_classes})"
-        )
-        for i in outside
-    ]
+def _rejections(index: SourceIndex, given: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:
+    outside = np.flatnonzero((index.labels < 0) | (index.labels >= n_classes)).tolist()
+    labels = (_bad_label(index, given, i, n_classes) for i in outside)
     return (*index.rejected, *labels)
 
 
+def _bad_label(index: SourceIndex, given: SourceIndex, position: int, n_classes: int) -> Rejection:
+    label = int(index.labels[position])
+    if given.are_names:
+        name = given.class_names[given.labels[position]]
+        return Rejection(position, index.names[position], None, f'class "{name}" is not among the {n_classes} classes')
+    return Rejection(position, index.names[position], label, f"label {label} is outside [0, {n_classes})")
+
+
 def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[str, ...]:
-    if config.class_names is None:
-        return index.class_names
-    path, member = split_member(config.class_names)
+    names = index.class_names if config.class_names is None else _read_names(config.class_names, work)
+    if names and config.n_classes is not None and config.n_classes != len(names):
+        where = config.class_names or config.source
+        msg = f"n_classes={config.n_classes}, but {where} names {len(names)}; give one of them"
+        raise ConfigError(msg)
+    if index.are_names and len(set(names)) < len(names):
+        repeated = next(name for place, name in enumerate(names) if name in names[:place])
+        msg = f'class_names={config.class_names}: the class "{repeated}" stands there more than once'
+        raise ConfigError(msg)
+    return names
+
+
+def _read_names(class_names: Path, work: Path) -> tuple[str, ...]:
+    path, member = split_member(class_names)
     if member is not None:
-        text = open_archive(path, work).read_text(member)
+        text = read_member_text(open_archive(path, work), member)
     else:
         text = path.read_text(encoding="utf-8")
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:
-        msg = f"class_names={config.class_names}: the file is empty"
-        raise ConfigError(msg)
-    if config.n_classes is not None and config.n_classes != len(names):
-        msg = f"n_classes={config.n_classes}, but {config.class_names} names {len(names)}; give one of them"
+        msg = f"class_names={class_names}: the file is empty"
         raise ConfigError(msg)
     return names
 

@@ -17,7 +17,7 @@ from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
-from deepspark_ops.ingest.sources.registry import find_format, index_start, resolve_format
+from deepspark_ops.ingest.sources.registry import find_format, index_start, resolve_format, with_own_splits
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
 
 N_SAMPLES: Final = 100
@@ -67,8 +67,13 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         DataError: No usable record, or a damaged source.
         OSError: A file cannot be read.
     """
-    whole = IngestConfig(
-        **config.model_dump(), output=folder / "dataset", shuffle=False, max_rejected_fraction=1 - 1 / (2 * N_SAMPLES)
+    whole = with_own_splits(
+        IngestConfig(
+            **config.model_dump(),
+            output=folder / "dataset",
+            shuffle=False,
+            max_rejected_fraction=1 - 1 / (2 * N_SAMPLES),
+        )
     )
     formats = {name: resolve_format(whole, getattr(whole, name)) for name in _source_fields(whole)}
     is_cut = any(find_format(found).is_large(getattr(whole, name)) for name, found in formats.items())

@@ -65,6 +65,8 @@ class SourceIndex:
         decode_color: How a compressed record is decoded if ``gray`` is not asked for: True as BGR, None as it is.
         rejected: Entries that are no records at all (lines without a label).
         class_names: If the source itself names its classes.
+        are_names: The source gives names as labels: its labels are places in its own ``class_names``; another source of
+            the same dataset, or a list of names, may order them otherwise.
     """
 
     labels: npt.NDArray[np.int64]
@@ -73,3 +75,4 @@ class SourceIndex:
     decode_color: bool | None = None
     rejected: tuple[Rejection, ...] = ()
     class_names: tuple[str, ...] = ()
+    are_names: bool = False

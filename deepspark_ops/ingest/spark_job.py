@@ -29,7 +29,7 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_rejections, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
-from deepspark_ops.ingest.sources.registry import usual_test_source
+from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
@@ -86,6 +86,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         DeepSparkError: A task died in a way that another try may cure.
     """
     started = time.monotonic()
+    config = with_own_splits(config)
     recipe = make_recipe(config)
     manifests = current_dataset(config, recipe)
     if manifests is not None:

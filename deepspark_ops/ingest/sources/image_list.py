@@ -1,55 +1,21 @@
-"""Image lists: ``path label`` lines, as Caffe's convert_imageset reads them, in a folder or inside a tar."""
+"""Image lists: ``path label`` lines, as Caffe's convert_imageset reads them, in a folder or inside a tar or zip."""
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from caffe_import.data.image_source import BadLine, ListedImage, parse_image_list
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.archive import archive_reader, open_archive, split_member
-from deepspark_ops.ingest.records import (
-    Positions,
-    ReadRecord,
-    RecordError,
-    RecordReader,
-    Rejection,
-    SourceIndex,
-)
+from deepspark_ops.ingest.archive import is_archive, open_archive, read_member_text, split_member
+from deepspark_ops.ingest.image_files import FolderReader, file_stamp
+from deepspark_ops.ingest.list_lines import ListLines, split_lines, table_columns
+from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import sha256_of_file
-
-_TAR_MARK = slice(257, 262)
-
-
-@dataclass(frozen=True)
-class FolderReader:
-    """Reads image files of a folder by number."""
-
-    folder: Path
-    paths: tuple[str, ...]
-
-    def subset(self, positions: Positions) -> FolderReader:
-        """See ``RecordReader``."""
-        return FolderReader(self.folder, tuple(self.paths[i] for i in positions))
-
-    @contextmanager
-    def opened(self) -> Iterator[ReadRecord]:
-        """See ``RecordReader``."""
-        yield self._read
-
-    def _read(self, index: int) -> bytes:
-        try:
-            return (self.folder / self.paths[index]).read_bytes()
-        except OSError as error:
-            msg = f"{error.strerror or error}: {self.folder / self.paths[index]}"
-            raise RecordError(msg) from error
 
 
 def index_image_list(source: Path, root_folder: Path | None, work: Path) -> SourceIndex:
@@ -67,14 +33,13 @@ def index_image_list(source: Path, root_folder: Path | None, work: Path) -> Sour
     """
     path, member = split_member(source)
     if member is None:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        images, rejected = _split_lines(text, source)
+        lines = _read_lines(path.read_text(encoding="utf-8", errors="surrogateescape"), source)
         folder = path.parent if root_folder is None else root_folder
-        return _index(images, rejected, FolderReader(folder, tuple(image.path for image in images)))
+        return _index(lines, FolderReader(folder, lines.paths))
     archive = open_archive(path, work)
-    images, rejected = _split_lines(archive.read_text(member), source)
+    lines = _read_lines(read_member_text(archive, member), source)
     prefix = posixpath.dirname(member) if root_folder is None else str(root_folder)
-    return _index(images, rejected, archive_reader(archive, [posixpath.join(prefix, image.path) for image in images]))
+    return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
 def digest_image_list(source: Path, root_folder: Path | None) -> str:
@@ -88,61 +53,62 @@ def digest_image_list(source: Path, root_folder: Path | None) -> str:
         return sha256_of_file(path)
     digest = hashlib.sha256(path.read_bytes())
     folder = path.parent if root_folder is None else root_folder
-    for entry in parse_image_list(path.read_text(encoding="utf-8", errors="surrogateescape")):
-        if isinstance(entry, ListedImage):
-            digest.update(_stamp(folder / entry.path))
+    for image in split_lines(path.read_text(encoding="utf-8", errors="surrogateescape")).paths:
+        digest.update(file_stamp(folder / image))
     return digest.hexdigest()
 
 
-def _stamp(path: Path) -> bytes:
-    try:
-        stat = path.stat()
-    except OSError:
-        return b"missing;"
-    return f"{stat.st_size} {stat.st_mtime_ns};".encode()
-
-
-def _split_lines(text: str, source: Path) -> tuple[list[ListedImage], list[Rejection]]:
-    images, rejected = [], []
-    for entry in parse_image_list(text):
-        if isinstance(entry, BadLine):
-            reason = f'line {entry.number} is not "path label"'
-            rejected.append(Rejection(entry.number - 1, entry.text[:200], None, reason))
-        else:
-            images.append(entry)
-    if not images:
-        found = f'{len(rejected):,} lines, none of them "path label"' if rejected else "no line"
+def _read_lines(text: str, source: Path) -> ListLines:
+    lines = split_lines(text)
+    if not lines.paths:
+        found = f'{len(lines.bad):,} lines, none of them "path label"' if lines.bad else "no line"
         msg = f"{source}: the image list is empty: {found}"
         raise DataError(msg)
-    return images, rejected
+    if lines.has_commas and (columns := table_columns(text)):
+        shown = ", ".join(columns[:6])
+        msg = f"{source}: a table of {len(columns)} columns ({shown}), not the two of an image list: path, label"
+        raise DataError(msg)
+    if lines.are_names and all(_is_fraction(label) for label in lines.labels):
+        msg = (
+            f"{source}: labels are numbers such as {lines.labels[0]}, neither classes counted from 0 nor their names;"
+            " keep values to be predicted in HDF5 or in a table"
+        )
+        raise DataError(msg)
+    return lines
 
 
-def _index(images: list[ListedImage], rejected: list[Rejection], reader: RecordReader) -> SourceIndex:
+def _is_fraction(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _index(lines: ListLines, reader: RecordReader) -> SourceIndex:
+    classes = sorted_classes(lines.labels) if lines.are_names else ()
+    labels = labels_of(lines.labels, classes) if lines.are_names else [int(label) for label in lines.labels]
     return SourceIndex(
-        labels=np.array([image.label for image in images], np.int64),
-        names=[image.path for image in images],
+        labels=np.array(labels, np.int64),
+        names=list(lines.paths),
         reader=reader,
         # convert_imageset reads every image as colour by default, so a gray one gets three channels.
         decode_color=True,
-        rejected=tuple(rejected),
+        rejected=tuple(Rejection(number - 1, text, None, reason) for number, text, reason in lines.bad),
+        class_names=classes,
+        are_names=lines.are_names,
     )
 
 
 def _looks_like(look: Look) -> bool:
-    return look.member is not None or not (b"\0" in look.start or _is_tar(look))
+    return look.member is not None or not (b"\0" in look.start or is_archive(look.start))
 
 
 def _resembles(look: Look) -> str | None:
     if look.kind == "folder":
         lists = sorted(look.path.glob("*.txt"))
         return f"is a folder of no known format; did you mean the list {lists[0]}?" if lists else None
-    if look.kind == "file" and _is_tar(look):
-        return f"is an archive; name the image list in it, e.g. {look.source}::train.txt"
     return None
-
-
-def _is_tar(look: Look) -> bool:
-    return look.start[_TAR_MARK] == b"ustar"
 
 
 FORMAT = Format(

@@ -75,6 +75,22 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
     return name
 
 
+def with_own_splits(config: IngestConfig) -> IngestConfig:
+    """Return the config with training and test source named where ``source`` holds both; else as it is.
+
+    A test source that is given stays.
+
+    Raises:
+        ConfigError: As ``detect_format``.
+        DataError: An archive is damaged.
+    """
+    splits = find_format(resolve_format(config, config.source)).own_splits(config.source)
+    if splits is None:
+        return config
+    train, test = splits
+    return config.model_copy(update={"source": train, "test_source": config.test_source or test})
+
+
 def usual_test_source(source: Path, source_format: SourceFormat) -> Path | None:
     """Return the test set that comes with a well-known training set under its usual name, if it is there."""
     return find_format(source_format).usual_test(source)

@@ -50,7 +50,8 @@ def test_archive_alone_asks_for_the_list(tmp_path, mode):
     with pytest.raises(ConfigError) as caught:
         detect_format(archive)
     assert str(caught.value) == (
-        f"source={archive} is an archive; name the image list in it, e.g. {archive}::train.txt"
+        f"source={archive} is an archive; name the image list in it, e.g. {archive}::train.txt, or the folder of class"
+        f" folders, e.g. {archive}::images"
     )
 
 

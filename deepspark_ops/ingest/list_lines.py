@@ -1,0 +1,120 @@
+"""The lines of an image list: ``path label`` as Caffe reads them, ``path,label``, and names of classes as labels."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from caffe_import.data.image_source import BadLine, parse_image_list
+from deepspark_ops.ingest.image_files import is_image_name
+
+_WHOLE_NUMBER = re.compile(r"[-+]?\d{1,18}")
+_HEADER_WORDS = frozenset("path file filename file_name filepath image image_path name id".split())
+_LABEL_WORDS = frozenset("label labels class class_name class_id category target y".split())
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class ListLines:
+    """An image list, taken apart.
+
+    Attributes:
+        paths: One per usable line.
+        labels: What stands behind each path: whole numbers, or all of them names of classes.
+        are_names: Whether labels are names of classes.
+        has_commas: Whether a comma separates, and no blank.
+        bad: (number of the line counted from 1, its text, what is wrong) of every other line that is not blank.
+    """
+
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+    are_names: bool
+    has_commas: bool
+    bad: tuple[tuple[int, str, str], ...]
+
+
+def split_lines(text: str) -> ListLines:
+    r"""Take a list apart. What separates path and label, and what labels are, is one thing in all lines.
+
+    Caffe's form goes first: lines that end in a blank and a whole number. Without any such line it is a comma, if every
+    line has one, then the last blank; labels are then whole numbers if one of them is, else names.
+
+    Example:
+        >>> split_lines("a dir/1.jpg 3").paths
+        ('a dir/1.jpg',)
+        >>> split_lines("path,label\n1.jpg,cat\n2.jpg,dog\n").labels
+        ('cat', 'dog')
+    """
+    entries = parse_image_list(text)
+    images = [entry for entry in entries if not isinstance(entry, BadLine)]
+    bad = [entry for entry in entries if isinstance(entry, BadLine)]
+    if images and not all(image.path.endswith(",") for image in images):
+        return ListLines(
+            paths=tuple(image.path for image in images),
+            labels=tuple(str(image.label) for image in images),
+            are_names=False,
+            has_commas=False,
+            bad=tuple((entry.number, entry.text[:_SHOWN], _why_bad(entry)) for entry in bad),
+        )
+    lines = [BadLine(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if lines and all("," in line.text for line in lines):
+        return _of_fields(lines[1:] if _is_header(lines[0].text) else lines, _comma_fields)
+    return _of_fields(lines, _blank_fields)
+
+
+def table_columns(text: str) -> tuple[str, ...]:
+    r"""Return the fields of the first line if the text is a table of more than two columns, as CSV has them, else ().
+
+    Example:
+        >>> table_columns("id,path,label\n1,a.jpg,3\n")
+        ('id', 'path', 'label')
+        >>> table_columns("a,b.jpg,3\nc.jpg,3\n")
+        ()
+    """
+    rows = [row for row in csv.reader(text.splitlines()[:100]) if row]
+    widths = {len(row) for row in rows}
+    return tuple(rows[0]) if len(widths) == 1 and min(widths) > 2 else ()
+
+
+def _why_bad(line: BadLine) -> str:
+    fields = _blank_fields(line.text)
+    if fields is None:
+        return f'line {line.number} is not "path label"'
+    return f'line {line.number} is not "path label": "{fields[1]}" is no whole number, as labels of other lines are'
+
+
+def _of_fields(lines: Sequence[BadLine], split: Callable[[str], tuple[str, str] | None]) -> ListLines:
+    found = [(line, split(line.text)) for line in lines]
+    are_names = not any(fields and _WHOLE_NUMBER.fullmatch(fields[1]) for _, fields in found)
+    paths, labels, bad = [], [], []
+    for line, fields in found:
+        if fields is None:
+            bad.append((line.number, line.text[:_SHOWN], f'line {line.number} is not "path label"'))
+        elif not are_names and not _WHOLE_NUMBER.fullmatch(fields[1]):
+            bad.append((line.number, line.text[:_SHOWN], _why_bad(BadLine(line.number, " ".join(fields)))))
+        else:
+            paths.append(fields[0])
+            labels.append(fields[1])
+    return ListLines(tuple(paths), tuple(labels), are_names, split is _comma_fields, tuple(bad))
+
+
+def _comma_fields(line: str) -> tuple[str, str] | None:
+    row = next(csv.reader([line], skipinitialspace=True), [])
+    if len(row) != 2:  # the last comma separates, as the last blank does
+        row = line.rsplit(",", 1)
+    path, label = row[0].strip(), row[1].strip()
+    return (path, label) if path and label and not is_image_name(label) else None
+
+
+def _blank_fields(line: str) -> tuple[str, str] | None:
+    parts = line.rsplit(None, 1)
+    if len(parts) != 2 or is_image_name(parts[1]):  # an image's path that holds a blank, and no label
+        return None
+    return parts[0], parts[1]
+
+
+def _is_header(line: str) -> bool:
+    fields = _comma_fields(line)
+    return fields is not None and fields[0].lower() in _HEADER_WORDS and fields[1].lower() in _LABEL_WORDS

@@ -1,0 +1,241 @@
+"""A folder of class folders: ``ROOT/cat/1.jpg``; an image's class is the first folder of its path."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.config.ingest import ARCHIVE_MARK
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import Archive, is_archive, is_compressed, open_archive, split_member
+from deepspark_ops.ingest.image_files import FolderReader, file_stamp, is_image_name
+from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, Look
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_TRAIN = "train"
+_TESTS = ("test", "val", "valid", "validation")
+"""Below the root, in order of preference."""
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Image names below a root, sorted, with slashes, and what reads them."""
+
+    names: tuple[str, ...]
+    reader: RecordReader
+
+
+def index_class_folders(source: Path, work: Path) -> SourceIndex:
+    """List the images; none is looked at.
+
+    Args:
+        source: The root, ``ARCHIVE::ROOT``, or an archive whose one top folder, or itself, is the root.
+        work: Scratch for a decompressed archive.
+
+    Raises:
+        ConfigError: The folders below are those of training and test set.
+        DataError: No image in a folder, or the archive is damaged.
+    """
+    tree = _tree(source, work)
+    in_class = [name for name in tree.names if "/" in name]
+    texts = [name.partition("/")[0] for name in in_class]
+    if not in_class:
+        msg = f"{source}: no image in a folder of its class; {len(tree.names):,} images without one"
+        raise DataError(msg)
+    classes = sorted_classes(texts)
+    if _are_sets(classes):
+        raise ConfigError(_say_splits(source, classes))
+    at = np.array([place for place, name in enumerate(tree.names) if "/" in name], np.int64)
+    return SourceIndex(
+        labels=np.array(labels_of(texts, classes), np.int64),
+        names=in_class,
+        reader=tree.reader.subset(at),
+        decode_color=True,  # as an image list
+        rejected=tuple(
+            Rejection(place, name, None, "the image lies in no class folder")
+            for place, name in enumerate(tree.names)
+            if "/" not in name
+        ),
+        class_names=classes,
+        are_names=True,
+    )
+
+
+def digest_class_folders(source: Path) -> str:
+    """Return a digest of every image's name, size and time of change, or of the archive's bytes."""
+    path, member = split_member(source)
+    if member is not None or path.is_file():
+        return sha256_of_file(path)
+    digest = hashlib.sha256()
+    for name in _names_below(path):
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + file_stamp(path / name))
+    return digest.hexdigest()
+
+
+def own_splits(source: Path) -> tuple[Path, Path | None] | None:
+    """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders."""
+    path, member = split_member(source)
+    if path.is_dir():
+        folders = set(_class_folders(path))
+        has_classes = _TRAIN in folders and bool(_class_folders(path / _TRAIN))
+        roots = {name: path / name for name in folders}
+    elif is_compressed(path):
+        return None
+    else:
+        archive = open_archive(path, path.parent)  # listed in place: it is not compressed
+        base = _root_in(archive, member)
+        below = [name for name in _members_below(archive, base) if "/" in name]
+        folders = {name.partition("/")[0] for name in below}
+        has_classes = any(name.startswith(f"{_TRAIN}/") and name.count("/") > 1 for name in below)
+        roots = {name: _member(path, posixpath.join(base, name)) for name in folders}
+    if not has_classes or not _are_sets(folders):
+        return None
+    return roots[_TRAIN], next((roots[name] for name in _TESTS if name in folders), None)
+
+
+def _are_sets(folders: Iterable[str]) -> bool:
+    return _TRAIN in folders and set(folders) <= {_TRAIN, *_TESTS}
+
+
+def _member(archive: Path, name: str) -> Path:
+    return Path(f"{archive}{ARCHIVE_MARK}{posixpath.normpath(name)}")
+
+
+def _say_splits(source: Path, classes: Sequence[str]) -> str:
+    mark = "/" if ARCHIVE_MARK in str(source) or source.is_dir() else ARCHIVE_MARK
+    tests = [name for name in _TESTS if name in classes]
+    more = f" and test_source={source}{mark}{tests[0]}" if tests else ""
+    return (
+        f"source={source}: its folders are {', '.join(classes)}, which are sets and no classes;"
+        f" give source={source}{mark}{_TRAIN}{more}"
+    )
+
+
+def _tree(source: Path, work: Path) -> _Tree:
+    path, member = split_member(source)
+    if member is None and path.is_dir():
+        names = _names_below(path)
+        return _Tree(names, FolderReader(path, names))
+    archive = open_archive(path, work)
+    if member in archive.members:
+        msg = f"{source}: a file of the archive and no folder; source_format=image_list reads a list"
+        raise ConfigError(msg)
+    root = _root_in(archive, member)
+    names = tuple(sorted(_members_below(archive, root)))
+    if not names:
+        msg = f"{source}: no image there; the archive's folders: {', '.join(_folders_of(archive)) or 'none'}"
+        raise DataError(msg)
+    return _Tree(names, archive.reader([posixpath.join(root, name) for name in names]))
+
+
+def _names_below(root: Path) -> tuple[str, ...]:
+    """Return the images below a folder, relative to it; class folders may be links, hidden files are passed by."""
+    found: list[str] = []
+    for entry in os.scandir(root):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            found += [entry.name] if is_image_name(entry.name) else []
+            continue
+        for folder, _, files in os.walk(entry.path):
+            prefix = os.path.relpath(folder, root)
+            found += [f"{prefix}/{file}" for file in files if not file.startswith(".") and is_image_name(file)]
+    return tuple(sorted(found))
+
+
+def _members_below(archive: Archive, root: str) -> Iterable[str]:
+    prefix = "" if root in ("", ".") else f"{root}/"
+    for name in archive.members:
+        inside = name[len(prefix) :]
+        if name.startswith(prefix) and is_image_name(name) and not posixpath.basename(name).startswith("."):
+            yield inside
+
+
+def _root_in(archive: Archive, member: str | None) -> str:
+    """Return the folder whose folders are the classes: as named, else below folders that hold all the rest."""
+    if member is not None:
+        return member
+    root = ""
+    while True:
+        below = [name.split("/", 2) for name in _members_below(archive, root)]
+        tops = {parts[0] for parts in below}
+        if len(tops) != 1 or min((len(parts) for parts in below), default=0) < 3 or tops == {_TRAIN}:
+            return root
+        root = posixpath.join(root, tops.pop())
+
+
+def _folders_of(archive: Archive) -> list[str]:
+    return sorted({posixpath.dirname(name) for name in archive.members if "/" in name})[:8]
+
+
+def _looks_like(look: Look) -> bool:
+    """Two classes at least, so that a list's folder of images is not taken for one."""
+    if look.kind == "folder":
+        classes = _class_folders(look.path)
+        return own_splits(look.source) is not None or (len(classes) > 1 and not _are_sets(classes))
+    if not is_archive(look.start):
+        return False
+    if is_compressed(look.path):
+        # Only unpacking it would tell; a list's name has an ending, a folder's has none.
+        return look.member is not None and not posixpath.splitext(look.member)[1]
+    archive = open_archive(look.path, look.path.parent)
+    if look.member is not None:
+        return look.member not in archive.members and any(True for _ in _members_below(archive, look.member))
+    below = _members_below(archive, _root_in(archive, None))
+    return len({name.partition("/")[0] for name in below if "/" in name}) > 1
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Return the folders in a folder that hold an image or folders with one; hidden ones are passed by."""
+    entries = (entry for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir())
+    return sorted(entry.name for entry in entries if _holds_image(entry.path))
+
+
+def _holds_image(folder: str) -> bool:
+    """Return at the first image: a folder of a million takes no longer than one of ten."""
+    inner = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_image_name(entry.name):
+                return True
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+    return any(_holds_image(path) for path in inner)
+
+
+def _resembles(look: Look) -> str | None:
+    if look.kind == "file" and is_archive(look.start):
+        return (
+            f"is an archive; name the image list in it, e.g. {look.source}::train.txt, or the folder of class folders,"
+            f" e.g. {look.source}::images"
+        )
+    if look.kind != "folder" or any(look.path.glob("*.txt")):
+        return None
+    inner = [name for name in _class_folders(look.path) if len(_class_folders(look.path / name)) > 1]
+    if inner:
+        return f"is a folder of no known format; did you mean the class folders in {look.path / inner[0]}?"
+    images = sorted(entry.name for entry in os.scandir(look.path) if is_image_name(entry.name))
+    if not images:
+        return None
+    return (
+        f"is a folder of {len(images):,} images without classes, e.g. {images[0]}; put the images of each class into a"
+        f" folder of its name, or write an image list ('path label' lines) and give it with root_folder={look.source}"
+    )
+
+
+FORMAT = Format(
+    kinds=frozenset({"folder", "file", "member"}),
+    looks_like=_looks_like,
+    digest=lambda _config, source: digest_class_folders(source),
+    index=lambda _config, source, work: index_class_folders(source, work),
+    resembles=_resembles,
+    own_splits=own_splits,
+)

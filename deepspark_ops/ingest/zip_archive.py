@@ -1,0 +1,96 @@
+"""Members of a zip, read in place: stored or deflated, each checked by its CRC-32."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+
+ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
+"""How a zip starts: with a member, or, empty, with the end of its directory."""
+_LOCAL_HEADER_BYTES = 30
+_ENCRYPTED = 1
+
+
+@dataclass(frozen=True)
+class ZipReader:
+    """Reads members by number.
+
+    Attributes:
+        path: The zip.
+        places: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a member
+            that the zip lacks, of -2 an encrypted one.
+    """
+
+    path: Path
+    places: Positions
+
+    def subset(self, positions: Positions) -> ZipReader:
+        """See ``RecordReader``."""
+        return ZipReader(self.path, self.places[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        with self.path.open("rb", buffering=0) as handle:
+            yield lambda index: self._read(handle, index)
+
+    def _read(self, handle: IO[bytes], index: int) -> bytes:
+        offset, n_packed, method, crc = self.places[index].tolist()
+        refused = {-1: "no such file in the archive", -2: "the file is encrypted; unpack the archive"}
+        if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RecordError(refused.get(method, f"packed by method {method}; allowed: stored, deflate"))
+        header = os.pread(handle.fileno(), _LOCAL_HEADER_BYTES, offset)
+        # The lengths of name and extra field differ between the directory and the member's own header.
+        start = offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:30])) if len(header) == 30 else offset
+        content = os.pread(handle.fileno(), n_packed, start)
+        try:
+            content = zlib.decompress(content, -zlib.MAX_WBITS) if method == zipfile.ZIP_DEFLATED else content
+        except zlib.error as error:
+            msg = f"damaged in the archive: {error}"
+            raise RecordError(msg) from error
+        if zlib.crc32(content) != crc:
+            msg = "damaged in the archive: its checksum differs"
+            raise RecordError(msg)
+        return content
+
+
+def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
+    """Return normalized name -> offset, packed bytes, method, CRC-32 of each file.
+
+    Raises:
+        DataError: Not a zip, or a damaged one.
+    """
+    try:
+        with zipfile.ZipFile(path) as handle:
+            return {
+                posixpath.normpath(info.filename): (
+                    info.header_offset,
+                    info.compress_size,
+                    -2 if info.flag_bits & _ENCRYPTED else info.compress_type,
+                    info.CRC,
+                )
+                for info in handle.infolist()
+                if not info.is_dir()
+            }
+    except (zipfile.BadZipFile, struct.error, EOFError) as error:
+        msg = f"{path}: not a readable zip: {error}; fetch it again"
+        raise DataError(msg) from error
+
+
+def zip_reader(path: Path, places: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:
+    """Return the reader of members at ``places``; None stands for one that the zip lacks."""
+    rows = np.array([place or (0, 0, -1, 0) for place in places], np.int64)
+    return ZipReader(path, rows.reshape(len(places), 4))
