@@ -91,7 +91,7 @@ def _upgraded_net(net: caffe_pb2.NetParameter, path: str) -> caffe_pb2.NetParame
 
 def read_text(path: Path) -> str:
     """Return a prototxt's text for showing places in it; empty for a binary one. Raises as ``read_net``."""
-    content = _read_bytes(path, "prototxt")
+    content = _read_bytes(path, "net or solver")
     return "" if _looks_binary(content) else _decode(content, path=str(path))
 
 

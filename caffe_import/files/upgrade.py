@@ -273,7 +273,15 @@ def _input_layer_from_fields(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParame
 
 
 def _has_batch_norm_specs(net: caffe_pb2.NetParameter) -> bool:
-    return any(layer.type == "BatchNorm" and len(layer.param) == 3 for layer in net.layer)
+    return any(
+        layer.type == "BatchNorm" and len(layer.param) == 3 and not all(map(_is_frozen, layer.param))
+        for layer in net.layer
+    )
+
+
+def _is_frozen(spec: caffe_pb2.ParamSpec) -> bool:
+    is_given = spec.HasField("lr_mult") and spec.HasField("decay_mult")
+    return is_given and spec.lr_mult == 0 and spec.decay_mult == 0
 
 
 def _freeze_batch_norm_specs(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:

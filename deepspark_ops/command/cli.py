@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from caffe_import.extras import require
+from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, reported_errors
@@ -48,6 +49,8 @@ app = typer.Typer(
 dags = typer.Typer(help="Add DeepSpark's DAGs to an Airflow that is there already.", no_args_is_help=True)
 app.add_typer(dags, name="dags")
 app.add_typer(models, name="models")
+app.add_typer(model, name="model")
+app.command("upgrade")(upgrade)
 
 
 def main() -> None:

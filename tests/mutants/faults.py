@@ -652,4 +652,18 @@ FAULTS = (
         "extents >= 0",
         ("tests/integration/export/test_bundle.py",),
     ),
+    Fault(
+        "a-renamed-layer-may-take-another-ones-name",
+        "caffe_import/surgery/edit.py",
+        "if not new or new in kept:",
+        "if not new:",
+        ("tests/unit/caffe_import/surgery/test_edit.py",),
+    ),
+    Fault(
+        "a-solver-is-upgraded-as-a-net",
+        "caffe_import/surgery/upgrade_file.py",
+        "return sum(own) * 2 > len(own)",
+        "return sum(own) * 2 < len(own)",
+        ("tests/unit/caffe_import/surgery/test_upgrade_file.py",),
+    ),
 )

@@ -1,0 +1,1 @@
+"""Net surgery on weights files, and old files written anew in Caffe's current form."""

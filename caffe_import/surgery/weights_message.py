@@ -1,0 +1,105 @@
+"""A weights file as one message in Caffe's current form, and back; nothing of it is lost but the form."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import h5py
+
+from caffe_import.errors import NetError, WeightsError
+from caffe_import.files.binary_file import MAX_BYTES, is_hdf5, read_message
+from caffe_import.files.blob_proto import array_from_blob, blob_from_array, shape_of_blob
+from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.upgrade import NetForm, net_form, upgrade_net
+from caffe_import.files.whole_file import write_whole
+from caffe_import.proto import caffe_pb2
+
+_WHAT = "a .caffemodel or .caffemodel.h5"
+
+
+def read_weights(path: Path) -> caffe_pb2.NetParameter:
+    """Return a weights file, old forms upgraded. Of an HDF5 file, which has no more, layers have names and blobs.
+
+    Raises:
+        WeightsError: The file is missing, damaged, or no weights file.
+    """
+    return read_weights_and_form(path)[0]
+
+
+def read_weights_and_form(path: Path) -> tuple[caffe_pb2.NetParameter, NetForm]:
+    """Return a weights file as ``read_weights`` does, and which form it has.
+
+    Raises:
+        WeightsError: The file is missing, damaged, or no weights file.
+    """
+    if is_hdf5(path, what=_WHAT):
+        net = caffe_pb2.NetParameter()
+        for name, blobs in read_caffemodel(path).items():
+            layer = net.layer.add(name=name)
+            layer.blobs.extend(blob_from_array(values) for values in blobs)
+        return net, NetForm("current", ())
+    stored = read_message(path, caffe_pb2.NetParameter(), what=_WHAT)
+    if not len(stored.layer) and not len(stored.layers):
+        msg = f"{path}: holds no layers; {_WHAT} was expected"
+        raise WeightsError(msg)
+    try:
+        form, net = net_form(stored), upgrade_net(stored)
+    except NetError as error:
+        msg = f"{path}: {error}"
+        raise WeightsError(msg) from error
+    _check_blobs(net, path)
+    return net, form
+
+
+def _check_blobs(net: caffe_pb2.NetParameter, path: Path) -> None:
+    for layer in net.layer:
+        for index, blob in enumerate(layer.blobs):
+            n_values = len(blob.double_data) or len(blob.data)
+            if prod(shape := shape_of_blob(blob)) != n_values or any(extent < 0 for extent in shape):
+                msg = f'{path}: layer "{layer.name}" blob {index}: {n_values:,} values for shape {shape}; the file is'
+                msg += " damaged"
+                raise WeightsError(msg)
+
+
+def write_weights(path: Path, net: caffe_pb2.NetParameter) -> None:
+    """Write a weights file: HDF5 if ``path`` ends in ``.h5``, else binary. It appears whole or not at all.
+
+    Raises:
+        WeightsError: The binary form would be larger than protobuf can read, or the names of layers clash in HDF5.
+    """
+    with write_whole(path) as temporary:
+        if path.suffix == ".h5":
+            _write_hdf5(temporary, net, path)
+            return
+        if net.ByteSize() > MAX_BYTES:
+            msg = f"{path}: would have {net.ByteSize():,} bytes, protobuf reads at most {MAX_BYTES:,};"
+            msg += " write .caffemodel.h5"
+            raise WeightsError(msg)
+        _check_whole(net, path)
+        temporary.write_bytes(net.SerializeToString())
+
+
+def _check_whole(net: caffe_pb2.NetParameter, path: Path) -> None:
+    """HDF5 stores a shared blob with its owner only; the binary form needs it in each layer."""
+    for layer in net.layer:
+        for index, blob in enumerate(layer.blobs):
+            if prod(shape_of_blob(blob)) == 0:
+                msg = f'{path}: layer "{layer.name}" shares blob {index} with a layer that holds it, which HDF5'
+                msg += " files alone can say; write .caffemodel.h5"
+                raise WeightsError(msg)
+
+
+def _write_hdf5(temporary: Path, net: caffe_pb2.NetParameter, path: Path) -> None:
+    with h5py.File(temporary, "w") as file:
+        data = file.create_group("data")
+        for layer in net.layer:
+            try:
+                group = data.require_group(layer.name)
+                for index, blob in enumerate(layer.blobs):
+                    values = array_from_blob(blob, where=f'{path}: layer "{layer.name}" blob {index}')
+                    if values.size:  # a shared blob is stored with its owner
+                        group.create_dataset(str(index), data=values, dtype="<f4")
+            except (TypeError, ValueError) as error:
+                msg = f'{path}: layer "{layer.name}": its name and another one\'s are one in HDF5; use the binary form'
+                raise WeightsError(msg) from error

@@ -1,0 +1,176 @@
+"""``deepspark model`` and ``deepspark upgrade``: Caffe's files looked at, changed, and written in the current form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics, differences, statistics
+from caffe_import.surgery.edit import Edits, LayerCopy, edited
+from caffe_import.surgery.upgrade_file import upgrade_file
+from caffe_import.surgery.weights_message import read_weights, write_weights
+from deepspark_ops.command.reporting import print_text, reported_errors
+from deepspark_ops.errors import ConfigError
+
+model = typer.Typer(help="Weights files: what is in them, how two differ, and net surgery.", no_args_is_help=True)
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help=".caffemodel or .caffemodel.h5", show_default=False)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
+_WIDTH = 120
+"""Of a table in a file or a pipe, which have no width of their own."""
+
+
+@model.command("show")
+@reported_errors()
+def show(file: _File, *, as_json: _Json = False) -> None:
+    """Show each blob of a weights file: shape, mean, deviation, range, zeros, and values that are not finite."""
+    found = statistics(read_weights(file))
+    if as_json:
+        _write_json({"file": str(file), "blobs": [asdict(one) for one in found]})
+        return
+    _print(_statistics_table(found))
+    n_values = sum(prod(one.shape) for one in found)
+    print_text(f"{file}: {len({one.layer for one in found})} layers with {len(found)} blobs, {n_values:,} values")
+
+
+@model.command("diff")
+@reported_errors()
+def diff(
+    file: _File,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The file to compare with", show_default=False)],
+    *,
+    as_json: _Json = False,
+) -> None:
+    """Show the blobs in which two weights files differ, and by how much."""
+    found = differences(read_weights(file), read_weights(other))
+    if as_json:
+        blobs = [asdict(one) for one in found]
+        _write_json({"files": [str(file), str(other)], "is_equal": not found, "blobs": blobs})
+        return
+    if not found:
+        print_text("every blob is the same")
+        return
+    _print(_difference_table(found))
+    print_text(f"{len(found)} {'blob differs' if len(found) == 1 else 'blobs differ'}")
+
+
+@model.command("edit")
+@reported_errors()
+def edit(
+    file: _File,
+    output: Annotated[Path, typer.Option("--output", help="File to write; HDF5 if it ends in .h5", show_default=False)],
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give a layer another name")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop", metavar="LAYER", help="Leave a layer out")] = None,
+    copy: Annotated[
+        list[str] | None,
+        typer.Option("--copy", metavar="FILE:LAYER[=NAME]", help="Take a layer's blobs from another weights file"),
+    ] = None,
+) -> None:
+    """Write a weights file with layers dropped, renamed and taken from other files, in this order.
+
+    A net takes weights by the names of its layers: a layer that is renamed or dropped starts afresh in training.
+    Each option may be given several times.
+    """
+    edits = Edits(drop or (), dict(_pair(text, "--rename", "OLD=NEW") for text in rename or ()), _copies(copy or ()))
+    if not (edits.drops or edits.renames or edits.copies):
+        msg = "nothing to do; give --rename OLD=NEW, --drop LAYER or --copy FILE:LAYER"
+        raise ConfigError(msg)
+    net, told = edited(read_weights(file), edits, where=str(file))
+    write_weights(output, net)
+    print_text("\n".join([*told, f"weights={output}"]))
+
+
+@reported_errors()
+def upgrade(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Prototxt of a net or solver, or a weights file", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", help="File to write; may be FILE itself", show_default=False)],
+) -> None:
+    """Write an old net, solver or weights file (V0, V1, solver_type, input fields) in Caffe's current form.
+
+    A text loses its comments.
+    """
+    found = upgrade_file(file, output)
+    steps = found.steps or ("nothing to upgrade: it has the current form",)
+    print_text("\n".join([*steps, f"{found.kind}={output}"]))
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    left, mark, right = text.rpartition("=")
+    if not (mark and left and right):
+        msg = f"{option} {text}: allowed: {form}"
+        raise ConfigError(msg)
+    return left, right
+
+
+def _copies(texts: Sequence[str]) -> list[LayerCopy]:
+    found = []
+    for text in texts:
+        path, mark, layers = text.rpartition(":")
+        if not (mark and path and layers):
+            msg = f"--copy {text}: allowed: FILE:LAYER, or FILE:LAYER=NAME for another name here"
+            raise ConfigError(msg)
+        layer, _, name = layers.partition("=")
+        found.append(LayerCopy(Path(path), layer, name or layer))
+    return found
+
+
+def _statistics_table(found: Sequence[BlobStatistics]) -> Table:
+    table = _table("layer", "type", "blob", "shape", "mean", "deviation", "smallest", "largest", "zeros", "not finite")
+    for one in found:
+        numbers = [f"{value:.4g}" for value in (one.mean, one.std, one.smallest, one.largest)]
+        table.add_row(
+            one.layer,
+            one.layer_type,
+            str(one.index),
+            _shape(one.shape),
+            *numbers,
+            f"{100 * one.zeros:.1f} %",
+            f"{one.n_not_finite:,}" if one.n_not_finite else "",
+        )
+    return table
+
+
+def _difference_table(found: Sequence[BlobDifference]) -> Table:
+    table = _table("layer", "blob", "shape", "values that differ", "largest difference", "relative")
+    for one in found:
+        first, second = one.shapes
+        if one.largest is None or one.relative is None or one.n_different is None:
+            table.add_row(one.layer, str(one.index), f"{_shape(first)} | {_shape(second)}", "", "", "")
+            continue
+        row = (_shape(first), f"{one.n_different:,}", f"{one.largest:.4g}", f"{one.relative:.4g}")
+        table.add_row(one.layer, str(one.index), *row)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    if shape is None:
+        return "not there"
+    return " x ".join(map(str, shape)) or "one value"
+
+
+def _print(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
+
+
+def _write_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
