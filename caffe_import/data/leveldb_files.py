@@ -51,7 +51,11 @@ class LogEntry:
 
 
 class Table:
-    """One sorted table (.ldb or .sst), memory-mapped. Not thread-safe."""
+    """One sorted table (.ldb or .sst), memory-mapped. Not thread-safe.
+
+    Attributes:
+        path: The file.
+    """
 
     def __init__(self, path: Path) -> None:
         """Map the file.
@@ -59,7 +63,7 @@ class Table:
         Raises:
             DataSourceError: Missing, or no table.
         """
-        self._path = path
+        self.path = path
         try:
             with path.open("rb") as handle:
                 self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
@@ -103,14 +107,14 @@ class Table:
             _, _, at = _handle(footer, 0)
             offset, size, _ = _handle(footer, at)
         except IndexError as error:
-            msg = f"{self._path}: damaged footer, the last {_TABLE_FOOTER_BYTES} bytes"
+            msg = f"{self.path}: damaged footer, the last {_TABLE_FOOTER_BYTES} bytes"
             raise DataSourceError(msg) from error
         return offset, size
 
     def _verify(self, offset: int, size: int) -> None:
         end = offset + size + 1  # with the byte that says how it is compressed
         if self._map[end : end + 4] != _checksum(self._map[offset:end]):
-            msg = f"{self._path}: the block at byte {offset:,} ({size:,} bytes) does not fit its checksum{_REMEDY}"
+            msg = f"{self.path}: the block at byte {offset:,} ({size:,} bytes) does not fit its checksum{_REMEDY}"
             raise DataSourceError(msg)
 
     def _block(self, offset: int, size: int) -> list[tuple[bytes, bytes]]:
@@ -124,7 +128,7 @@ class Table:
                 block = pyarrow.decompress(block, decompressed_size=length, codec="snappy", asbytes=True)
             return list(_block_entries(block))
         except (IndexError, struct.error, OSError, ValueError) as error:
-            msg = f"{self._path}: damaged block at byte {offset:,}"
+            msg = f"{self.path}: damaged block at byte {offset:,}"
             raise DataSourceError(msg) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,19 @@ class LeveldbSource:
                 raise DataSourceError(msg)
             images.append(image)
         return [np.stack(images), labels] if self._with_labels else [np.stack(images)]
+
+    def records(self) -> Iterator[tuple[bytes, tuple[Path, TableEntry] | None, bytes]]:
+        """Yield (key, place in a table's file or None for the log, serialized Datum) of every record, in key order.
+
+        Raises:
+            DataSourceError: The database is damaged.
+        """
+        self._open()
+        for key, place in self._records:
+            if isinstance(place, bytes):
+                yield key, None, place
+            else:
+                yield key, (place[0].path, place[1]), place[0].value(place[1])
 
     def close(self) -> None:
         """Unmap the tables; the next read opens them again."""

@@ -48,6 +48,25 @@ class SourceConfig(StageConfig):
     labels: Path | None = Field(
         None, description="IDX label file of source; default: beside the images, by its usual name"
     )
+    cifar_labels: Literal["fine", "coarse"] = Field(
+        "fine",
+        title="Labels of CIFAR-100",
+        description="Which labels of CIFAR-100: 100 fine or 20 coarse classes",
+        json_schema_extra=EXPERT,
+    )
+    image_column: str | None = Field(
+        None,
+        title="Column of the images",
+        description="Name of what holds images or features: an HDF5 dataset, a feature of a tf.train.Example; default:"
+        " the usual names (data, image/encoded, ...)",
+        json_schema_extra=EXPERT,
+    )
+    label_column: str | None = Field(
+        None,
+        title="Column of the labels",
+        description="Name of what holds labels, likewise; default: the usual names (label, image/class/label, ...)",
+        json_schema_extra=EXPERT,
+    )
     class_names: Path | None = Field(
         None,
         title="Names of the classes",

@@ -1,6 +1,6 @@
 """CIFAR's binary version: label bytes and 32 x 32 planar pixels a record, several files.
 
-CIFAR-10 has one label byte, CIFAR-100 two (coarse, fine; the fine one is used). The files hold RGB planes. Caffe's
+CIFAR-10 has one label byte, CIFAR-100 two: coarse (20 classes), then fine (100). The files hold RGB planes. Caffe's
 convert_cifar_data stores them as they are; here they become BGR, so that a net trained on them gets the same channel
 order as in every image OpenCV decodes.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,11 @@ from deepspark_ops.shards.manifest import sha256_of_file
 
 _SHAPE = (3, 32, 32)
 _PIXEL_BYTES = 3072
-_LABEL_NAMES = ("batches.meta.txt", "fine_label_names.txt")
+CifarLabels = Literal["fine", "coarse"]
+_LABEL_NAMES: Mapping[CifarLabels, tuple[str, ...]] = {
+    "fine": ("batches.meta.txt", "fine_label_names.txt"),
+    "coarse": ("coarse_label_names.txt",),
+}
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,20 @@ def cifar_files(source: Path) -> tuple[Path, ...]:
     return tuple(batches) or tuple(source.glob("train.bin"))
 
 
-def index_cifar(source: Path) -> SourceIndex:
-    """Read the labels of every batch.
+def index_cifar(source: Path, which: CifarLabels = "fine") -> SourceIndex:
+    """Read the labels of every batch; ``which`` of them in CIFAR-100.
 
     Raises:
-        ConfigError: No batch there.
+        ConfigError: No batch there, or CIFAR-10 is asked for coarse labels.
         DataError: A file is no whole number of records.
     """
     files = _require_files(source)
     label_bytes = _label_bytes(files)
-    labels = [np.array(_rows(path, label_bytes)[:, label_bytes - 1], np.int64) for path in files]
+    if which == "coarse" and label_bytes == 1:
+        msg = f"{source}: cifar_labels=coarse: these are CIFAR-10's records of one label; CIFAR-100 has fine and coarse"
+        raise ConfigError(msg)
+    column = 0 if which == "coarse" else label_bytes - 1
+    labels = [np.array(_rows(path, label_bytes)[:, column], np.int64) for path in files]
     counts = [len(part) for part in labels]
     folder = source if source.is_dir() else source.parent
     return SourceIndex(
@@ -78,15 +87,15 @@ def index_cifar(source: Path) -> SourceIndex:
             np.repeat(np.arange(len(files)), counts),
             np.concatenate([np.arange(count) for count in counts]),
         ),
-        class_names=_class_names(folder),
+        class_names=_class_names(folder, which),
     )
 
 
-def digest_cifar(source: Path) -> str:
+def digest_cifar(source: Path, which: CifarLabels = "fine") -> str:
     """Return a digest of every batch and of the file of class names."""
     files = list(_require_files(source))
     folder = source if source.is_dir() else source.parent
-    files += [folder / name for name in _LABEL_NAMES if (folder / name).is_file()]
+    files += [folder / name for name in _LABEL_NAMES[which] if (folder / name).is_file()]
     return hashlib.sha256("".join(sha256_of_file(path) for path in files).encode()).hexdigest()
 
 
@@ -112,8 +121,8 @@ def _rows(path: Path, label_bytes: int) -> npt.NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r").reshape(-1, label_bytes + _PIXEL_BYTES)
 
 
-def _class_names(folder: Path) -> tuple[str, ...]:
-    for name in _LABEL_NAMES:
+def _class_names(folder: Path, which: CifarLabels) -> tuple[str, ...]:
+    for name in _LABEL_NAMES[which]:
         if (folder / name).is_file():
             return tuple((folder / name).read_text(encoding="utf-8").split())
     return ()
@@ -122,8 +131,8 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     looks_like=lambda look: bool(cifar_files(look.path)),
-    digest=lambda _config, source: digest_cifar(source),
-    index=lambda _config, source, _work: index_cifar(source),
+    digest=lambda config, source: digest_cifar(source, config.cifar_labels),
+    index=lambda config, source, _work: index_cifar(source, config.cifar_labels),
     usual_test=lambda source: usual_neighbour(
         source, (("data_batch_1.bin", "test_batch.bin"), ("train.bin", "test.bin"))
     ),

@@ -55,3 +55,21 @@ def test_digest_sees_every_batch(tmp_path):
     first = digest_cifar(tmp_path)
     write_cifar(tmp_path / "data_batch_2.bin", [3], seed=2)
     assert digest_cifar(tmp_path) != first
+
+
+def test_cifar_100_uses_the_coarse_label_if_asked(tmp_path):
+    write_cifar(tmp_path / "train.bin", [77, 3], label_bytes=2)  # the coarse one is 99
+    (tmp_path / "fine_label_names.txt").write_text("apple\nbear\n")
+    (tmp_path / "coarse_label_names.txt").write_text("fish\ntrees\n")
+    index = index_cifar(tmp_path, "coarse")
+    assert (index.labels.tolist(), index.class_names) == ([99, 99], ("fish", "trees"))
+    assert index_cifar(tmp_path).class_names == ("apple", "bear")
+    digest = digest_cifar(tmp_path, "coarse")
+    (tmp_path / "coarse_label_names.txt").write_text("fish\nflowers\n")
+    assert digest_cifar(tmp_path, "coarse") != digest
+
+
+def test_cifar_10_has_no_coarse_labels(tmp_path):
+    write_cifar(tmp_path / "data_batch_1.bin", [1])
+    with pytest.raises(ConfigError, match="cifar_labels=coarse: these are CIFAR-10's records of one label"):
+        index_cifar(tmp_path, "coarse")

@@ -1,0 +1,230 @@
+"""HDF5 as Caffe's HDF5Data layer reads it: a file with data and labels, or a text file that lists such files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.files.binary_file import HDF5_ERRORS
+from caffe_import.files.datum import Image
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_ENDINGS = (".h5", ".hdf5", ".hdf")
+_DATA_NAMES = ("data", "images", "image", "x", "X")
+_LABEL_NAMES = ("label", "labels", "y", "Y")
+_CACHE_BYTES = 2**26
+"""Pieces of a data set that are kept, so that rows read in another order do not unpack a piece each."""
+
+
+@dataclass(frozen=True)
+class Hdf5Reader:
+    """Reads rows of one dataset of several files by number.
+
+    Attributes:
+        files: All have the dataset.
+        column: Name of the dataset.
+        shape: (C, H, W) of a row.
+        file_of: (n,) int64, number of each record's file.
+        row_of: (n,) int64, its row there.
+    """
+
+    files: tuple[Path, ...]
+    column: str
+    shape: tuple[int, int, int]
+    file_of: Positions
+    row_of: Positions
+
+    def subset(self, positions: Positions) -> Hdf5Reader:
+        """See ``RecordReader``."""
+        return Hdf5Reader(self.files, self.column, self.shape, self.file_of[positions], self.row_of[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        handles: dict[int, Any] = {}
+        try:
+            yield lambda index: self._read(handles, index)
+        finally:
+            for handle in handles.values():
+                handle.close()
+
+    def _read(self, handles: dict[int, Any], index: int) -> Image:
+        number = int(self.file_of[index])
+        try:
+            if number not in handles:
+                handles[number] = h5py.File(self.files[number], "r", rdcc_nbytes=_CACHE_BYTES)
+            values = np.asarray(handles[number][self.column][int(self.row_of[index])])
+        except HDF5_ERRORS as error:
+            msg = f"{self.files[number]}: damaged HDF5 file: {error}"
+            raise RecordError(msg) from error
+        return values.reshape(self.shape).astype(np.uint8 if values.dtype == np.uint8 else np.float32, copy=False)
+
+
+def index_hdf5(
+    source: Path, root_folder: Path | None = None, data: str | None = None, label: str | None = None
+) -> SourceIndex:
+    """Read the labels and the shape of the data.
+
+    Args:
+        source: An HDF5 file, or a list of such files.
+        root_folder: What the list's paths are relative to; default: the list's folder or one above it, since Caffe
+            takes them from where it is started.
+        data: Name of the data set of images or features, (n, C, H, W), (n, H, W) or (n, D); default: a usual one.
+        label: Name of the data set of labels, (n,) or (n, 1, ...); default: a usual one.
+
+    Raises:
+        ConfigError: A data set is missing, or labels are no class numbers.
+        DataError: A file is missing or damaged, or files differ in shape.
+    """
+    files = _files(source, root_folder)
+    labels, shapes, columns = [], [], []
+    for path in files:
+        there = _data_sets(path)
+        column = _find(there, path, "image_column", data, _DATA_NAMES)
+        columns.append(column)
+        shapes.append(there[column])
+        labels.append(_labels(path, _find(there, path, "label_column", label, _LABEL_NAMES), there[column][0]))
+    rows = {(column, shape[1:]) for column, shape in zip(columns, shapes, strict=True)}
+    if len(rows) > 1:
+        shown = "; ".join(
+            f"{path.name}: {column} {shape[1:]}" for path, column, shape in zip(files, columns, shapes, strict=True)
+        )
+        msg = f"{source}: rows of the files differ in name or shape ({shown}); allowed: equal"
+        raise DataError(msg)
+    counts = [len(part) for part in labels]
+    if not sum(counts):
+        msg = f"{source}: the HDF5 files hold no rows"
+        raise DataError(msg)
+    return SourceIndex(
+        labels=np.concatenate(labels),
+        names=[f"{path.stem}_{row}" for path, count in zip(files, counts, strict=True) for row in range(count)],
+        reader=Hdf5Reader(
+            files,
+            columns[0],
+            _image_shape(source, columns[0], shapes[0]),
+            np.repeat(np.arange(len(files)), counts),
+            np.concatenate([np.arange(count) for count in counts]),
+        ),
+    )
+
+
+def digest_hdf5(source: Path, root_folder: Path | None = None) -> str:
+    """Return a digest of every file."""
+    return hashlib.sha256("".join(map(sha256_of_file, _files(source, root_folder))).encode()).hexdigest()
+
+
+def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
+    with source.open("rb") as handle:
+        if handle.read(len(_MAGIC)) == _MAGIC:
+            return (source,)
+    lines = source.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        msg = f"{source}: the list names no HDF5 file"
+        raise DataError(msg)
+    folders = (root_folder,) if root_folder is not None else tuple(source.resolve().parents)
+    return tuple(_first_there(folders, name) for name in names)
+
+
+def _first_there(folders: tuple[Path, ...], name: str) -> Path:
+    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+
+
+def _data_sets(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each data set at the top of a file."""
+    with _opened(path) as handle:
+        return {str(key): item.shape for key, item in handle.items() if isinstance(item, h5py.Dataset) and item.shape}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with h5py.File(path, "r") as handle:
+            yield handle
+    except HDF5_ERRORS as error:
+        found = "no such file" if not path.exists() else f"not a readable HDF5 file: {error}"
+        msg = f"{path}: {found}"
+        raise DataError(msg) from error
+
+
+def _find(
+    there: Mapping[str, tuple[int, ...]], path: Path, option: str, name: str | None, usual: tuple[str, ...]
+) -> str:
+    found = next((key for key in ((name,) if name is not None else usual) if key in there), None)
+    if found is None:
+        wanted = f'no data set "{name}"' if name is not None else f"no data set of a usual name ({', '.join(usual)})"
+        held = ", ".join(f"{key} {shape}" for key, shape in there.items()) or "none"
+        msg = f"{path}: {wanted}; there are: {held}; name one with {option}"
+        raise ConfigError(msg)
+    return found
+
+
+def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
+    with _opened(path) as handle:
+        values = np.asarray(handle[column])
+    if values.size != n_rows or len(values) != n_rows:
+        msg = (
+            f'{path}: data set "{column}" has shape {values.shape} for {n_rows:,} rows of data; ingestion takes one'
+            " class number a row. Name another with label_column; a net's HDF5Data layer reads them without it"
+        )
+        raise ConfigError(msg)
+    values = values.reshape(n_rows).astype(np.float64)  # exact for every class number
+    if (is_bad := ~(np.isfinite(values) & (values == np.floor(values)))).any():
+        row = int(np.flatnonzero(is_bad)[0])
+        msg = (
+            f'{path}: data set "{column}" holds {values[row]} in row {row:,}, which is no class number;'
+            " a net's HDF5Data layer reads such labels without ingestion"
+        )
+        raise ConfigError(msg)
+    return values.astype(np.int64)
+
+
+def _image_shape(source: Path, column: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return (C, H, W): of features (n, D) the D are channels, as Caffe's InnerProduct reads them."""
+    if len(shape) == 4:
+        return shape[1], shape[2], shape[3]
+    if len(shape) == 3:
+        return 1, shape[1], shape[2]
+    if len(shape) == 2:
+        return shape[1], 1, 1
+    msg = (
+        f'{source}: data set "{column}" has shape {shape}; allowed: (n, channels, height, width), (n, height, width),'
+        " (n, features)"
+    )
+    raise ConfigError(msg)
+
+
+def _looks_like(look: Look) -> bool:
+    if look.start.startswith(_MAGIC):
+        return True
+    if b"\0" in look.start:
+        return False
+    # The last line may be cut by the look's length.
+    lines = [line.strip().lower() for line in look.start.decode("utf-8", "replace").splitlines()][:20]
+    return any(lines) and all(line.endswith(_ENDINGS) for line in lines if line)
+
+
+FORMAT = Format(
+    kinds=frozenset({"file"}),
+    looks_like=_looks_like,
+    digest=lambda config, source: digest_hdf5(source, config.root_folder),
+    index=lambda config, source, _work: _index(config, source),
+    usual_test=lambda source: usual_neighbour(source, (("train", "test"),)),
+)
+
+
+def _index(config: IngestConfig, source: Path) -> SourceIndex:
+    return index_hdf5(source, config.root_folder, config.image_column, config.label_column)
