@@ -1,0 +1,274 @@
+"""TFRecord files of ``tf.train.Example``, as TensorFlow's tools write image sets; read without TensorFlow.
+
+Framing: the length as a little-endian uint64, its masked CRC-32C, the record, its masked CRC-32C (TensorFlow,
+tensorflow/core/lib/io/record_writer.h). The record's checksum is compared where the record is read, by the tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from caffe_import.files.crc32c import masked_crc32c
+from caffe_import.files.datum import Image
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.archive import decompressed
+from deepspark_ops.ingest.example_message import Value, kind_of, parse_example
+from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, Look
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_HEADER_BYTES = 12
+_FOOTER_BYTES = 4
+_LARGE_BYTES = 2**30
+_FILE_NAME = re.compile(r".+\.tfrecords?(\.gz)?|.+-\d{5}-of-\d{5}(\.gz)?")
+_NUMBERING = re.compile(r"[-_.]?(\d+|\d+-of-\d+)?(\.tfrecords?)?([-_.]\d+(-of-\d+)?)?(\.gz)?$")
+_SETS = re.compile(r"train|test|val|eval", re.IGNORECASE)
+_IMAGES = ("image/encoded", "image_raw", "image", "image_bytes", "jpg", "jpeg", "png", "img")
+_LABELS = ("image/class/label", "label", "class", "y", "target", "image/class/text", "label_name")
+_KEYS = ("image/filename", "filename", "file_name", "image/key/sha256", "id", "key")
+_SIZES = (
+    ("image/height", "image/width", "image/channels"),
+    ("height", "width", "depth"),
+    ("height", "width", "channels"),
+)
+
+
+@dataclass(frozen=True)
+class TfrecordReader:
+    """Reads the images of records by number.
+
+    Attributes:
+        files: Not compressed.
+        column: Feature that holds the image.
+        places: (n, 3) int64: number of the file, offset and length of the record in bytes.
+    """
+
+    files: tuple[Path, ...]
+    column: str
+    places: Positions
+
+    def subset(self, positions: Positions) -> TfrecordReader:
+        """See ``RecordReader``."""
+        return TfrecordReader(self.files, self.column, self.places[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        handles: dict[int, int] = {}
+        with ExitStack() as stack:
+            yield lambda index: self._read(handles, stack, index)
+
+    def _read(self, handles: dict[int, int], stack: ExitStack, index: int) -> Image | bytes:
+        number, offset, length = self.places[index].tolist()
+        if number not in handles:
+            handles[number] = stack.enter_context(self.files[number].open("rb", buffering=0)).fileno()
+        frame = os.pread(handles[number], length + _FOOTER_BYTES, offset)
+        record = frame[:length]
+        if frame[length:] != struct.pack("<I", masked_crc32c(record)):
+            msg = f"damaged: the record at byte {offset:,} of {self.files[number].name} does not fit its checksum"
+            raise RecordError(msg)
+        features = parse_example(record)
+        value = features.get(self.column)
+        if not isinstance(value, bytes):
+            found = "is missing" if value is None else f"holds {kind_of(value)}"
+            msg = f'feature "{self.column}" {found}; allowed: an image as bytes'
+            raise RecordError(msg)
+        return _pixels(value, features)
+
+
+def index_tfrecord(
+    source: Path, work: Path, *, image: str | None = None, label: str | None = None, n_records: int | None = None
+) -> SourceIndex:
+    """Read labels and names, which reads every file once.
+
+    Args:
+        source: A file, or a folder of files.
+        work: Scratch for decompressed files.
+        image: Feature that holds the image, compressed, or raw with its size beside it; default: a usual name.
+        label: Feature that holds the label, a whole number or the class's name; default: a usual name.
+        n_records: Stop after so many.
+
+    Raises:
+        ConfigError: The features are not there, or a folder holds several sets.
+        DataError: A file is damaged or holds no Example.
+    """
+    files = tuple(decompressed(path, work) for path in _files(source))
+    rows: list[_Row] = []
+    columns: tuple[str, str] | None = None
+    for number, path in enumerate(files):
+        for row, (offset, length, record) in enumerate(_records(path)):
+            features = _parsed(path, row, record)
+            columns = columns or _columns(source, features, image, label)
+            rows.append(_row((number, offset, length), f"{_stem(path)}_{row}", features, columns))
+            if len(rows) == n_records:
+                return _index(rows, files, columns)
+    if columns is None:
+        msg = f"{source}: no record"
+        raise DataError(msg)
+    return _index(rows, files, columns)
+
+
+def digest_tfrecord(source: Path) -> str:
+    """Return a digest of every file."""
+    return hashlib.sha256("".join(sha256_of_file(path) for path in _files(source)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One record: where it is, its name, its label as text, why it is unusable."""
+
+    place: tuple[int, int, int]
+    name: str
+    label: int | str | None
+    why_bad: str | None
+
+
+def _row(place: tuple[int, int, int], name: str, features: Mapping[str, Value], columns: tuple[str, str]) -> _Row:
+    key = next((features[key] for key in _KEYS if isinstance(features.get(key), bytes)), None)
+    if isinstance(key, bytes) and key:
+        name = key.decode("utf-8", "surrogateescape")
+    for column in columns:
+        if column not in features:
+            return _Row(place, name, None, f'feature "{column}" is missing')
+    value = features[columns[1]]
+    if isinstance(value, bytes):
+        return _Row(place, name, value.decode("utf-8", "surrogateescape"), None)
+    if len(value) != 1 or value[0] != int(value[0]):
+        return _Row(place, name, None, f'feature "{columns[1]}" holds {value[:5]}, which is no class')
+    return _Row(place, name, int(value[0]), None)
+
+
+def _index(rows: Sequence[_Row], files: tuple[Path, ...], columns: tuple[str, str]) -> SourceIndex:
+    are_names = isinstance(next((row.label for row in rows if row.label is not None), None), str)
+    good = [row for row in rows if row.why_bad is None and isinstance(row.label, str) == are_names]
+    bad = [
+        Rejection(place, row.name, None, row.why_bad or f'label "{row.label}": of other records it is another type')
+        for place, row in enumerate(rows)
+        if row.why_bad is not None or isinstance(row.label, str) != are_names
+    ]
+    if not good:
+        msg = f"{files[0].parent}: none of {len(rows):,} records can be used; first: {bad[0].name}: {bad[0].reason}"
+        raise DataError(msg)
+    texts = [str(row.label) for row in good]
+    classes = sorted_classes(texts) if are_names else ()
+    labels = labels_of(texts, classes) if are_names else [int(text) for text in texts]
+    return SourceIndex(
+        labels=np.array(labels, np.int64),
+        names=[row.name for row in good],
+        reader=TfrecordReader(files, columns[0], np.array([row.place for row in good], np.int64)),
+        decode_color=True,  # as an image list
+        rejected=tuple(bad),
+        class_names=classes,
+        are_names=are_names,
+    )
+
+
+def _columns(source: Path, features: Mapping[str, Value], image: str | None, label: str | None) -> tuple[str, str]:
+    found = []
+    for option, name, usual in (("image_column", image, _IMAGES), ("label_column", label, _LABELS)):
+        column = next((key for key in ((name,) if name is not None else usual) if key in features), None)
+        if column is None:
+            wanted = f'no feature "{name}"' if name is not None else f"no feature of a usual name ({', '.join(usual)})"
+            held = ", ".join(f"{key} ({kind_of(value)})" for key, value in sorted(features.items())) or "nothing"
+            msg = f"{source}: the first record has {wanted}; it holds {held}; name one with {option}"
+            raise ConfigError(msg)
+        found.append(column)
+    return found[0], found[1]
+
+
+def _pixels(value: bytes, features: Mapping[str, Value]) -> Image | bytes:
+    """Return raw pixels, BGR, if the record says their size and the bytes are that many; else the bytes, an image."""
+    for names in _SIZES:
+        sizes = [features[name] for name in names if name in features]
+        numbers = [int(size[0]) for size in sizes if not isinstance(size, bytes)]
+        height, width, channels = (*numbers, 1)[:3] if len(numbers) >= 2 else (0, 0, 0)
+        if height * width * channels == len(value):
+            pixels = np.frombuffer(value, np.uint8).reshape(height, width, channels)
+            return np.ascontiguousarray(pixels[:, :, ::-1].transpose(2, 0, 1))
+    return value
+
+
+def _parsed(path: Path, row: int, record: bytes) -> dict[str, Value]:
+    try:
+        return parse_example(record)
+    except ValueError as error:
+        msg = f"{path}: record {row:,}: {error}"
+        raise DataError(msg) from error
+
+
+def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield offset, length and bytes of each record."""
+    size = path.stat().st_size
+    if not size:
+        return
+    with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = 0
+        while at < size:
+            start = at + _HEADER_BYTES
+            length = struct.unpack("<Q", content[at : at + 8])[0] if start <= size else size
+            if start + length + _FOOTER_BYTES > size:
+                msg = (
+                    f"{path}: damaged or cut short: the record at byte {at:,} ends past the file's end; fetch it again"
+                )
+                raise DataError(msg)
+            yield start, length, content[start : start + length]
+            at = start + length + _FOOTER_BYTES
+
+
+def _files(source: Path) -> tuple[Path, ...]:
+    if not source.is_dir():
+        return (source,)
+    files = tuple(sorted(path for path in source.iterdir() if _FILE_NAME.fullmatch(path.name)))
+    sets = sorted({found for path in files if _SETS.search(found := _NUMBERING.sub("", path.name))})
+    if len(sets) > 1:
+        msg = (
+            f"source={source} holds several sets: {', '.join(sets)}; put the files of each into a folder of its own and"
+            " give them as source and test_source"
+        )
+        raise ConfigError(msg)
+    if not files:
+        msg = f"{source}: no TFRecord file here; names end in .tfrecord, .tfrecords or -00000-of-00010"
+        raise ConfigError(msg)
+    return files
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".decompressed")
+
+
+def _looks_like(look: Look) -> bool:
+    if look.kind == "file":
+        return _is_framed(look.start)
+    first = next((path for path in sorted(look.path.iterdir()) if _FILE_NAME.fullmatch(path.name)), None)
+    return first is not None and _is_framed(Look(first).start)
+
+
+def _is_framed(start: bytes) -> bool:
+    """Return whether the checksum of the first record's length is there: of other files one in 2**32 has it."""
+    return len(start) >= _HEADER_BYTES and start[8:12] == struct.pack("<I", masked_crc32c(start[:8]))
+
+
+def _start(config: IngestConfig, source: Path, work: Path, n_records: int | None = None) -> SourceIndex:
+    return index_tfrecord(source, work, image=config.image_column, label=config.label_column, n_records=n_records)
+
+
+FORMAT = Format(
+    kinds=frozenset({"file", "folder"}),
+    looks_like=_looks_like,
+    digest=lambda _config, source: digest_tfrecord(source),
+    index=_start,
+    is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
+    index_start=_start,
+)
