@@ -130,7 +130,7 @@ def test_every_default_passes_airflows_own_check(name: str) -> None:
         ("moving_rate", 0.0),
         ("comm_period", 0),
         ("rate_scale", 0),
-        ("source_format", "tfrecord"),
+        ("source_format", "photo_album"),
         ("encoded", "yes"),
         ("split", "validation"),
         ("strategy", "eagsd"),
