@@ -1,0 +1,41 @@
+"""What holds for every page of ours in a browser, however it looks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.browser import Page
+
+WIDTHS = ((1280, 900), (390, 844))
+
+
+def assert_looks(page: Page, name: str) -> None:
+    """Light and dark differ, and at 390 px, a telephone's width, nothing has to be scrolled sideways.
+
+    Args:
+        page: Shows a page of ours.
+        name: Of the pictures, ``NAME-light-1280.png`` and so on, which are kept if ``DEEPSPARK_TEST_SHOTS`` names a
+            folder, for somebody to look at.
+    """
+    backgrounds: dict[str, Any] = {}
+    for scheme in ("light", "dark"):
+        page.prefer(scheme)
+        page.wait_until(f"document.documentElement.dataset.theme === '{scheme}'")
+        backgrounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for width, height in WIDTHS:
+            page.resize(width, height)
+            page.wait_until(f"window.innerWidth === {width}")
+            _keep_picture(page, f"{name}-{scheme}-{width}.png")
+            scrolled = page.evaluate("document.documentElement.scrollWidth")
+            assert scrolled <= width, f"{name} is {scrolled} px wide at {width} px"
+    assert backgrounds["light"] != backgrounds["dark"]
+    page.prefer("light")
+    page.resize(*WIDTHS[0])
+
+
+def _keep_picture(page: Page, name: str) -> None:
+    if folder := os.environ.get("DEEPSPARK_TEST_SHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(Path(folder, name))
