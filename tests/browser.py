@@ -87,9 +87,17 @@ class Page:
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
 
     def fill(self, selector: str, text: str) -> None:
-        """Type into a field."""
-        self.wait_until(f"document.querySelector({selector!r}) && (document.querySelector({selector!r}).focus(), true)")
+        """Type into a field; the text takes the place of what is there."""
+        field = f"document.querySelector({selector!r})"
+        self.wait_until(f"{field} && ({field}.focus(), {field}.select(), true)")
         self.call("Input.insertText", text=text)
+
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an option of a ``select`` by its value."""
+        field = f"document.querySelector({selector!r})"
+        options = f"[...({field} || {{options: []}}).options].map(option => option.value)"
+        self.wait_until(f"{options}.includes({value!r})")
+        self.evaluate(f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('change', {{bubbles: true}}))")
 
     def click(self, selector: str) -> None:
         """Click on an element."""

@@ -38,6 +38,19 @@ def run_on_own_data(airflow: AirflowInstance) -> DagRun:
     return DagRun(airflow, DAG, airflow.once("run_on_own_data", make))
 
 
+def promoted_model(airflow: AirflowInstance) -> str:
+    """Return the name of a model whose only version is of ``run_from_source``; it is in production."""
+
+    def make() -> str:
+        name = "promoted"
+        bundle = run_from_source(airflow).folder
+        done = airflow.command("models", "promote", name, str(bundle), "--models", str(airflow.home / "models"))
+        assert done.returncode == 0, done.stdout
+        return name
+
+    return airflow.once("promoted_model", make)
+
+
 def dataset_of(run: DagRun) -> Path:
     """Return the folder of the dataset that a run trained on."""
     return Path(json.loads((run.folder / "config.json").read_text())["dataset"])

@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
     threading.Thread(target=_await_session, args=(folder / SESSION_LOCK, is_over), daemon=True).start()
     port = free_port()
     example = SmallExample(folder / "retrain").write()
-    conf = example.conf(overrides="max_iter: 60 base_lr: 0.01", model=RETRAINED_MODEL)
+    conf = example.conf(overrides="max_iter: 60 base_lr: 0.01", n_workers=1, model=RETRAINED_MODEL)
     (folder / "retrain.json").write_text(json.dumps(conf))
     process = _start(folder, port)
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from deepspark_ops.local_airflow.api import quoted
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
+from tests.e2e.looks import assert_looks
 from tests.e2e.small_example import SmallExample
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.browser]
@@ -35,7 +35,7 @@ def test_a_run_is_watched_from_its_first_task_to_its_report(airflow: AirflowInst
         clock = page.evaluate(CLOCK)
         page.wait_until(f"{CLOCK} > {clock}")  # by itself
         assert_log_is_served(run)
-        assert_looks(page)
+        assert_looks(page, "training")
         assert_keys(page)
 
         task = f"{airflow.site}/dags/deepspark_train/runs/{quoted(run.run_id)}/tasks/train"
@@ -60,21 +60,6 @@ def assert_log_is_served(run: DagRun) -> None:
     reports = [line for line in lines if re.match(r"worker \d+ loss", line)]
     assert reports
     assert len(reports) == len(set(reports))  # read from the file and from the server, each line once
-
-
-def assert_looks(page: Page) -> None:
-    def background() -> Any:
-        return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    light = background()
-    page.prefer("dark")
-    page.wait_until("document.documentElement.dataset.theme === 'dark'")
-    assert background() != light
-    page.prefer("light")
-    page.resize(390, 844)
-    page.wait_until("window.innerWidth === 390")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.resize(1280, 900)
 
 
 def assert_keys(page: Page) -> None:
