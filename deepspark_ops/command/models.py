@@ -21,8 +21,8 @@ from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.registry.candidate import decide_by_hand, find_candidate, forced
-from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
+from deepspark_ops.registry.by_hand import promote_by_hand
+from deepspark_ops.registry.changes import Author, roll_back
 from deepspark_ops.registry.integrity import verify_model
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import OVERVIEW_VERSION, model_names, read_model
@@ -67,18 +67,15 @@ def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> 
 
 def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
     """Put a bundle, or that of a run, into production, if it is better than what is there."""
-    candidate = find_candidate(config.bundle)
-    author = Author(_user(), config.reason)
-    decision = forced(candidate, config, config.reason) if force else decide_by_hand(candidate, config, _score)
-    if not decision.promotes:
-        note_kept(config, decision, author, (candidate.run_dir or candidate.bundle).name)
-        msg = f"{decision.reason}. To promote it all the same, give --force"
+    done = promote_by_hand(config, _user(), _score, force=force)
+    production = done.production
+    if production is None:
+        msg = f"{done.decision.reason}. To promote it all the same, give --force"
         raise ConfigError(msg)
-    production = promote(candidate.bundle, decision, config, author, run_dir=candidate.run_dir)
     if json:
         _write_json(production.model_dump(mode="json"))
     else:
-        print_text(f"{decision.reason}\nmodel={config.model} version={production.version}")
+        print_text(f"{done.decision.reason}\nmodel={config.model} version={production.version}")
 
 
 _FLAGS = {"force": "Do not compare; the reason is kept in the model's history", "json": "Print JSON"}

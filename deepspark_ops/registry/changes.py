@@ -86,16 +86,18 @@ def promote(
     return production
 
 
-def roll_back(model: ModelFolder, author: Author, *, to: str | None = None) -> Production:
+def roll_back(model: ModelFolder, author: Author, *, to: str | None = None, was: str | None = None) -> Production:
     """Put an earlier version back into production.
 
     Args:
         model: Whose.
         author: For the history; the comment is the reason.
         to: ``v6``, ``6``, or a run's name; None: what was in production when the present version was promoted.
+        was: The version that the author believes to be in production; None: whichever is.
 
     Raises:
-        ConfigError: There is no such version, or nothing came before, or it is in production already.
+        ConfigError: There is no such version, or nothing came before, or it is in production already; or another than
+            ``was`` is in production by now.
         DataError: Its bundle was removed or is damaged.
         RegistryBusy: Somebody else has held the lock for too long.
     """
@@ -105,6 +107,10 @@ def roll_back(model: ModelFolder, author: Author, *, to: str | None = None) -> P
     with model.locked():
         records = _adopt(model, author)
         before = _pointer_or_none(model) if to else read_pointer(model)
+        if was is not None and (before is None or before.version != was):
+            now = before.version if before else "nothing"
+            msg = f'model "{model.name}": {now} is in production by now, no more {was}; look at it again'
+            raise ConfigError(msg)
         record = find_version(records, to) if to else find_version(records, _version_before(model, before))
         if before is not None and record.version == before.version:
             msg = f'model "{model.name}": {record.version} is in production already'

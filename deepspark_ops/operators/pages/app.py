@@ -105,5 +105,7 @@ async def _to_login(request: Request, error: Exception) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
     if not wants_page:
         return JSONResponse({"detail": detail}, status_code=401)
-    here = urllib.parse.quote(str(request.url), safe="")
-    return RedirectResponse(f"{site_of(request)}/api/v2/auth/login?next={here}", 307)
+    # A form is not sent again after the login: its page is shown, one step above the address that it posts to.
+    url = str(request.url) if request.method == "GET" else str(request.url).rpartition("/")[0]
+    login = f"{site_of(request)}/api/v2/auth/login?next={urllib.parse.quote(url, safe='')}"
+    return RedirectResponse(login, 307 if request.method == "GET" else 303)

@@ -9,6 +9,8 @@ REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
     **PLAIN_HEADERS,
 }
+FILE_HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", **PLAIN_HEADERS}
+"""A file that is saved and not shown."""
 ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=31536000, immutable"}
 
 

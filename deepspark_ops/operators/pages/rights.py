@@ -1,12 +1,18 @@
-"""Which DAGs a person may read: a page about many runs shows those of these DAGs alone."""
+"""What a person may do, as Airflow's auth manager says: which DAGs they may read, and which they may trigger."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.dag import DagModel
 from fastapi import Depends
+
+MayTrigger = Callable[[Collection[str]], bool]
+"""Says whether the person who asks may trigger all of some DAGs."""
 
 
 def readable_dags(user: GetUserDep) -> set[str]:
@@ -15,4 +21,22 @@ def readable_dags(user: GetUserDep) -> set[str]:
     return found
 
 
+def trigger_right(user: GetUserDep) -> MayTrigger:
+    """Return what says whether the person who asks may trigger DAGs: the right that Airflow's own button asks for."""
+
+    def may_trigger(dags: Collection[str]) -> bool:
+        return all(
+            get_auth_manager().is_authorized_dag(
+                method="POST",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=dag, team_name=DagModel.get_team_name(dag)),
+                user=user,
+            )
+            for dag in dags
+        )
+
+    return may_trigger
+
+
 Readable = Annotated[set[str], Depends(readable_dags)]
+Triggers = Annotated[MayTrigger, Depends(trigger_right)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.rights import readable_dags
+    from deepspark_ops.operators.pages.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.runs import RunsPage
 
     write_model(tmp_path, "digits", "deepspark_retrain")
@@ -79,7 +80,8 @@ def client(tmp_path: Path) -> Iterator[Any]:
     places = Places(tmp_path, tmp_path)
     runs = RunsPage(places, lambda dags: [], lambda: {"deepspark_retrain", "secret_dag"})
     app = pages.build_app(places, runs=runs)
-    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "anna")
+    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
     app.dependency_overrides[readable_dags] = lambda: {"deepspark_retrain"}
     with TestClient(app) as made:
         made.home, made.app, made.rights = tmp_path, app, readable_dags

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
+from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -17,6 +18,7 @@ from deepspark_ops.export import bundle as bundle_module
 from deepspark_ops.export.bundle import ExportDiffers, write_bundle
 from deepspark_ops.export.manifest import file_digest, read_manifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.operators.pages.models.snippets import caffe_snippet, tensorflow_snippet
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
 
 pytestmark = pytest.mark.tf
@@ -154,6 +156,23 @@ print(json.dumps(told))
     for shape, refusal in zip(wrong, refusals, strict=True):
         found = " ".join(map(str, shape))
         assert f"has shape] [{found}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
+
+
+def test_code_that_a_models_page_shows_runs_as_it_is(bundle):
+    by_tensorflow, by_opencv = {}, {}
+    exec(tensorflow_snippet(bundle.folder, bundle.manifest), by_tensorflow)
+    exec(caffe_snippet(bundle.folder, bundle.manifest), by_opencv)
+    assert by_tensorflow["images"].shape == (1, 14, 16, 3)
+    assert by_opencv["data"].shape == (1, 3, 12, 12)
+    for answer in (by_tensorflow, by_opencv):
+        assert answer["scores"].shape == (1, 3)
+        assert float(answer["scores"].sum()) == pytest.approx(1.0, abs=1e-5)
+        assert answer["labels"][answer["classes"][0]] in CLASS_NAMES
+    # What one net takes raw the other takes prepared: black is (0 - mean) * scale.
+    mean = read_mean(bundle.folder / "mean.binaryproto")[:, 1:13, 2:14]
+    net = by_opencv["net"]
+    net.setInput((-mean * 0.0078125)[np.newaxis].astype(np.float32), "data")
+    np.testing.assert_allclose(net.forward("prob"), by_tensorflow["scores"], atol=1e-4)
 
 
 def test_deploy_net_and_weights_stand_alone(bundle):

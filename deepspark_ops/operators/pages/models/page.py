@@ -9,11 +9,17 @@ from typing import Any, Final
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.operators.pages.addresses import MODELS_URL, URL_PREFIX, run_url
+from deepspark_ops.operators.pages.models.bundle import bundle_card
+from deepspark_ops.operators.pages.models.chart import accuracy_chart
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import ModelOverview, model_names, read_model
+from deepspark_ops.registry.versions import VersionRecord, find_version
 
 ANSWER_VERSION: Final = 1
+OWNER_OF_THE_REST: Final = "deepspark_retrain"
+"""Who may trigger this DAG may change a model that no DAG made."""
 
 
 class ModelsPage:
@@ -21,44 +27,53 @@ class ModelsPage:
 
     def __init__(self, places: Places, our_dags: Callable[[], set[str]]) -> None:
         """Look for models in ``places``; ``our_dags()`` are the DAGs that make them."""
-        self._places = places
         self._our_dags = our_dags
-        self._models = places.home / "models"
+        self.folder = places.home / "models"
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
         """Return all models that a person may see: who may read every DAG that a version of it comes from.
 
         A model without a run, as one that a person exported, is for whoever may read one of our DAGs.
         """
-        found = [self._model(name, readable) for name in model_names(self._models)]
+        found = [self._model(name, readable) for name in model_names(self.folder)]
         return {"format_version": ANSWER_VERSION, "models": [one for one in found if one is not None]}
 
     def model(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
         """Return one model; None if there is none, or none that the person may see."""
-        if name not in model_names(self._models):
+        if name not in model_names(self.folder):
             return None
         return self._model(name, readable)
 
+    def record(self, model: Mapping[str, Any], version: str = "") -> VersionRecord | None:
+        """Return a version of a model that is no damaged one; by default that in production, else the newest.
+
+        Raises:
+            ConfigError: There is no such version.
+        """
+        overview = read_model(self.folder, model["name"])
+        if version:
+            return find_version(overview.versions, version)
+        return overview.of_production() or (overview.versions[-1] if overview.versions else None)
+
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the list, or one model, as a page.
+        """Return the list as a page.
 
         Args:
-            answer: Of ``answer`` or of ``model``.
+            answer: Of ``answer``.
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
         """
-        models = answer.get("models", [answer])
-        shown = {"nonce": nonce, "site": f"{site}{URL_PREFIX}", "here": "models"}
-        if "models" in answer:
-            return template("models.html.jinja").render(
-                title="Models", models=[_linked(one, site) for one in models], **shown
-            )
-        model = _linked(answer, site)
-        return template("model.html.jinja").render(title=answer["name"], model=model, **shown)
+        return template("models.html.jinja").render(
+            title="Models",
+            models=[linked(one, site) for one in answer["models"]],
+            nonce=nonce,
+            site=f"{site}{URL_PREFIX}",
+            here="models",
+        )
 
     def _model(self, name: str, readable: Collection[str]) -> dict[str, Any] | None:
         try:
-            found = read_model(self._models, name)
+            found = read_model(self.folder, name)
         except (ConfigError, DataError, OSError) as error:
             damaged: dict[str, Any] = {
                 "name": name,
@@ -66,38 +81,103 @@ class ModelsPage:
                 "versions": [],
                 "history": [],
                 "production": None,
+                "made_by": [],
             }
             # Whose it is, it does not say: only a person who may read all of our DAGs is told.
             return damaged if self._our_dags() and self._our_dags() <= set(readable) else None
-        dags = {dag for record in found.versions if (dag := self._dag_of(record.run_dir))}
+        dags = {dag for record in found.versions if (dag := _dag_of(record.run_dir))}
         may_read = dags <= set(readable) if dags else bool(self._our_dags() & set(readable))
-        return self._fields(found) if may_read else None
-
-    def _dag_of(self, run_dir: str | None) -> str | None:
-        """Return the DAG of a version's run; None where it is no run of a DAG."""
-        path = Path(run_dir) if run_dir else None
-        return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
-
-    def _fields(self, model: ModelOverview) -> dict[str, Any]:
-        fields = model.model_dump(mode="json", exclude={"format_version"})
-        for record, version in zip(model.versions, fields["versions"], strict=True):
-            version |= {
-                "dag": self._dag_of(record.run_dir),
-                "is_present": record.version in model.present,
-                "is_production": model.production is not None and model.production.version == record.version,
-            }
-        return {"format_version": ANSWER_VERSION, "error": None, **fields}
+        return _fields(found, dags) if may_read else None
 
 
-def _linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """Return a model with its newest version first, and the addresses of its page and its versions' runs."""
+class ModelPage:
+    """One model, drawn."""
+
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", **shown: Any) -> str:
+        """Return a model as a page.
+
+        Args:
+            answer: Of ``ModelsPage.model``, with ``bundle``.
+            nonce: Of the page's scripts and styles.
+            site: Path that Airflow is served under, without a slash at its end.
+            shown: What the person may do and has done: ``token``, ``choices``, ``refused``, ``entered``, ``done``,
+                ``verified``.
+        """
+        model = linked(answer, site)
+        card = answer["bundle"]
+        version = next((one for one in model["versions"] if card and one["version"] == card["version"]), None)
+        state = {"token": "", "choices": None, "refused": None, "done": None, "verified": None} | shown
+        state["entered"] = {"to": "", "was": None, "what": None, "reason": "", "force": False} | shown.get(
+            "entered", {}
+        )
+        return template("model.html.jinja").render(
+            title=answer["name"],
+            model=model,
+            version=version,
+            chart=accuracy_chart(answer["versions"]),
+            previous=_before(answer),
+            nonce=nonce,
+            site=f"{site}{URL_PREFIX}",
+            here="models",
+            **state,
+        )
+
+
+def with_bundle(models: ModelsPage, model: dict[str, Any], version: str = "") -> dict[str, Any]:
+    """Return a model with what there is to say of one version's bundle.
+
+    Raises:
+        ConfigError: There is no such version.
+    """
+    record = None if model["error"] else models.record(model, version)
+    card = None if record is None else bundle_card(ModelFolder(models.folder / model["name"]), record)
+    return {**model, "bundle": card}
+
+
+def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
+    """Return a model with its newest version first, and the addresses of its page and its versions' pages."""
+    url = f"{site}{MODELS_URL}/{urllib.parse.quote(model['name'], safe='')}"
     versions = []
     for version in reversed(model["versions"]):
         pages = {}
         if version["dag"]:
             run = Path(version["run_dir"]).name
             pages = {page: site + run_url(version["dag"], run, page) for page in ("training", "report")}
-        versions.append({**version, "pages": pages})
-    url = f"{site}{MODELS_URL}/{urllib.parse.quote(model['name'], safe='')}"
+        files = f"{url}/versions/{urllib.parse.quote(version['version'], safe='')}/"
+        dataset = Path(version["figures"]["dataset"]).name if version["figures"] else None
+        versions.append({**version, "pages": pages, "files": files, "dataset": dataset})
     current = next((one for one in versions if one["is_production"]), None)
-    return {**model, "versions": versions, "history": model["history"][::-1], "url": url, "current": current}
+    curve = [(at, one["figures"]["top1"]) for at, one in enumerate(model["versions"]) if one["figures"]]
+    return {
+        **model,
+        "versions": versions,
+        "history": model["history"][::-1],
+        "url": url,
+        "current": current,
+        "curve": curve,
+    }
+
+
+def _before(model: Mapping[str, Any]) -> str | None:
+    """Return the version that was in production before, if its bundle is still there."""
+    previous = model["production"]["previous"] if model["production"] else None
+    there = {one["version"] for one in model["versions"] if one["is_present"]}
+    return previous if previous in there else None
+
+
+def _dag_of(run_dir: str | None) -> str | None:
+    """Return the DAG of a version's run; None where it is no run of a DAG."""
+    path = Path(run_dir) if run_dir else None
+    return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
+
+
+def _fields(model: ModelOverview, dags: Collection[str]) -> dict[str, Any]:
+    fields = model.model_dump(mode="json", exclude={"format_version"})
+    for record, version in zip(model.versions, fields["versions"], strict=True):
+        version |= {
+            "dag": _dag_of(record.run_dir),
+            "is_present": record.version in model.present,
+            "is_production": model.production is not None and model.production.version == record.version,
+        }
+    made_by = sorted(dags) or [OWNER_OF_THE_REST]
+    return {"format_version": ANSWER_VERSION, "error": None, "made_by": made_by, **fields}

@@ -129,6 +129,15 @@ def test_two_promotions_at_once_lose_nothing(registry, config, model):
     assert read_production(config.models, config.model).version == "v8"
 
 
+def test_rollback_of_what_is_no_more_in_production_is_refused(registry, config, model):
+    registry.promote("run-1")
+    registry.promote("run-2", against="v1")
+    with pytest.raises(ConfigError) as caught:
+        roll_back(model, ANNA, to="v1", was="v1")
+    assert str(caught.value) == 'model "digits": v2 is in production by now, no more v1; look at it again'
+    assert roll_back(model, ANNA, to="v1", was="v2").version == "v1"
+
+
 def test_lock_that_is_held_too_long_names_itself(model):
     with model.locked(), pytest.raises(RegistryBusy) as caught, model.locked(timeout_s=0.05):
         pass

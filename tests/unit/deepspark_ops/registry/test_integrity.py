@@ -3,7 +3,7 @@ import json
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.registry.integrity import verify_model
+from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
 
 
 @pytest.fixture
@@ -20,6 +20,12 @@ def test_whole_model_says_what_was_compared(whole):
         ("v2", 1, 5),
         ("v3", 1, 5),
     ]
+
+
+def test_bytes_to_verify_are_those_of_all_files_that_are_there(whole):
+    manifests = sum((whole.bundle(version) / "manifest.json").stat().st_size for version in ("v2", "v3"))
+    records = sum((whole.versions / f"v{k}.json").stat().st_size for k in (1, 2, 3))
+    assert bytes_to_verify(whole) == 5 + 5 + manifests + records
 
 
 def test_damage_is_named(whole):

@@ -1,0 +1,95 @@
+"""Is a form that changes something sent from a page of ours, by the person whose login comes with it?
+
+A browser adds Airflow's cookie to what any page makes it send, as far as SameSite=Lax lets it. So such a request must
+not come from another origin, and must carry a token that only a page of ours shows to this person. A program that sends
+its login itself, as ``Authorization: Bearer``, needs no token: no page can make a browser add that header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+import urllib.parse
+from collections.abc import Collection, Mapping
+from typing import Annotated, Final
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.configuration import conf
+from fastapi import Form, Request
+
+TOKEN_LIFE_S: Final = 24 * 3600
+_PURPOSE: Final = b"deepspark form"
+
+
+class Forbidden(Exception):
+    """The person may not do this, or the request does not come from a page of ours."""
+
+
+def make_token(key: bytes, user: str, now: float) -> str:
+    """Return a token for a person, good for ``TOKEN_LIFE_S`` from ``now``.
+
+    Args:
+        key: Airflow's secret of this installation.
+        user: The person's name.
+        now: Seconds since the epoch.
+    """
+    until = int(now) + TOKEN_LIFE_S
+    return f"{until}.{_signature(key, user, until)}"
+
+
+def is_token_of(key: bytes, user: str, token: str, now: float) -> bool:
+    """Whether a token was made for a person, and not too long ago."""
+    until, _, signature = token.partition(".")
+    if not until.isdecimal() or not signature.isascii() or int(until) < now:
+        return False
+    return hmac.compare_digest(signature, _signature(key, user, int(until)))
+
+
+def is_foreign(headers: Mapping[str, str], own_hosts: Collection[str]) -> bool:
+    """Whether a browser says that a request comes from a page of another origin.
+
+    Browsers say so by ``Sec-Fetch-Site``, over plain HTTP by ``Origin`` alone; programs send neither.
+
+    Args:
+        headers: Of the request, by lower-case names.
+        own_hosts: Host, and port if it has one, of this server as browsers know it.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site != "same-origin"
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    host = urllib.parse.urlsplit(origin).netloc  # empty of a page whose origin is hidden, "null"
+    return not host or host not in own_hosts
+
+
+def form_token(user: GetUserDep) -> str:
+    """Return a token for the person who asks, for the forms of a page."""
+    return make_token(_key(), user.get_name(), time.time())
+
+
+def require_own_form(request: Request, user: GetUserDep, token: Annotated[str, Form()] = "") -> None:
+    """Refuse a request that a page of ours did not send.
+
+    Raises:
+        Forbidden: It was not.
+    """
+    hosts = {request.headers.get("host", ""), urllib.parse.urlsplit(conf.get("api", "base_url", fallback="")).netloc}
+    if is_foreign(request.headers, hosts):
+        msg = "this form was sent from another site; open the model's page in Airflow and use the form there"
+        raise Forbidden(msg)
+    if request.headers.get("authorization", "").lower().startswith("bearer "):
+        return
+    if not is_token_of(_key(), user.get_name(), token, time.time()):
+        msg = "this form is too old, or was made for somebody else: load the model's page again"
+        raise Forbidden(msg)
+
+
+def _signature(key: bytes, user: str, until: int) -> str:
+    return hmac.new(key, b"\n".join([_PURPOSE, user.encode(), str(until).encode()]), hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes:
+    return str(conf.get_mandatory_value("api", "secret_key")).encode()

@@ -1,0 +1,121 @@
+"""What the forms of a model's page do: the same as the commands, bounded for a server that answers others meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.promote import HandPromoteConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.pages.models.choices import chosen_bundle
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.registry.by_hand import promote_by_hand
+from deepspark_ops.registry.changes import Author, roll_back
+from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import read_model
+from deepspark_ops.registry.production import Production
+
+VERIFY_BYTES: Final = 4 * 2**30
+"""About ten seconds of reading; more is for the command."""
+REASON_LENGTH: Final = 500
+_VERIFYING: Final = threading.Lock()
+Done = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelChanges:
+    """Changes of one model by one person.
+
+    Attributes:
+        places: Where models and runs are.
+        name: The model.
+        who: The person.
+    """
+
+    places: Places
+    name: str
+    who: str
+
+    def roll_back(self, to: str, was: str, reason: str) -> Done:
+        """Put an earlier version back.
+
+        Args:
+            to: The version; empty: the one before.
+            was: What was in production when the person decided; empty: whatever is.
+            reason: In their words.
+
+        Raises:
+            DeepSparkError: What ``roll_back`` of the registry raises; or no reason.
+        """
+        author = Author(self.who, _needed(reason))
+        return _done(roll_back(self._folder(), author, to=to or None, was=was or None))
+
+    def promote(self, what: str, reason: str, dags: Collection[str], *, force: bool) -> Done:
+        """Put a version or a run's bundle into production, if the gate lets it.
+
+        Args:
+            what: As ``chosen_bundle`` takes it.
+            reason: In the person's words.
+            dags: Of whose runs they may promote.
+            force: Do not ask the gate.
+
+        Raises:
+            DeepSparkError: It stays out, there is nothing to compare it by, or something is damaged; or no reason.
+        """
+        models = self.places.home / "models"
+        bundle = chosen_bundle(self.places, read_model(models, self.name), what, dags)
+        values = {"models": models, "model": self.name, "bundle": bundle, "reason": _needed(reason)}
+        ended = promote_by_hand(parse_config(HandPromoteConfig, values), self.who, self._score, force=force)
+        if ended.production is None:
+            msg = f'{ended.decision.reason}. Tick "do not ask the gate" to promote it all the same'
+            raise ConfigError(msg)
+        return _done(ended.production)
+
+    def verify(self) -> list[dict[str, Any]]:
+        """Compare every file with its digest; return a row per version.
+
+        Raises:
+            DeepSparkError: The first damage; or there is too much to read, or another is being verified.
+        """
+        folder = self._folder()
+        command = f"in a shell: deepspark models verify {self.name}"
+        if (n_bytes := bytes_to_verify(folder)) > VERIFY_BYTES:
+            msg = f"its bundles are {n_bytes:,} bytes, and this page reads {VERIFY_BYTES:,} at most; {command}"
+            raise ConfigError(msg)
+        if not _VERIFYING.acquire(blocking=False):
+            msg = f"another model is being verified; try again in a moment, or {command}"
+            raise ConfigError(msg)
+        try:
+            found = verify_model(folder)
+        finally:
+            _VERIFYING.release()
+        return [{"version": one.version, "n_files": one.n_files, "n_bytes": one.n_bytes} for one in found]
+
+    def _folder(self) -> ModelFolder:
+        return ModelFolder(self.places.home / "models" / self.name)
+
+    def _score(self, run_dir: Path, bundle: Path, output: Path) -> None:
+        """Refuse: a process with TensorFlow, for minutes, is nothing for Airflow's API server."""
+        msg = (
+            "production has not been scored on this run's samples yet, which no page does; in a shell: "
+            f"deepspark models promote {self.name} {run_dir} --reason TEXT"
+        )
+        raise ConfigError(msg)
+
+
+def _needed(reason: str) -> str:
+    text = " ".join(reason.split())
+    if not text or len(text) > REASON_LENGTH:
+        found = f"{len(text)} characters" if text else "nothing"
+        msg = f"reason: {found}; say why in at most {REASON_LENGTH} characters, it is kept in the model's history"
+        raise ConfigError(msg)
+    return text
+
+
+def _done(production: Production) -> Done:
+    return production.model_dump(mode="json", include={"model", "version", "previous", "who", "reason", "change"})

@@ -1,0 +1,176 @@
+"""How a request about one model is answered: shown, a file of it sent, or changed if the person may do that."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import Depends, Request
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
+
+from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.operators.pages.addresses import MODELS_URL
+from deepspark_ops.operators.pages.answers import shown, site_of, told, wants_json
+from deepspark_ops.operators.pages.audit import Audit, WriteAudit
+from deepspark_ops.operators.pages.form_guard import Forbidden, form_token
+from deepspark_ops.operators.pages.headers import FILE_HEADERS, PLAIN_HEADERS
+from deepspark_ops.operators.pages.models.bundle import find_bundle_file
+from deepspark_ops.operators.pages.models.changes import ModelChanges
+from deepspark_ops.operators.pages.models.choices import choices
+from deepspark_ops.operators.pages.models.page import ModelPage, ModelsPage, with_bundle
+from deepspark_ops.operators.pages.rights import MayTrigger, Readable, Triggers
+from deepspark_ops.operators.pages.runs import RunsPage
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import read_model
+
+VERIFY_EVENT = "deepspark.verify"
+
+
+class NoSuchModel(Exception):
+    """There is no such model, or none that the person may see."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who asks, and what they may do.
+
+    Attributes:
+        user: Airflow's user.
+        readable: DAGs that they may read.
+        may_trigger: Whether they may trigger some DAGs.
+        token: For the forms that are shown to them.
+        audit: Where it is written down what they change.
+    """
+
+    user: BaseUser
+    readable: set[str]
+    may_trigger: MayTrigger
+    token: str
+    audit: WriteAudit
+
+    def may_change(self, model: Mapping[str, Any]) -> bool:
+        """Whether they may change a model: the right to trigger every DAG that made a version of it."""
+        return not model["error"] and self.may_trigger(model["made_by"])
+
+
+def person_who_asks(
+    user: GetUserDep,
+    readable: Readable,
+    may_trigger: Triggers,
+    token: Annotated[str, Depends(form_token)],
+    audit: Audit,
+) -> Person:
+    """Return who asks."""
+    return Person(user, readable, may_trigger, token, audit)
+
+
+class ModelHandling:
+    """Answers about one model. Thread-safe."""
+
+    def __init__(self, places: Places, runs: RunsPage, models: ModelsPage) -> None:
+        """Look for models in ``models``, and for what may be promoted among ``runs`` in ``places``."""
+        self._places = places
+        self._runs = runs
+        self._models = models
+        self._page = ModelPage()
+
+    def show(
+        self, request: Request, person: Person, name: str, *, version: str = "", status: int = 200, **state: Any
+    ) -> Response:
+        """Show a model; with ``state`` of what the person has just done.
+
+        Raises:
+            NoSuchModel: Not for this person.
+        """
+        try:
+            answer = with_bundle(self._models, self._model(person, name), version)
+        except ConfigError as error:
+            return told(request, str(error), 404, "models")
+        answer["may_change"] = person.may_change(answer)
+        if answer["may_change"]:
+            found = choices(self._places, read_model(self._models.folder, name), self.promotable_dags(person))
+            state |= {"choices": found, "token": person.token}
+        return shown(request, self._page, answer, status, **({} if wants_json(request) else state))
+
+    def send_file(self, request: Request, person: Person, name: str, version: str, path: str) -> Response:
+        """Send a file of a version's bundle, to be saved.
+
+        Raises:
+            NoSuchModel: Not for this person.
+        """
+        model = self._model(person, name)
+        try:
+            record = None if model["error"] else self._models.record(model, version)
+        except ConfigError:
+            record = None
+        found = None if record is None else find_bundle_file(ModelFolder(self._models.folder / name), record, path)
+        if found is None:
+            return told(request, f'"{path}" is no file of {version} of model "{name}"', 404, "models")
+        return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)
+
+    def change(
+        self,
+        request: Request,
+        person: Person,
+        name: str,
+        event: str,
+        act: Callable[[ModelChanges], Any],
+        entered: Mapping[str, Any],
+    ) -> Response:
+        """Change a model, write it into the audit log, and show what came of it.
+
+        Args:
+            request: A form that was sent.
+            person: By whom.
+            name: The model.
+            event: For the audit log.
+            act: What is done.
+            entered: What the form says, for the audit log, and for the page if it was refused.
+
+        Raises:
+            NoSuchModel: Not for this person.
+            Forbidden: They may see it and not change it.
+        """
+        model = self._model(person, name)
+        if not person.may_change(model):
+            raise Forbidden(_needed(model))
+        who, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
+        try:
+            done = act(ModelChanges(self._places, name, who))
+        except (DeepSparkError, OSError) as error:
+            person.audit(event, dag, who, {**note, "refused": str(error)})
+            if wants_json(request):
+                return JSONResponse({"error": str(error)}, status_code=409, headers=PLAIN_HEADERS)
+            return self.show(request, person, name, status=409, refused=str(error), entered=entered)
+        person.audit(event, dag, who, {**note, "result": done})
+        return self._changed(request, person, name, event, done)
+
+    def promotable_dags(self, person: Person) -> list[str]:
+        """Return the DAGs of whose runs a person may promote: those that they may read and trigger."""
+        return [dag for dag in sorted(self._runs.our_dags() & person.readable) if person.may_trigger([dag])]
+
+    def _changed(self, request: Request, person: Person, name: str, event: str, done: Any) -> Response:
+        if wants_json(request):
+            return JSONResponse({"model": name, "result": done}, headers=PLAIN_HEADERS)
+        if event == VERIFY_EVENT:
+            return self.show(request, person, name, verified=done)
+        url = f"{site_of(request)}{MODELS_URL}/{urllib.parse.quote(name, safe='')}"
+        return RedirectResponse(f"{url}?done={done['change']}", 303, headers=PLAIN_HEADERS)
+
+    def _model(self, person: Person, name: str) -> dict[str, Any]:
+        found = self._models.model(person.readable, name)
+        if found is None:
+            raise NoSuchModel(name)
+        return found
+
+
+def _needed(model: Mapping[str, Any]) -> str:
+    if model["error"]:
+        return f"a damaged model is changed from a shell: deepspark models rollback {model['name']} --to VERSION"
+    dags = " and ".join(model["made_by"])
+    return f'to change model "{model["name"]}" one needs the right to trigger {dags}; ask who gives rights in Airflow'

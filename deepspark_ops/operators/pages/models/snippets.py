@@ -1,0 +1,118 @@
+"""Code that loads a bundle, with the names and shapes of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from caffe_import.files.prototxt import read_net
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.export.manifest import (
+    DEPLOY_NAME,
+    LABELS_NAME,
+    SAVED_MODEL_NAME,
+    WEIGHTS_NAME,
+    BundleManifest,
+    InputContract,
+)
+
+
+def tensorflow_snippet(bundle: Path, manifest: BundleManifest) -> str:
+    """Return Python that runs the SavedModel once, on zeros.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    deploy = read_net(bundle / DEPLOY_NAME)
+    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
+    lines = [
+        *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
+        f"bundle = {str(bundle)!r}",
+        f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")',
+    ]
+    for name, contract in zip(names, manifest.inputs, strict=True):
+        shape = _filled(contract, deploy)
+        lines.append(f"{name} = np.zeros({shape}, np.{contract.dtype})  # {_text(contract)}")
+    given = ", ".join(
+        f"{contract.name!r}: tf.constant({name})" for name, contract in zip(names, manifest.inputs, strict=True)
+    )
+    output = manifest.output
+    lines += [
+        f'answer = model.signatures["serving_default"](**{{{given}}})',
+        f"scores = answer[{output.scores!r}].numpy()  # float32 (N, {output.n_classes})",
+        f"classes = answer[{output.classes!r}].numpy()  # int64 (N,)",
+        *_labels(manifest),
+    ]
+    return "\n".join(lines)
+
+
+def caffe_snippet(bundle: Path, manifest: BundleManifest) -> str:
+    """Return Python that runs the deploy net once by OpenCV, on zeros, with the lines for Caffe beside.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    deploy = read_net(bundle / DEPLOY_NAME)
+    inputs = [(layer.top[0], tuple(layer.input_param.shape[0].dim)) for layer in _inputs(deploy)]
+    names = [_variable(blob, at) for at, (blob, _) in enumerate(inputs)]
+    steps = [step for contract in manifest.inputs for step in contract.preprocessing]
+    lines = [
+        *_imports(manifest, "import cv2  # OpenCV 4: later ones do not read Caffe's files", "import numpy as np"),
+        f"bundle = {str(bundle)!r}",
+        f'files = f"{{bundle}}/{DEPLOY_NAME}", f"{{bundle}}/{WEIGHTS_NAME}"',
+        "net = cv2.dnn.readNetFromCaffe(*files)  # with Caffe: caffe.Net(*files, caffe.TEST)",
+    ]
+    if steps:
+        lines.append(f"# The net takes what was prepared: {_one_line('; '.join(steps))}.")
+    for name, (blob, shape) in zip(names, inputs, strict=True):
+        lines.append(f"{name} = np.zeros({shape}, np.float32)  # N, C, H, W" + (", blue first" * _is_bgr(shape)))
+        lines.append(f"net.setInput({name}, {blob!r})  # with Caffe: net.blobs[{blob!r}].data[...] = {name}")
+    output = deploy.layer[-1].top[0]
+    lines += [
+        f"scores = net.forward({output!r})  # float32 (N, {manifest.output.n_classes}); with Caffe:"
+        f" net.forward()[{output!r}]",
+        "classes = scores.reshape(len(scores), -1).argmax(axis=1)",
+        *_labels(manifest),
+    ]
+    return "\n".join(lines)
+
+
+def _inputs(deploy: caffe_pb2.NetParameter) -> list[caffe_pb2.LayerParameter]:
+    return [layer for layer in deploy.layer if layer.type == "Input"]
+
+
+def _is_bgr(shape: Sequence[int]) -> bool:
+    return len(shape) == 4 and shape[1] == 3
+
+
+def _variable(name: str, at: int) -> str:
+    return name if name.isidentifier() and name not in {"bundle", "model", "net", "files"} else f"input_{at}"
+
+
+def _filled(contract: InputContract, deploy: caffe_pb2.NetParameter) -> tuple[int, ...]:
+    """Return the shape for one sample; where any size goes, that which the net computes on."""
+    shape = (1, *contract.shape[1:])
+    if -1 not in shape:
+        return shape
+    blobs = {layer.top[0]: tuple(layer.input_param.shape[0].dim) for layer in _inputs(deploy)}
+    _, channels, height, width = blobs.get(contract.name) or next(iter(blobs.values()))
+    return 1, height, width, channels
+
+
+def _text(contract: InputContract) -> str:
+    parts = [contract.axes, contract.channels, *(("any H and W",) if -1 in contract.shape[1:] else ())]
+    return _one_line("; ".join(part for part in parts if part))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _labels(manifest: BundleManifest) -> list[str]:
+    if not manifest.output.labels:
+        return []
+    return [f'labels = Path(bundle, "{LABELS_NAME}").read_text(encoding="utf-8").splitlines()  # labels[classes[0]]']
+
+
+def _imports(manifest: BundleManifest, *lines: str) -> list[str]:
+    return [*(("from pathlib import Path", "") if manifest.output.labels else ()), *lines, ""]
