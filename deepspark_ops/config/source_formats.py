@@ -11,6 +11,7 @@ SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "cifar_binary": "CIFAR-10 or -100, binary version: folder with data_batch_*.bin or train.bin, or one .bin file",
     "hdf5": "HDF5 file with datasets 'data' and 'label', or Caffe's list of such files",
     "tfrecord": "TFRecord file of tf.train.Example (image/encoded, image/class/label, ...), or folder of such files",
+    "sequence_file": "Hadoop SequenceFile, or folder of them: CaffeOnSpark's, DeepSpark's, or (id, Caffe's Datum)",
     "idx": "IDX images, as MNIST has them, the labels in a file beside them; gzipped or not",
     "class_folders": "folder of class folders, ROOT/cat/1.jpg, or ROOT/train/... and ROOT/test/...; also ARCHIVE::ROOT",
     "image_list": "text of 'path label' or 'path,label' lines, labels numbers or names; in a tar or zip ARCHIVE::LIST",

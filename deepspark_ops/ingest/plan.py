@@ -14,7 +14,7 @@ from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import open_archive, read_member_text, split_member
+from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex

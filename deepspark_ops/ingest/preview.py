@@ -12,8 +12,8 @@ import numpy as np
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.archive import is_compressed, split_member
 from deepspark_ops.ingest.commit import commit_dataset
+from deepspark_ops.ingest.files.archive import is_compressed, split_member
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task

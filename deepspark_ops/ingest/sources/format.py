@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.archive import read_start, split_member
+from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex
 
 Kind = Literal["folder", "file", "member"]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import decompressed, read_start
+from deepspark_ops.ingest.files.archive import decompressed, read_start
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.shards.manifest import sha256_of_file

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.archive import is_archive, open_archive, read_member_text, split_member
-from deepspark_ops.ingest.image_files import FolderReader, file_stamp
-from deepspark_ops.ingest.list_lines import ListLines, split_lines, table_columns
+from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp
+from deepspark_ops.ingest.files.list_lines import ListLines, split_lines, table_columns
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look

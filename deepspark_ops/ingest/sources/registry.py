@@ -9,7 +9,7 @@ from pathlib import Path
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import split_member
+from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
 

@@ -22,8 +22,8 @@ from caffe_import.files.crc32c import masked_crc32c
 from caffe_import.files.datum import Image
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import decompressed
-from deepspark_ops.ingest.example_message import Value, kind_of, parse_example
+from deepspark_ops.ingest.files.archive import decompressed
+from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_example
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import split_member
+from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
 from tests.reference.raw_sources import write_images, write_tar

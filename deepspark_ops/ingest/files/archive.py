@@ -24,8 +24,8 @@ import numpy as np
 
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
-from deepspark_ops.ingest.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.run_paths import write_whole
 
 _COPY_BYTES = 1 << 20

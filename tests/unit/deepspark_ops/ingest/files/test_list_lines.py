@@ -2,7 +2,7 @@
 
 import pytest
 
-from deepspark_ops.ingest.list_lines import split_lines, table_columns
+from deepspark_ops.ingest.files.list_lines import split_lines, table_columns
 
 
 def pairs(text: str) -> list[tuple[str, str]]:

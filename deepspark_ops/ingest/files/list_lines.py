@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from caffe_import.data.image_source import BadLine, parse_image_list
-from deepspark_ops.ingest.image_files import is_image_name
+from deepspark_ops.ingest.files.image_files import is_image_name
 
 _WHOLE_NUMBER = re.compile(r"[-+]?\d{1,18}")
 _HEADER_WORDS = frozenset("path file filename file_name filepath image image_path name id".split())

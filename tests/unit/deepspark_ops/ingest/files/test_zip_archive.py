@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.archive import open_archive, read_member_text
+from deepspark_ops.ingest.files.archive import open_archive, read_member_text
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
 from tests.reference.raw_sources import write_images

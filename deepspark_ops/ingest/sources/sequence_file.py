@@ -1,0 +1,284 @@
+"""Hadoop SequenceFiles of images, in the layouts of CaffeOnSpark and of the Java DeepSpark, and of Datum records.
+
+- CaffeOnSpark, Binary2Sequence: BytesWritable with a serialized (file, label), BytesWritable with the image file;
+- CaffeOnSpark, LMDB2Sequence: BytesWritable with a serialized (id, label, channels, height, width, encoded),
+  BytesWritable with an image file or planes;
+- DeepSpark: FloatWritable label, ArrayPrimitiveWritable of float pixels, a square of 3 planes or 1;
+- Spark's saveAsSequenceFile of (id, Caffe's Datum): Text, BytesWritable or a number, BytesWritable.
+
+Source: yahoo/CaffeOnSpark @48fb99b, tools/Binary2Sequence.scala, tools/LMDB2Sequence.scala, SeqImageDataSource.scala;
+deepspark/deepspark @8e77cfe, utils/ImagenetSampler.java.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from math import isqrt
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from caffe_import.errors import DataSourceError
+from caffe_import.files.datum import Image, decode_datum, parse_datum
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.hadoop_files import (
+    MAGIC,
+    SequenceHeader,
+    read_header,
+    read_records,
+    read_text,
+    values_at,
+)
+from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
+from deepspark_ops.ingest.files.java_objects import parse_java_object
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.sources.format import Format, Look
+from deepspark_ops.shards.manifest import sha256_of_file
+
+Layout = Literal["image", "floats", "datum"]
+_LARGE_BYTES = 2**30
+_CACHED_BLOCKS = 16
+_NUMBER_KEYS = {"IntWritable": ">i", "LongWritable": ">q", "VIntWritable": ">b"}
+
+
+@dataclass(frozen=True)
+class SequenceReader:
+    """Reads values by number.
+
+    Attributes:
+        files: The SequenceFiles.
+        headers: One per file.
+        layout: What a value is.
+        places: (n, 4) int64: number of the file, offset, size, number in the block or -1.
+        shapes: (n, 3) int64: channels, height and width of raw planes; zeros for what says its own.
+    """
+
+    files: tuple[Path, ...]
+    headers: tuple[SequenceHeader, ...]
+    layout: Layout
+    places: Positions
+    shapes: Positions
+
+    def subset(self, positions: Positions) -> SequenceReader:
+        """See ``RecordReader``."""
+        return SequenceReader(self.files, self.headers, self.layout, self.places[positions], self.shapes[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        with ExitStack() as stack:
+            handles: dict[int, int] = {}
+            blocks: dict[tuple[int, int], list[bytes]] = {}
+
+            def read(index: int) -> Image | bytes:
+                number, offset, size, place = self.places[index].tolist()
+                if number not in handles:
+                    handles[number] = stack.enter_context(self.files[number].open("rb", buffering=0)).fileno()
+                if (number, offset) not in blocks:
+                    while len(blocks) >= _CACHED_BLOCKS:
+                        del blocks[next(iter(blocks))]
+                    content = os.pread(handles[number], size, offset)
+                    blocks[number, offset] = _values(content, self.headers[number], is_block=place >= 0)
+                value = blocks[number, offset][max(place, 0)]
+                return _record(value, self.layout, tuple(self.shapes[index].tolist()))
+
+            yield read
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One record as the driver sees it; ``label`` is None, with the reason in ``why_bad``, if it is unusable."""
+
+    place: tuple[int, int, int, int]
+    name: str
+    label: int | None
+    shape: tuple[int, int, int] = (0, 0, 0)
+    why_bad: str = ""
+
+
+def index_sequence_file(source: Path, n_records: int | None = None) -> SourceIndex:
+    """Read keys and labels, which reads every file once.
+
+    Args:
+        source: A SequenceFile, or a folder of them, as Spark's saveAsSequenceFile writes it.
+        n_records: Stop after so many.
+
+    Raises:
+        ConfigError: Keys and values are of no known layout.
+        DataError: A file is damaged, or no record can be used.
+    """
+    files = _files(source)
+    headers = tuple(read_header(path) for path in files)
+    layouts = {_layout(path, header) for path, header in zip(files, headers, strict=True)} - {None}
+    if len(layouts) != 1:
+        found = f"files of different layouts: {', '.join(map(str, layouts))}" if layouts else "no record"
+        msg = f"{source}: {found}"
+        raise DataError(msg)
+    layout = layouts.pop() or "datum"
+    entries = list(islice(_entries(files, headers, layout), n_records))
+    good = [entry for entry in entries if entry.label is not None]
+    bad = [
+        Rejection(place, entry.name, None, entry.why_bad) for place, entry in enumerate(entries) if entry.label is None
+    ]
+    if not good:
+        first = f"; first: {bad[0].name}: {bad[0].reason}" if bad else ""
+        msg = f"{source}: none of {len(entries):,} records can be used{first}"
+        raise DataError(msg)
+    return SourceIndex(
+        labels=np.array([entry.label for entry in good], np.int64),
+        names=[entry.name for entry in good],
+        reader=SequenceReader(
+            files,
+            headers,
+            layout,
+            np.array([entry.place for entry in good], np.int64),
+            np.array([entry.shape for entry in good], np.int64),
+        ),
+        rejected=tuple(bad),
+    )
+
+
+def digest_sequence_file(source: Path) -> str:
+    """Return a digest of every file."""
+    return hashlib.sha256("".join(map(sha256_of_file, _files(source))).encode()).hexdigest()
+
+
+def _layout(path: Path, header: SequenceHeader) -> Layout | None:
+    """Return what a file's values are; None if that is in its first key and it holds none."""
+    classes = (header.key_class, header.value_class)
+    if classes == ("FloatWritable", "ArrayPrimitiveWritable"):
+        return "floats"
+    if header.value_class == "BytesWritable" and header.key_class in ("Text", "NullWritable", *_NUMBER_KEYS):
+        return "datum"
+    if classes == ("BytesWritable", "BytesWritable"):
+        first = next(read_records(path, header), None)
+        if first is None:
+            return None
+        return "image" if first[1][4:].startswith(JAVA_MAGIC) else "datum"
+    msg = (
+        f"{path}: keys are {header.key_class}, values {header.value_class}; allowed: BytesWritable with BytesWritable"
+        " (CaffeOnSpark), FloatWritable with ArrayPrimitiveWritable (DeepSpark), Text or a number with BytesWritable"
+        " that hold Caffe's Datum"
+    )
+    raise ConfigError(msg)
+
+
+def _entries(files: tuple[Path, ...], headers: tuple[SequenceHeader, ...], layout: Layout) -> Iterator[_Entry]:
+    for number, (path, header) in enumerate(zip(files, headers, strict=True)):
+        for row, (place, key, value) in enumerate(read_records(path, header)):
+            where = (number, place.offset, place.size, place.index)
+            name = f"{path.stem}_{row}"
+            try:
+                if layout == "floats":
+                    yield _Entry(where, name, _class_number(struct.unpack(">f", key)[0]))
+                elif layout == "image":
+                    yield _caffeonspark_entry(where, key)
+                else:
+                    label = parse_datum(value[4:], where="value").label
+                    yield _Entry(where, _key_text(key, header.key_class) or name, label)
+            except (DataSourceError, ValueError, IndexError, struct.error) as error:
+                yield _Entry(where, name, None, why_bad=str(error))
+
+
+def _caffeonspark_entry(where: tuple[int, int, int, int], key: bytes) -> _Entry:
+    """Read a key: a pair (file, label) or (id, label, channels, height, width, encoded)."""
+    fields = parse_java_object(key[4:])
+    if not isinstance(fields, list) or len(fields) not in (2, 6):
+        msg = "the key is neither (file, label) nor (id, label, channels, height, width, encoded)"
+        raise ValueError(msg)
+    shape = (0, 0, 0)
+    if len(fields) == 6 and not fields[5]:
+        shape = (int(fields[2]), int(fields[3]), int(fields[4]))
+    return _Entry(where, str(fields[0]), _class_number(float(fields[1])), shape)
+
+
+def _class_number(value: float) -> int:
+    if value != int(value):
+        msg = f"label {value} is no class number"
+        raise ValueError(msg)
+    return int(value)
+
+
+def _key_text(key: bytes, key_class: str) -> str:
+    if key_class == "Text":
+        return read_text(key, 0)[0]
+    if key_class == "BytesWritable":
+        return key[4:].decode("utf-8", "surrogateescape")
+    return str(struct.unpack(_NUMBER_KEYS[key_class], key)[0]) if key_class in _NUMBER_KEYS else ""
+
+
+def _values(content: bytes, header: SequenceHeader, *, is_block: bool) -> list[bytes]:
+    try:
+        return values_at(content, header, is_block=is_block)
+    except ValueError as error:
+        raise RecordError(str(error)) from error
+
+
+def _record(value: bytes, layout: Layout, shape: tuple[int, ...]) -> Image | bytes:
+    if layout == "floats":
+        return _float_image(value)
+    content = value[4:]  # after a BytesWritable's length
+    if layout == "datum":
+        try:
+            datum = parse_datum(content, where="value")
+            return datum.data if datum.encoded else decode_datum(content, where="value")[0]
+        except DataSourceError as error:
+            raise RecordError(str(error)) from error
+    if not any(shape):
+        return content
+    if len(content) != np.prod(shape):
+        msg = f"shape {shape} needs {np.prod(shape):,} bytes, the value has {len(content):,}"
+        raise RecordError(msg)
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _float_image(value: bytes) -> Image:
+    """Return the floats of an ArrayPrimitiveWritable as (3, s, s) or (1, s, s): DeepSpark keeps no shape."""
+    kind, at = value[2 : 2 + value[1]].decode("utf-8", "replace"), 2 + value[1]
+    floats = np.frombuffer(value, ">f4", offset=at + 4) if kind == "float" else np.empty(0)
+    for channels in (3, 1):
+        side = isqrt(floats.size // channels)
+        if floats.size and channels * side * side == floats.size:
+            return floats.reshape(channels, side, side).astype(np.float32)
+    msg = f"{floats.size:,} values of type {kind or '?'}; allowed: floats of a square image with 3 planes or 1"
+    raise RecordError(msg)
+
+
+def _files(source: Path) -> tuple[Path, ...]:
+    if not source.is_dir():
+        return (source,)
+    files = tuple(sorted(path for path in source.iterdir() if path.is_file() and not path.name.startswith((".", "_"))))
+    if not files:
+        msg = f"{source}: no SequenceFile here"
+        raise ConfigError(msg)
+    return files
+
+
+def _looks_like(look: Look) -> bool:
+    if look.kind == "file":
+        return look.start.startswith(MAGIC) and len(look.start) > 4 and look.start[3] < 32
+    # As Spark writes a folder, beside _SUCCESS.
+    first = next(iter(sorted(look.path.glob("part-*"))), None) or next(iter(sorted(look.path.glob("*.seq"))), None)
+    return first is not None and first.is_file() and Look(first).start.startswith(MAGIC)
+
+
+def _start(_config: IngestConfig, source: Path, _work: Path, n_records: int | None = None) -> SourceIndex:
+    return index_sequence_file(source, n_records)
+
+
+FORMAT = Format(
+    kinds=frozenset({"file", "folder"}),
+    looks_like=_looks_like,
+    digest=lambda _config, source: digest_sequence_file(source),
+    index=_start,
+    is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
+    index_start=_start,
+)
