@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics, differences, statistics
 from caffe_import.surgery.edit import Edits, LayerCopy, edited
 from caffe_import.surgery.upgrade_file import upgrade_file
 from caffe_import.surgery.weights_message import read_weights, write_weights
-from deepspark_ops.command.reporting import print_text, reported_errors
+from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
 
 model = typer.Typer(help="Weights files: what is in them, how two differ, and net surgery.", no_args_is_help=True)
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help=".caffemodel or .caffemodel.h5", show_default=False)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
-_WIDTH = 120
-"""Of a table in a file or a pipe, which have no width of their own."""
 
 
 @model.command("show")
@@ -35,9 +30,9 @@ def show(file: _File, *, as_json: _Json = False) -> None:
     """Show each blob of a weights file: shape, mean, deviation, range, zeros, and values that are not finite."""
     found = statistics(read_weights(file))
     if as_json:
-        _write_json({"file": str(file), "blobs": [asdict(one) for one in found]})
+        write_json({"file": str(file), "blobs": [asdict(one) for one in found]})
         return
-    _print(_statistics_table(found))
+    print_view(_statistics_table(found))
     n_values = sum(prod(one.shape) for one in found)
     print_text(f"{file}: {len({one.layer for one in found})} layers with {len(found)} blobs, {n_values:,} values")
 
@@ -54,12 +49,12 @@ def diff(
     found = differences(read_weights(file), read_weights(other))
     if as_json:
         blobs = [asdict(one) for one in found]
-        _write_json({"files": [str(file), str(other)], "is_equal": not found, "blobs": blobs})
+        write_json({"files": [str(file), str(other)], "is_equal": not found, "blobs": blobs})
         return
     if not found:
         print_text("every blob is the same")
         return
-    _print(_difference_table(found))
+    print_view(_difference_table(found))
     print_text(f"{len(found)} {'blob differs' if len(found) == 1 else 'blobs differ'}")
 
 
@@ -166,11 +161,3 @@ def _shape(shape: Sequence[int] | None) -> str:
     if shape is None:
         return "not there"
     return " x ".join(map(str, shape)) or "one value"
-
-
-def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
-
-
-def _write_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value, indent=1) + "\n")

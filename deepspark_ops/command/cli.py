@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from caffe_import.extras import require
+from caffe_import.tensorflow_start import start_lines_dropped
 from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
-from deepspark_ops.command.reporting import print_text, reported_errors
+from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
@@ -29,6 +29,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.net_time import NetTimeConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.train import TrainConfig
@@ -88,15 +89,13 @@ def _run_stage_process(
 def check(config: CheckConfig, *, json: bool) -> None:
     """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
     from deepspark_ops.preflight.check import run_check
-    from deepspark_ops.preflight.table import LOG_WIDTH, report_view
+    from deepspark_ops.preflight.table import report_view
 
     report = run_check(config)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
-        # A file or a pipe has no width of its own.
-        console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
-        console.print(report_view(report), highlight=False)
+        print_view(report_view(report))
     if report.errors:
         raise ConfigError("\n".join(report.errors))
 
@@ -107,14 +106,13 @@ def plan(config: PlanConfig, *, json: bool) -> None:
     from deepspark_ops.planning.plan import make_plan
     from deepspark_ops.planning.plan_picture import write_plan_picture
     from deepspark_ops.planning.plan_view import plan_view
-    from deepspark_ops.preflight.table import LOG_WIDTH
 
     report = make_plan(config)
     write_plan_picture(report, config.plot)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
-        Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(plan_view(report), highlight=False)
+        print_view(plan_view(report))
 
 
 @stage_command(IngestConfig, name="ingest", positional="source", table=SOURCE_FORMATS)
@@ -194,6 +192,22 @@ def convert(config: ConvertConfig) -> None:
     """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
     _run_stage_process("deepspark_ops.export.convert", config, StageDisplay("convert"))
     print_text(f"bundle={config.output}")
+
+
+@stage_command(NetTimeConfig, name="time", positional="net", flags={"json": "Print the times as JSON"})
+def time_layers(config: NetTimeConfig, *, json: bool) -> None:
+    """Time each layer of a net, forward and backward, by the kernels that really run; as Caffe's own `caffe time`."""
+    from deepspark_ops.command.net_time_view import time_json, time_summary, time_table
+    from deepspark_ops.timing.net_time import time_net
+
+    require("tensorflow", part="deepspark time")
+    with start_lines_dropped():
+        found = time_net(config)
+    if json:
+        write_json(time_json(found))
+    else:
+        print_view(time_table(found))
+        print_text(time_summary(found))
 
 
 @stage_command(CleanConfig, name="clean", positional="home", flags={"json": "Print all runs and datasets as JSON"})

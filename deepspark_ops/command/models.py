@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import getpass
-import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
 
 from deepspark_ops.command.models_view import headline, history_table, lineage, models_table, version_table
 from deepspark_ops.command.options import with_options
-from deepspark_ops.command.reporting import print_text, reported_errors
+from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.command.stage_display import StageDisplay
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import ScoreBundleConfig
@@ -42,12 +39,12 @@ def list_models(folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
     found = [read_model(folder, name) for name in model_names(folder)]
     if as_json:
         listed = [model.model_dump(mode="json", exclude={"history"}) for model in found]
-        _write_json({"format_version": OVERVIEW_VERSION, "models": listed})
+        write_json({"format_version": OVERVIEW_VERSION, "models": listed})
         return
     if not found:
         print_text(f"no models in {folder}")
         return
-    _show(models_table(found))
+    print_view(models_table(found))
 
 
 @models.command("show")
@@ -56,11 +53,11 @@ def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> 
     """Show a model's versions, where each comes from, and who changed what, when and why."""
     model = read_model(folder, name)
     if as_json:
-        _write_json(model.model_dump(mode="json"))
+        write_json(model.model_dump(mode="json"))
         return
     print_text(headline(model))
-    _show(version_table(model))
-    _show(history_table(model))
+    print_view(version_table(model))
+    print_view(history_table(model))
     if (record := model.of_production()) is not None:
         print_text(lineage(record))
 
@@ -73,7 +70,7 @@ def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
         msg = f"{done.decision.reason}. To promote it all the same, give --force"
         raise ConfigError(msg)
     if json:
-        _write_json(production.model_dump(mode="json"))
+        write_json(production.model_dump(mode="json"))
     else:
         print_text(f"{done.decision.reason}\nmodel={config.model} version={production.version}")
 
@@ -99,7 +96,7 @@ def rollback(
     """Put an earlier version back into production; the next retraining starts from it."""
     production = roll_back(ModelFolder(folder / name), Author(_user(), reason), to=to)
     if as_json:
-        _write_json(production.model_dump(mode="json"))
+        write_json(production.model_dump(mode="json"))
     else:
         print_text(f"model={name} version={production.version} was={production.previous or 'none'}")
 
@@ -110,7 +107,7 @@ def verify(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -
     """Compare every file of every version with its digest; exit code 2 names the first damage."""
     found = verify_model(ModelFolder(folder / name))
     if as_json:
-        _write_json({"model": name, "versions": [asdict(one) for one in found]})
+        write_json({"model": name, "versions": [asdict(one) for one in found]})
         return
     n_files, n_bytes = sum(one.n_files for one in found), sum(one.n_bytes for one in found)
     print_text(f"model={name}: {len(found)} versions, {n_files:,} files, {n_bytes:,} bytes, all as they were written")
@@ -127,14 +124,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
         return "unknown"
-
-
-def _show(table: RenderableType) -> None:
-    from deepspark_ops.preflight.table import LOG_WIDTH  # which loads what reads data
-
-    # A file or a pipe has no width of its own.
-    Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(table)
-
-
-def _write_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value, indent=1) + "\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from caffe_import.errors import CaffeImportError
@@ -48,3 +51,15 @@ def _stderr() -> Console:
 def print_text(text: str) -> None:
     """Print a result to stdout as it is."""
     Console().print(escape(text), highlight=False, soft_wrap=True)
+
+
+def print_view(view: RenderableType) -> None:
+    """Print a table or the like to stdout; a file or a pipe, which has no width of its own, gets a log's."""
+    from deepspark_ops.preflight.table import LOG_WIDTH  # which loads what reads data
+
+    Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(view, highlight=False)
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """Write a result to stdout as JSON."""
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,26 @@
+"""Options of ``deepspark time``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from deepspark_ops.config.base import StageConfig
+
+
+class NetTimeConfig(StageConfig):
+    """Time a net's layers, forward and backward."""
+
+    net: Path = Field(description="Prototxt of a net; a deploy net needs no data")
+    phase: Literal["train", "test"] = Field("train", description="Which of its layers are taken")
+    batch_size: int | None = Field(None, ge=1, le=100_000, description="Samples of a pass; default: the net's own")
+    sample_shape: str | None = Field(
+        None,
+        pattern=r"^\d+(x\d+)*$",
+        description="Shape of a sample, e.g. 3x32x32, where the net's data are not here",
+        json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
+    )
+    iterations: int = Field(50, ge=1, le=100_000, description="Passes that are recorded, and as many by the clock")
+    threads: int | None = Field(None, ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")

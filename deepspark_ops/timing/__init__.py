@@ -1,0 +1,1 @@
+"""How long a net's layers take on this machine."""

@@ -1,0 +1,78 @@
+"""Kernels count for the layer that they compute, whatever the layers are called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.tf_graph.builder import fed_blobs
+from caffe_import.tf_graph.layer_times import LayerTime, NetTimes, measure_layers
+
+pytestmark = pytest.mark.tf
+
+# Names that are one scope after cleaning, one within another, and those of operations that TensorFlow makes itself.
+NET = """
+layer { name: "data" type: "Input" top: "data" top: "label"
+  input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 } } }
+layer { name: "big one" type: "Convolution" bottom: "data" top: "a" convolution_param { num_output: 96 kernel_size: 5
+  weight_filler { type: "xavier" } } }
+layer { name: "big_one" type: "ReLU" bottom: "a" top: "a" }
+layer { name: "split" type: "Pooling" bottom: "a" top: "b" pooling_param { pool: AVE kernel_size: 4 stride: 4 } }
+layer { name: "big_one/1x1" type: "Convolution" bottom: "b" top: "c" convolution_param { num_output: 4 kernel_size: 1
+  weight_filler { type: "xavier" } } }
+layer { name: "gradients" type: "InnerProduct" bottom: "c" top: "d" inner_product_param { num_output: 3
+  weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "d" bottom: "label" top: "loss" }
+"""
+
+
+def measured(text: str) -> NetTimes:
+    net = build_net_spec(parse_net(text), phase="TRAIN")
+    feeds = {blob: np.ones(shape, np.float32) for blob, shape in fed_blobs(net).items()}
+    return measure_layers(net, initial_vector(net, 1), feeds, n_threads=1, n_passes=3)
+
+
+@pytest.fixture(scope="module")
+def times() -> NetTimes:
+    return measured(NET)
+
+
+def by_name(times: NetTimes) -> dict[str, LayerTime]:
+    return {one.layer: one for one in times.layers}
+
+
+def test_every_layer_has_its_row_in_order(times: NetTimes) -> None:
+    names = ["data", "big one", "big_one", "split", "big_one/1x1", "gradients", "loss"]
+    assert [one.layer for one in times.layers] == names
+    assert times.n_passes == 3
+
+
+def test_layers_with_parameters_take_time_both_ways(times: NetTimes) -> None:
+    found = by_name(times)
+    for name in ("big one", "split", "big_one/1x1", "gradients", "loss"):
+        assert found[name].forward_ms > 0, name
+        assert found[name].backward_ms > 0, name
+    assert (found["data"].forward_ms, found["data"].backward_ms) == (0, 0)
+
+
+def test_the_large_convolution_takes_the_most(times: NetTimes) -> None:
+    found = by_name(times)
+    rest = sum(one.forward_ms for one in times.layers) - found["big one"].forward_ms
+    assert found["big one"].forward_ms > rest  # 1,500 times the operations of all the others
+    assert times.other_ms < found["big one"].backward_ms
+
+
+def test_a_layer_in_another_ones_kernel_says_so(times: NetTimes) -> None:
+    relu = by_name(times)["big_one"]
+    assert (relu.forward_ms, relu.computed_with) == (0, "big one")
+    assert relu.backward_ms > 0
+    assert [one.computed_with for one in times.layers if one.layer != "big_one"] == [""] * 6
+
+
+def test_a_net_without_a_loss_has_no_backward_pass() -> None:
+    times = measured(NET[: NET.index('layer { name: "loss"')])
+    assert sum(one.backward_ms for one in times.layers) == 0
+    assert by_name(times)["gradients"].forward_ms > 0
