@@ -138,6 +138,8 @@ _LOSS_WORDS = {
     "staleness": "stale={:.3g}",
     "distance": "dist={:.3g}",
 }
+_UNSAID = ("memory_bytes",)
+"""Numbers of a report that only pages and TensorBoard show."""
 _SERVER_WORDS = {
     "exchanges_per_s": "exchanges/s={:.4g}",
     "bytes_per_s": "bytes/s={:.3g}",
@@ -178,7 +180,8 @@ def _worded(data: Mapping[str, Any], words: Mapping[str, str], *, has_rest: bool
         for key, word in words.items()
         if key in data
     ]
-    return found + [f"{key}={_short(value)}" for key, value in data.items() if key not in words and has_rest]
+    rest = (key for key in data if has_rest and key not in words and key not in _UNSAID)
+    return found + [f"{key}={_short(data[key])}" for key in rest]
 
 
 def _within(columns: int, start: str, parts: Sequence[str]) -> str:

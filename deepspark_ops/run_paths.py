@@ -82,6 +82,11 @@ class RunPaths:
         return self.stages / f"{stage}.status.json"
 
     @property
+    def decided(self) -> Path:
+        """What task check decided: the run's dataset, the weights in production then, the model's name; JSON."""
+        return self.stages / "decided.json"
+
+    @property
     def index(self) -> Path:
         """The few numbers that a list of runs shows, JSON; made again whenever what it was made of has changed."""
         return self.root / "index.json"

@@ -154,6 +154,13 @@ class TrainConfig(StageConfig):
     listen_address: ListenAddress = "auto"
     listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
     insecure_network: InsecureNetwork = False
+    spark_ui: bool = Field(
+        False,
+        title="Spark's own pages",
+        description="Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on"
+        " 127.0.0.1 alone. The run's page and log have its address",
+        json_schema_extra=EXPERT,
+    )
     master: SparkMaster = "local[*]"
 
     @field_validator("strategy_options", mode="before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.promote import promote_config
-from deepspark_ops.operators.run_plan import Places, is_ingested
+from deepspark_ops.operators.run_plan import DECIDED_VERSION, Places, is_ingested
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
+from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
@@ -68,6 +70,7 @@ class CheckOperator(BaseOperator):
                 config_path=run.config_path("check"),
                 cwd=self.places.root,
             )
+            write_text_whole(RunPaths(run_dir).decided, json.dumps(self._decided(context, run), indent=1) + "\n")
         self.log.info("run folder: %s", run.run_dir)
         return run.to_xcom()
 
@@ -80,6 +83,14 @@ class CheckOperator(BaseOperator):
         if sources and own not in {self.places.place_of(source) for source in sources}:
             msg = f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {params.get('source')}"
             raise AirflowSkipException(msg)
+
+    def _decided(self, context: Any, run: StageRun) -> dict[str, Any]:
+        """Return what pages about the run need of what was decided."""
+        plain = run.to_xcom()
+        model = promote_config(context, self.places).model if "model" in context["params"] else None
+        return {"format_version": DECIDED_VERSION, **{key: plain[key] for key in ("dataset", "production")}} | {
+            "model": model
+        }
 
     def _decide_paths(self, context: Any, params: Mapping[str, Any], run_dir: Path) -> StageRun:
         dataset = None

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig
-from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")
 _DIGEST_LENGTH = 12
+DECIDED_VERSION = 1
+"""Of the form of ``RunPaths.decided``."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,30 @@ def _stamp(path: Path) -> list[list[str | int]]:
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     stats = [(file, file.stat()) for file in files if file.exists()]
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What task check decided for a run, as the pages read it.
+
+    Attributes:
+        production: Weights in production when the run began; None where there were none, or the DAG does not use them.
+        model: Name of the model that the run is for; None for none.
+    """
+
+    production: Path | None = None
+    model: str | None = None
+
+
+def read_decided(run_dir: Path) -> Decided:
+    """Return what task check of a run decided; nothing before that, or from a file of another version."""
+    try:
+        fields = json.loads(RunPaths(run_dir).decided.read_text(encoding="utf-8"))
+        if fields["format_version"] != DECIDED_VERSION:
+            return Decided()
+        return Decided(Path(fields["production"]) if fields["production"] else None, fields["model"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return Decided()
 
 
 def is_ingested(dataset: Path) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
 from deepspark_ops.run_view.progress import RunProgress, WorkerStanding
 from deepspark_ops.run_view.reading import RunReading
+from deepspark_ops.run_view.run_files import snapshot_files
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.run_view.stage_status import StageStatus
 from deepspark_ops.run_view.state import AirflowRun, RunState
@@ -17,6 +19,9 @@ from deepspark_ops.run_view.state import AirflowRun, RunState
 ANSWER_VERSION: Final = 1
 WORKERS_SHOWN: Final = 200
 NOTES_SHOWN: Final = 12
+EVENTS_SHOWN: Final = 20
+_TOLD: Final = ("joined", "restarted", "started")
+"""Marks that stand among the events; the others are there as snapshots, or among the warnings."""
 
 
 def training_answer(
@@ -26,6 +31,7 @@ def training_answer(
     statuses: Mapping[str, StageStatus],
     airflow: AirflowRun | None,
     now: float,
+    run_dir: Path | None = None,
     since: str = "",
     has_lines: bool = True,
 ) -> dict[str, Any]:
@@ -37,6 +43,7 @@ def training_answer(
         statuses: What its tasks noted.
         airflow: The DAG run, None for a run that Airflow does not know.
         now: Seconds since the epoch.
+        run_dir: The run's folder, to say which files of its snapshots are there still; None names none.
         since: ``cursor`` of an earlier answer, to get only the points that are new since; empty for all.
         has_lines: Whether the charts' lines are wanted at all; thinning out a long run takes a moment.
 
@@ -59,12 +66,9 @@ def training_answer(
         "n_workers_seen": len(progress.workers),
         "marks": [{**asdict(mark), "time": round(mark.time - origin, 2)} for mark in progress.marks],
         "warnings": _warnings(progress, statuses),
-        "notes": [
-            {"time": note.time, "clock": note.clock, "text": note.text}
-            for note in list(progress.notes)[::-1]
-            if not note.is_warning
-        ][:NOTES_SHOWN],
-        "snapshots": [{"iteration": at, "weights": path} for at, path in sorted(progress.snapshots.items())],
+        "events": _events(progress, run_dir),
+        "last_snapshot": max(progress.snapshots.items())[1].weights if progress.snapshots else None,
+        "spark_ui": _spark_ui(progress, state),
         "cursor": reading.token,
         "is_whole": after is None,
         "points": n_points,
@@ -121,6 +125,8 @@ def _worker(number: int, worker: WorkerStanding, now: float) -> dict[str, Any]:
         "comm_period": worker.exchange.get("comm_period"),
         "seen_s_ago": max(0.0, now - worker.seen),
         "starts": worker.starts,
+        "host": worker.host,
+        "device": worker.device,
         "lost": worker.reason,
     }
 
@@ -153,6 +159,43 @@ def _warnings(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> lis
         if name != "train" or "worker_lost" not in text
     ]
     return sorted([*of_events, *of_tasks], key=lambda one: one["time"], reverse=True)[:NOTES_SHOWN]
+
+
+def _spark_ui(progress: RunProgress, state: RunState) -> str:
+    """Return the address of Spark's own pages while they are there; whatever is no web address is none."""
+    lives = state.name in ("starting", "running")
+    return progress.spark_ui if lives and progress.spark_ui.startswith(("http://", "https://")) else ""
+
+
+def _events(progress: RunProgress, run_dir: Path | None) -> list[dict[str, Any]]:
+    """Return what happened, newest first: snapshots with their files, notes, workers that came."""
+    found: list[dict[str, Any]] = [
+        {"kind": "note", "time": note.time, "clock": note.clock, "text": note.text}
+        for note in progress.notes
+        if not note.is_warning
+    ]
+    known = {(event["time"], event["text"]) for event in found}
+    found += [
+        {"kind": mark.kind, "time": mark.time, "clock": mark.clock, "text": mark.text}
+        for mark in progress.marks
+        if mark.kind in _TOLD and (mark.time, mark.text) not in known
+    ]
+    newest = sorted(progress.snapshots.values(), key=lambda snapshot: snapshot.time)[-EVENTS_SHOWN:]
+    found += [
+        {"kind": "snapshot", "time": one.time, "clock": one.iteration, "text": _snapshot_name(one.weights)}
+        | {"seconds": one.seconds, "weights": one.weights}
+        for one in newest
+    ]
+    shown = sorted(found, key=lambda event: event["time"], reverse=True)[:EVENTS_SHOWN]
+    for event in shown:
+        if event["kind"] == "snapshot":
+            files = snapshot_files(run_dir, Path(event.pop("weights")).name) if run_dir is not None else []
+            event["files"] = [asdict(file) for file in files]
+    return shown
+
+
+def _snapshot_name(weights: str) -> str:
+    return f"snapshot {weights.rpartition('/')[2].partition('.caffemodel')[0]}"
 
 
 def _finite(value: Any) -> Any:

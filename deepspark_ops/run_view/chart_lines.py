@@ -9,12 +9,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from deepspark_ops.run_view.series import SECONDS, Columns, Floats, RunSeries
-from deepspark_ops.run_view.thin_out import kept_points
+from deepspark_ops.run_view.thin_out import kept_points, stretch_means
 
 POINTS_PER_CHART: Final = 6_000
 MAX_STRETCHES: Final = 400
 """A chart is about 500 pixels wide; two values of each stretch stay."""
 MIN_STRETCHES: Final = 10
+STACKED_STRETCHES: Final = 160
+"""Bars of a stacked chart; narrower ones are a blur."""
 _SHARE_NAMES: Final = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
 
 
@@ -48,7 +50,11 @@ CHARTS: Final = (
     Chart("distance", "Distance of a worker from the center", is_first=False),
     Chart("lost_updates", "Lost updates, share of what was pushed", is_first=False),
     Chart("megabytes_per_s", "Megabytes per second to and from the center", is_first=False),
+    Chart("memory", "Memory of a worker's process, MiB", is_first=False),
 )
+
+
+_STACKED: Final = frozenset(chart.name for chart in CHARTS if chart.is_stacked)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,9 @@ def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -
     for line in found:
         clock, time, value = line.columns.line(line.column, after=-1 if after is None else after)
         n_points += len(clock)
-        if after is None:
+        if after is None and line.chart in _STACKED:
+            clock, time, value = stretch_means(clock, time, value, STACKED_STRETCHES)
+        elif after is None:
             stretches = min(MAX_STRETCHES, max(MIN_STRETCHES, POINTS_PER_CHART // 2 // n_lines[line.chart]))
             kept = kept_points(clock, value, stretches)
             clock, time, value = clock[kept], time[kept], value[kept]
@@ -101,6 +109,8 @@ def _lines(series: RunSeries) -> Iterator[_Line]:
     for quantity in ("loss", "images_per_s", "staleness", "distance"):
         for worker, columns in sorted(series.workers.items()):
             yield _Line(quantity, f"worker {worker}", "worker", columns, quantity)
+    for worker, columns in sorted(series.workers.items()):
+        yield _Line("memory", f"worker {worker}", "worker", columns, "memory_bytes", 2.0**-20)
     if len(series.workers) > 1:
         yield _Line("loss", "mean of all", "whole", series.whole, "loss")
         yield _Line("images_per_s", "sum of all", "whole", series.whole, "images_per_s")

@@ -26,6 +26,8 @@ class WorkerStanding:
         exchange: Numbers of its last exchange summary.
         seen: Time of its last event.
         starts: How often it has joined.
+        host: Name of the machine that it runs on; empty where its events do not tell.
+        device: What it computes on, in words, likewise.
         reason: Why it was lost the last time; empty if it never was.
         ending: ``refused`` or ``failed`` where it ended the run; empty otherwise.
     """
@@ -36,6 +38,8 @@ class WorkerStanding:
     exchange: Mapping[str, Any] = field(default_factory=dict)
     seen: float = 0.0
     starts: int = 0
+    host: str = ""
+    device: str = ""
     reason: str = ""
     ending: str = ""
 
@@ -80,6 +84,23 @@ class Note:
     at: int
 
 
+@dataclass(frozen=True)
+class SnapshotNote:
+    """A snapshot that was written.
+
+    Attributes:
+        iteration: Its clock.
+        time: When, seconds since the epoch.
+        weights: Path of the weights file.
+        seconds: How long writing took; None if the run does not say.
+    """
+
+    iteration: int
+    time: float
+    weights: str
+    seconds: float | None
+
+
 class RunProgress:
     """Takes events in their order and knows how the run stands. Not thread-safe.
 
@@ -95,7 +116,8 @@ class RunProgress:
         last_time: Time of its last one.
         marks: What to mark on an axis, oldest first.
         notes: The last texts, oldest first.
-        snapshots: Iteration -> weights file, as written since the last start.
+        snapshots: Iteration -> snapshot, of all starts.
+        spark_ui: Address of the Spark application's own pages, as noted since the last start; empty without.
     """
 
     def __init__(self) -> None:
@@ -112,7 +134,8 @@ class RunProgress:
         self.started_time = 0.0
         self.marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self.notes: deque[Note] = deque(maxlen=NOTES_KEPT)
-        self.snapshots: dict[int, str] = {}
+        self.snapshots: dict[int, SnapshotNote] = {}
+        self.spark_ui = ""
         self._begun: tuple[float, int] | None = None
         self._reached: tuple[float, int] | None = None
 
@@ -185,12 +208,14 @@ class RunProgress:
                 self.tests[int(event.data.get("test_net", 0))] = event
             case "snapshot":
                 weights = str(event.data.get("weights", ""))
-                self.snapshots[event.clock] = weights
+                seconds = number_of(event.data.get("seconds"))
+                self.snapshots[event.clock] = SnapshotNote(event.clock, event.time, weights, seconds)
                 self._mark("snapshot", event, at, f"snapshot {weights.rpartition('/')[2]}")
             case "note" if "server_start" in event.data:
                 self._mark("server", event, at, str(event.data.get("text", "")))
                 self._note(event, at, str(event.data.get("text", "")), is_warning=True)
             case "note":
+                self.spark_ui = str(event.data.get("spark_ui", self.spark_ui))
                 self._note(event, at, str(event.data.get("text", "")))
 
     def _take_of_worker(self, event: Event, at: int) -> None:
@@ -217,12 +242,14 @@ class RunProgress:
                 self._begun = self._begun or self._reached
             case "exchange":
                 worker.exchange = event.data
+            case "worker_devices":
+                worker.host, worker.device = str(event.data.get("host", "")), str(event.data.get("text", ""))
 
     def _take_stage(self, event: Event, at: int) -> None:
         if event.data.get("status") != "started":
             self.ended = event.data
             return
-        self.started, self.ended = event.data, None
+        self.started, self.ended, self.spark_ui = event.data, None, ""
         self.started_time = event.time
         self.starts += 1
         self.workers, self.server, self.tests = {}, {}, {}

@@ -18,7 +18,7 @@ from deepspark_ops.events import DRIVER, Event
 
 SECONDS = ("compute_s", "data_s", "exchange_s")
 """Where a worker's time went since its last report: computing, waiting for data, exchanging."""
-WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance")
+WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance", "memory_bytes")
 SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
 _NO_OUTPUT = ("test_net", "seconds")
 _UNREPORTED = array("d", [math.nan])

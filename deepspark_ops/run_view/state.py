@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -14,6 +14,10 @@ BEFORE: Final = ("check", "ingest")
 """Tasks that a training waits for, in their order."""
 _FAILED: Final = ("failed", "upstream_failed")
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
+_ASKS: Final = ("awaiting_input", "deferred")
+"""A task that waits for a person: Airflow's page "Required Actions" has its question."""
+_AFTER: Final = ("evaluate_production", "evaluate", "decide", "export")
+"""Tasks that follow a training, in their order; one of another name comes behind them."""
 _KILLED: Final = "it left no message: it was killed, or its machine was; its log has its last lines"
 
 
@@ -97,7 +101,10 @@ def state_of(
     tasks = airflow.tasks if airflow is not None else _tasks_of(progress, statuses)
     error = _first_error(progress, statuses, tasks)
     is_over = airflow.is_over if airflow is not None else progress.ended is not None or error is not None
-    name, text = _training(progress, statuses, tasks, error)
+    if airflow is not None and tasks and not tasks.keys() & {*BEFORE, "train"}:
+        name, text = _without_training(airflow, statuses, error)
+    else:
+        name, text = _training(progress, statuses, tasks, error)
     count = _count(statuses, tasks, name)
     return RunState(name, text, error, is_over, *count)
 
@@ -170,16 +177,34 @@ def _running(progress: RunProgress, train: TaskState) -> tuple[StateName, str]:
     return "running", f"{n_training} of {n_workers} workers train"
 
 
+def _without_training(
+    airflow: AirflowRun, statuses: Mapping[str, StageStatus], error: RunError | None
+) -> tuple[StateName, str]:
+    """Return word and sentence for a run whose DAG trains nothing."""
+    if airflow.state == "failed" or error is not None:
+        return "failed", f"task {error.stage} failed" if error is not None else "a task failed"
+    if airflow.state == "success":
+        return "finished", "this run trains nothing; its tasks have ended"
+    states = {task.state for task in airflow.tasks.values()}
+    return ("running" if "running" in states else "waiting"), _next(airflow.tasks, statuses, airflow.tasks)
+
+
 def _after(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus]) -> str:
     """Say what follows a finished training."""
-    for name in ("evaluate", "evaluate_production", "export"):
-        task = tasks.get(name)
-        if task is not None and task.state == "running":
+    others = (name for name in tasks if name not in (*BEFORE, "train", *_AFTER))
+    return _next(tasks, statuses, (*_AFTER, *others)) or "training has ended"
+
+
+def _next(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus], names: Iterable[str]) -> str:
+    """Say which of the tasks ``names`` runs, asks a person, or comes next; empty if all are over."""
+    left = [name for name in names if name in tasks and tasks[name].state not in _OVER]
+    for name in left:
+        if tasks[name].state == "running":
             text = statuses[name].text if name in statuses else ""
             return f"task {name} runs{': ' + text if text else ''}"
-        if task is not None and task.state not in _OVER:
-            return f"task {name} comes next"
-    return "training has ended"
+        if tasks[name].state in _ASKS:
+            return f"task {name} waits for a person's decision: page Required Actions"
+    return f"task {left[0]} comes next" if left else ""
 
 
 def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str:

@@ -1,4 +1,4 @@
-"""Fewer points for a line on a screen: of each stretch the least and the greatest value stay."""
+"""Fewer points for a line on a screen: of each stretch the least and the greatest value stay, or its mean."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.intp]
+_Floats = npt.NDArray[np.float64]
 
 
 def kept_points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], n_stretches: int) -> Indices:
@@ -36,3 +37,31 @@ def kept_points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], n_stretc
     least = order[np.concatenate(([0], edges))]
     greatest = order[np.concatenate((edges - 1, [len(order) - 1]))]
     return np.unique(np.concatenate((whole[least], whole[greatest], whole[[0, -1]], gaps)))
+
+
+def stretch_means(x: _Floats, time: _Floats, y: _Floats, n_stretches: int) -> tuple[_Floats, _Floats, _Floats]:
+    """Return the mean of each stretch of a line, for lines that are stacked: parts of a whole stay parts of it.
+
+    Args:
+        x: Shape ``(n,)``, ascending, finite; the mean of each stretch.
+        time: Shape ``(n,)``, finite, likewise.
+        y: Shape ``(n,)``; a value that is not finite has no part in a mean.
+        n_stretches: Parts with as many points each, at least 1.
+
+    Returns:
+        The three with at most ``n_stretches`` points; a stretch without any finite ``y`` is infinite, a gap.
+
+    Example:
+        >>> x = np.arange(4.0)
+        >>> [part.tolist() for part in stretch_means(x, 10 * x, np.array([1.0, 3.0, np.inf, np.inf]), 2)]
+        [[0.5, 2.5], [5.0, 25.0], [2.0, inf]]
+    """
+    if len(x) <= n_stretches:
+        return x, time, y
+    edges = np.linspace(0, len(x), n_stretches + 1).astype(np.intp)[:-1]
+    counts = np.diff(np.append(edges, len(x)))
+    is_value = np.isfinite(y)
+    known = np.add.reduceat(is_value, edges, dtype=np.float64)
+    total = np.add.reduceat(np.where(is_value, y, 0.0), edges)
+    means = np.where(known > 0, total / np.maximum(known, 1.0), np.inf)
+    return np.add.reduceat(x, edges) / counts, np.add.reduceat(time, edges) / counts, means

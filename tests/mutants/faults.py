@@ -548,6 +548,27 @@ FAULTS = (
         (f"{_PIPELINE}/run_view/test_reading.py",),
     ),
     Fault(
+        "a-link-in-a-bundle-leads-out-of-the-run",
+        "deepspark_ops/run_view/run_files.py",
+        "path if path.is_relative_to(place) and path.is_file()",
+        "path if path.is_file()",
+        (f"{_PIPELINE}/run_view/test_run_files.py",),
+    ),
+    Fault(
+        "a-spark-that-is-gone-has-a-link",
+        "deepspark_ops/run_view/answer.py",
+        "return progress.spark_ui if lives and ",
+        "return progress.spark_ui if ",
+        (f"{_PIPELINE}/run_view/test_reading.py",),
+    ),
+    Fault(
+        "a-champion-is-shown-with-its-older-figures",
+        "deepspark_ops/operators/pages/champion.py",
+        "((run_dir / PRODUCTION_EVALUATION, True), (bundle, False))",
+        "((bundle, False), (run_dir / PRODUCTION_EVALUATION, True))",
+        ("tests/integration/airflow/test_run_files.py",),
+    ),
+    Fault(
         "a-killed-stage-is-noted-as-finished",
         "deepspark_ops/operators/stage_run.py",
         '        file.end("failed", str(error) or type(error).__name__)',

@@ -26,6 +26,16 @@ def run_url(dag_id: str, run_id: str, page: str) -> str:
     return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
 
 
+def model_url(name: str) -> str:
+    """Return the path of a model's page."""
+    return f"{MODELS_URL}/{urllib.parse.quote(name, safe='')}"
+
+
+def file_url(dag_id: str, run_id: str, name: str) -> str:
+    """Return the path under which a file of a run is fetched; ``name`` is that of a ``RunFile``."""
+    return run_url(dag_id, run_id, f"files/{urllib.parse.quote(name)}")
+
+
 def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:
     """Return where a run's folder is or would be; None for an address that would leave the folder of runs."""
     if not _DAG_ID.fullmatch(dag_id):

@@ -14,14 +14,22 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Redirect
 
 from deepspark_ops.operators.pages.addresses import find_run
 from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, tagged_dags
-from deepspark_ops.operators.pages.answers import site_of
-from deepspark_ops.operators.pages.headers import ASSET_HEADERS, PLAIN_HEADERS, REPORT_HEADERS, page_headers
+from deepspark_ops.operators.pages.answers import shown, site_of
+from deepspark_ops.operators.pages.bundle import BundlePage
+from deepspark_ops.operators.pages.headers import (
+    ASSET_HEADERS,
+    FILE_HEADERS,
+    PLAIN_HEADERS,
+    REPORT_HEADERS,
+    page_headers,
+)
 from deepspark_ops.operators.pages.list_routes import add_list_routes
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.runs import RunsPage
 from deepspark_ops.operators.pages.training import TrainingPage, chart_library, static_file
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.run_files import find_file
 
 
 def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
@@ -37,27 +45,7 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
     """Return the application; all of it asks for a login, what is of a run for the right to read its DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
-    page = training or TrainingPage(places, AirflowRuns().of)
-    may_read = [Depends(requires_access_dag("GET"))]
-
-    @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
-    def report(request: Request, dag_id: str, run_id: str) -> Response:
-        found = find_report(places, dag_id, run_id)
-        if found is None:
-            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
-        return FileResponse(found, media_type="text/html", headers=REPORT_HEADERS)
-
-    @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
-    def show_training(
-        request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False
-    ) -> Response:
-        if format != "json":
-            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False)
-        answer = page.answer(dag_id, run_id, since=since)
-        if parts:
-            answer["parts"] = page.fragments(answer, site=site_of(request))
-        return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
-
+    _add_run_routes(app, places, training or TrainingPage(places, AirflowRuns().of))
     listed = runs or RunsPage(places, read_runs, tagged_dags)
     add_list_routes(app, places, listed)
     add_model_routes(app, places, listed)
@@ -72,6 +60,42 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
         return FileResponse(found, headers=PLAIN_HEADERS)
 
     return app
+
+
+def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
+    may_read = [Depends(requires_access_dag("GET"))]
+    bundles = BundlePage(places)
+
+    @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
+    def report(request: Request, dag_id: str, run_id: str) -> Response:
+        found = find_report(places, dag_id, run_id)
+        if found is None:
+            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
+        return FileResponse(found, media_type="text/html", headers=REPORT_HEADERS)
+
+    @app.get("/runs/{dag_id}/{run_id}/bundle", dependencies=may_read)
+    def show_bundle(request: Request, dag_id: str, run_id: str) -> Response:
+        answer = bundles.answer(dag_id, run_id)
+        return shown(request, bundles, answer, 200 if answer["files"] else 404)
+
+    @app.get("/runs/{dag_id}/{run_id}/files/{name:path}", dependencies=may_read)
+    def fetch(dag_id: str, run_id: str, name: str) -> Response:
+        run = find_run(places, dag_id, run_id)
+        found = find_file(run, name) if run is not None else None
+        if found is None:
+            raise HTTPException(404, f"no file of this run that may be fetched: {name}")
+        return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)
+
+    @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
+    def show_training(
+        request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False
+    ) -> Response:
+        if format != "json":
+            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False)
+        answer = page.answer(dag_id, run_id, since=since)
+        if parts:
+            answer["parts"] = page.fragments(answer, site=site_of(request))
+        return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
 
 def _training_page(page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool) -> Response:

@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
@@ -18,12 +18,18 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from deepspark_ops.operators import run_note
 from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.clean import CleanOperator
+from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, run_url
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, model_url, run_url
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.run_plan import Places, read_decided
 from deepspark_ops.operators.train import TrainOperator
+
+if TYPE_CHECKING:
+    from deepspark_ops.operators.pages.training import TrainingPage
 
 Asgi = Callable[
     [MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]
@@ -36,11 +42,25 @@ def site_path() -> str:
 
 
 @cache
-def _pages() -> Asgi:
+def _places() -> Places:
     from deepspark_ops.operators.installation import installed_places
+
+    return installed_places()
+
+
+@cache
+def _training() -> TrainingPage:
+    from deepspark_ops.operators.pages.airflow_runs import AirflowRuns
+    from deepspark_ops.operators.pages.training import TrainingPage
+
+    return TrainingPage(_places(), AirflowRuns().of)
+
+
+@cache
+def _pages() -> Asgi:
     from deepspark_ops.operators.pages.app import build_app
 
-    return build_app(installed_places())
+    return build_app(_places(), _training())
 
 
 async def pages_app(
@@ -67,6 +87,24 @@ class RunLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the page's address."""
         return site_path() + run_url(ti_key.dag_id, ti_key.run_id, self._page)
+
+
+class ModelLink(RunLink):
+    """Button that opens the page of the model that a run is for; there once task check has noted its name."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the page's address; empty, which shows no button, while the model is not known."""
+        folder = find_run(_places(), ti_key.dag_id, ti_key.run_id)
+        model = read_decided(folder).model if folder is not None else None
+        return site_path() + model_url(model) if model else ""
+
+
+class SparkUiLink(RunLink):
+    """Button that opens Spark's own pages, while a training that serves them lives."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return their address as the run noted it; empty, which shows no button, where there are none now."""
+        return str(_training().answer(ti_key.dag_id, ti_key.run_id, has_lines=False)["spark_ui"])
 
 
 _BEFORE: Final = (CheckOperator, IngestOperator)
@@ -100,6 +138,10 @@ class DeepSparkPlugin(AirflowPlugin):
     operator_extra_links = [  # noqa: RUF012
         RunLink("Training", "training", (*_BEFORE, TrainOperator, *_AFTER)),
         RunLink("Report", "report", (TrainOperator, *_AFTER)),
+        RunLink("Run", "training", (ConvertOperator, CleanOperator)),
+        RunLink("Bundle", "bundle", (ExportOperator, ConvertOperator, PromoteOperator)),
+        ModelLink("Model", "", (DecideOperator, PromoteOperator)),
+        SparkUiLink("Spark UI", "", (TrainOperator,)),
     ]
     listeners = [run_note]  # noqa: RUF012
 

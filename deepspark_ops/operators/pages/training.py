@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -10,11 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import URL_PREFIX, find_run, run_url
+from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_run, model_url, run_url
+from deepspark_ops.operators.pages.champion import champion_of
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.run_plan import Places, read_decided
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
+from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.reading import RunReadings
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.run_view.state import AirflowRun, state_of
@@ -61,10 +64,13 @@ class TrainingPage:
             reading.refresh()
             state = state_of(reading.progress, statuses, airflow, exists=paths.root.is_dir())
             numbers = training_answer(
-                reading, state, statuses=statuses, airflow=airflow, now=self._clock(), since=since, has_lines=has_lines
-            )
-        has_report = (paths.evaluation / "report.html").is_file()
-        return {"dag": dag_id, "run": run_id, "folder": str(paths.root), "has_report": has_report, **numbers}
+                reading, state, statuses=statuses, airflow=airflow, now=self._clock(), run_dir=paths.root, since=since,
+                has_lines=has_lines,
+            )  # fmt: skip
+        decided = read_decided(paths.root)
+        there = {"has_report": (paths.evaluation / "report.html").is_file(), "has_bundle": paths.bundle.is_dir()}
+        compared = {"model": decided.model, "production": champion_of(paths.root, decided)}
+        return {"dag": dag_id, "run": run_id, "folder": str(paths.root), **there, **compared, **numbers}
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
         """Return the parts of the page that change while a run goes on, as HTML."""
@@ -116,8 +122,19 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "run": answer,
         "state": state,
         "shares": _SHARES,
+        "compared_output": _compared_output(answer),
         "quiet_s": age if is_quiet else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "training_url": site + run_url(answer["dag"], answer["run"], "training"),
-        "tensorboard": RunPaths(Path(answer["folder"])).tensorboard,
+        "bundle_url": site + run_url(answer["dag"], answer["run"], "bundle"),
+        "model_url": site + model_url(answer["model"]) if answer["model"] else "",
+        "file_url": lambda name: site + file_url(answer["dag"], answer["run"], name),
+        "tensorboard": f"tensorboard --logdir {shlex.quote(str(RunPaths(Path(answer['folder'])).tensorboard))}",
     }
+
+
+def _compared_output(answer: Mapping[str, Any]) -> str | None:
+    """Return the output of the first test net that production's accuracy stands beside: its first share of 1."""
+    return next(
+        (name for test in answer["tests"] if test["net"] == 0 for name in test["outputs"] if is_share(name)), None
+    )

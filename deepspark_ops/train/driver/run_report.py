@@ -36,6 +36,15 @@ def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strate
         watch.note(text, clock=start.clock)
 
 
+def report_pages(watch: RunWatch, start: Start, address: str, *, is_local: bool) -> None:
+    """Report where Spark's own pages are while the run lives; nothing without an address."""
+    if not address:
+        return
+    watch.note(f"Spark UI: {address}", clock=start.clock, spark_ui=address)
+    if not is_local:
+        _LOG.warning("the Spark UI asks for no login: whoever reaches %s sees this application's settings", address)
+
+
 def _decisions(run: Run, start: Start) -> list[str]:
     """Return what the run chose by itself before it began, with reasons."""
     plan = plan_strategy(run.config)

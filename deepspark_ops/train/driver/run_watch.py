@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.events import Event, append_event, format_event, make_event
@@ -106,9 +107,10 @@ class RunWatch:
         """Return the images per second so far."""
         return self._throughput.images_per_s()
 
-    def note(self, text: str, *, clock: int) -> None:
-        """Write a line of the driver's own to events and log."""
-        append_event(self._events, make_event("note", clock=clock, text=text))
+    def note(self, text: str, *, clock: int, spark_ui: str | None = None) -> None:
+        """Write a line of the driver's own to events and log; ``spark_ui`` is the address that it is about."""
+        data: dict[str, Any] = {} if spark_ui is None else {"spark_ui": spark_ui}
+        append_event(self._events, make_event("note", clock=clock, text=text, **data))
 
     def finish(self) -> None:
         """Show what is still unread and close the curves."""

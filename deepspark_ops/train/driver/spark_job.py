@@ -42,6 +42,7 @@ from deepspark_ops.train.worker.outcome import WorkerOutcome
 _LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
+_YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
 
@@ -96,6 +97,13 @@ class SparkWorkers(Workers):
         self._starter.join(_SPARK_START_S)
         if isinstance(self._error, ConfigError):
             raise self._error
+
+    def pages(self) -> str:
+        """See ``Workers``."""
+        if self._context is None or not self._run.config.spark_ui:
+            return ""
+        settings = dict(self._context.getConf().getAll())
+        return ui_address(self._context.uiWebUrl, self._context.applicationId, settings)
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         """See ``Workers``."""
@@ -177,9 +185,34 @@ def no_executor_text(master: str, devices: RunDevices, seconds: float) -> str:
     return f"master={master}: no executor has started in {seconds:g} s; still waiting for executors{gpus}{remedy}"
 
 
+def ui_address(bound: str | None, application: str, settings: Mapping[str, str]) -> str:
+    """Return where people reach the UI of an application that runs: the cluster's proxy, else the driver's own port.
+
+    Args:
+        bound: What Spark says of the port that it has bound; None where it serves none.
+        application: Its id.
+        settings: Spark's; YARN sets its proxy there, a standalone master's has an address of its own.
+
+    Example:
+        >>> ui_address("http://10.0.0.5:4041", "app-1", {})
+        'http://10.0.0.5:4041'
+        >>> ui_address("http://d:4040", "app-1", {"spark.ui.reverseProxy": "true", "spark.ui.reverseProxyUrl": "https://s"})
+        'https://s/proxy/app-1'
+    """
+    of_yarn = settings.get(_YARN_PROXY, "").split(",")[0]
+    if of_yarn:
+        return of_yarn
+    proxy = settings.get("spark.ui.reverseProxyUrl", "").rstrip("/")
+    if proxy and settings.get("spark.ui.reverseProxy") == "true":
+        return f"{proxy}/proxy/{application}"
+    return bound or ""
+
+
 def _properties(config: TrainConfig) -> dict[str, str]:
     return {
         **spark_conf(),
+        # A page without a login must not be able to end the run.
+        **({"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"} if config.spark_ui else {}),
         "spark.app.name": f"deepspark train {config.run_dir.name}",
         # One more than we use: the last start says "given up", where Spark would end the job and with it all workers.
         "spark.task.maxFailures": str(config.worker_tries + 1),

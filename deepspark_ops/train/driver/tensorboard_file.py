@@ -33,6 +33,7 @@ _LOSS_TAGS = (
     "data_s",
     "exchange_s",
     "loss_scale",
+    "memory_bytes",
 )
 
 

@@ -21,7 +21,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
 from deepspark_ops.train.driver.run_folder import sole_owner
-from deepspark_ops.train.driver.run_report import report_end, report_stage, report_start, report_stop
+from deepspark_ops.train.driver.run_report import report_end, report_pages, report_stage, report_start, report_stop
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -52,6 +52,9 @@ class Workers(AbstractContextManager["Workers"], Protocol):
         Raises:
             ConfigError: The cluster cannot be used as it is.
         """
+
+    def pages(self) -> str:
+        """Return the address of pages about the workers that it serves by itself, as Spark does; empty for none."""
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         """Start the workers with what ``spark_task.run_in_task`` takes.
@@ -114,6 +117,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         try:
             strategy = exchange.settings.running_strategy().name
             report_start(watch, prepared, start, strategy=strategy, devices=devices)
+            report_pages(watch, start, workers.pages(), is_local=stays_on_host(config.master))
             workers.submit(_task_settings(run, start, exchange, devices))
             status = watch_run(lambda: watch.step(exchange.poll), lambda: workers.is_busy(_WATCH_S), exchange, signals)
             if signals.stopped_by is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from deepspark_ops.events import MAX_EVENT_BYTES, EventKind, make_event
@@ -15,6 +17,7 @@ from deepspark_ops.train.worker.model import StepReport
 
 DEBUG_LINES = 1_000
 """Lines of one event: about 100 KiB, where a message may have 1 MiB."""
+_STATM = Path("/proc/self/statm")
 
 
 @dataclass
@@ -142,6 +145,8 @@ class ProgressLines:
             data["distance"] = round(sums.distance, 6)
         if report.scales is not None:
             data["loss_scale"] = float(report.scales.begun[offset])
+        if (memory := resident_bytes()) is not None:
+            data["memory_bytes"] = memory
         if outputs := report.scalars(offset):
             data["outputs"] = outputs
         self.send("loss", clock, **data)
@@ -180,6 +185,17 @@ class ProgressLines:
             text = f"an event of kind {kind} with {n_bytes:,} bytes is left out: one may have {MAX_EVENT_BYTES:,}"
             event = make_event("note", clock=clock, worker=self._plan.worker, text=text)
         self._link.send_event(event)
+
+
+def resident_bytes(statm: Path = _STATM) -> int | None:
+    """Return the memory that this process holds, its resident set; None where the kernel does not tell.
+
+    One read of a file of the kernel's, some 20 microseconds, once a line.
+    """
+    try:
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _percentile(values: list[float], percent: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from socket import gethostname
 
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices, why_no_gpu
 from deepspark_ops.config.train import TrainConfig
@@ -38,5 +39,5 @@ def devices_event(ready: ReadyDevices, used: AssignedDevices, *, clock: int, wor
     text = f"{used.line()} ({ready.description})" if used.kind == "gpu" else ready.description
     note = {"note": used.note} if used.note else {}
     gpus = list(used.gpus)
-    data = {"text": text, "device": used.kind, "gpus": gpus, "n_threads": used.n_threads, **note}
+    data = {"text": text, "device": used.kind, "gpus": gpus, "n_threads": used.n_threads, "host": gethostname(), **note}
     return make_event("worker_devices", clock=clock, worker=worker, **data)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -138,9 +140,21 @@ def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Pa
     assert job.paths.snapshot_iterations() == [12000]
 
 
+def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
+    (address,) = [event.data["spark_ui"] for event in job.events("note") if "spark_ui" in event.data]
+    assert any(line.endswith(f"Spark UI: {address}") for line in job.lines)
+    with urllib.request.urlopen(f"{address}/environment/", timeout=TIMEOUT_S) as page:
+        assert b"deepspark train run" in page.read()
+    port = urllib.parse.urlsplit(address).port
+    assert port is not None
+    with socket.socket() as other, pytest.raises(ConnectionRefusedError):
+        other.connect(("127.0.0.2", port))  # as any address of the host but the one that it is bound to
+
+
 def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 1000000", n_workers=1, worker_tries=1)
+    job = training(tmp_path, "max_iter: 1000000", n_workers=1, worker_tries=1, spark_ui=True)
     job.wait_for(r"worker 0 loss clock=[1-9]")
+    assert_sparks_pages_are_for_this_host_alone(job)
     os.kill(job.worker_pids()[0], signal.SIGKILL)
     assert job.wait() == 1, "\n".join(job.lines)
     assert re.match(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from fastapi import Depends, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.operators.pages.addresses import MODELS_URL
+from deepspark_ops.operators.pages.addresses import model_url
 from deepspark_ops.operators.pages.answers import shown, site_of, told, wants_json
 from deepspark_ops.operators.pages.audit import Audit, WriteAudit
 from deepspark_ops.operators.pages.form_guard import Forbidden, form_token
@@ -159,7 +158,7 @@ class ModelHandling:
             return JSONResponse({"model": name, "result": done}, headers=PLAIN_HEADERS)
         if event == VERIFY_EVENT:
             return self.show(request, person, name, verified=done)
-        url = f"{site_of(request)}{MODELS_URL}/{urllib.parse.quote(name, safe='')}"
+        url = site_of(request) + model_url(name)
         return RedirectResponse(f"{url}?done={done['change']}", 303, headers=PLAIN_HEADERS)
 
     def _model(self, person: Person, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.operators.pages.addresses import MODELS_URL, URL_PREFIX, run_url
+from deepspark_ops.operators.pages.addresses import URL_PREFIX, model_url, run_url
 from deepspark_ops.operators.pages.models.bundle import bundle_card
 from deepspark_ops.operators.pages.models.chart import accuracy_chart
 from deepspark_ops.operators.pages.templates import template
@@ -136,7 +136,7 @@ def with_bundle(models: ModelsPage, model: dict[str, Any], version: str = "") ->
 
 def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
     """Return a model with its newest version first, and the addresses of its page and its versions' pages."""
-    url = f"{site}{MODELS_URL}/{urllib.parse.quote(model['name'], safe='')}"
+    url = site + model_url(model["name"])
     versions = []
     for version in reversed(model["versions"]):
         pages = {}

@@ -85,6 +85,16 @@
     return drawn;
   }
 
+  // What the run is measured against: a level across the whole chart.
+  function productionTrace(chart) {
+    if (chart.name !== "test_accuracy" || !run.production) return [];
+    const { accuracy, version } = run.production;
+    return [{
+      x: whole(), y: [accuracy, accuracy], type: "scatter", mode: "lines", name: plain(`production ${version}`), hoverinfo: "skip",
+      line: { color: css("--ink"), width: 1.5, dash: "longdash" },
+    }];
+  }
+
   function marks() {
     const first = run.marks.filter((mark) => mark.kind !== "joined" || mark.clock > 0);
     const rare = first.filter((mark) => mark.kind !== "snapshot");
@@ -102,17 +112,17 @@
     };
   }
 
-  function layout(chart, width) {
+  function layout(chart) {
     const rule = css("--rule");
     const soft = css("--soft");
     const drawn = marks();
     const at = along({ clock: drawn.map((m) => m.clock), time: drawn.map((m) => m.time) });
     return {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: width < 380 ? 210 : 250,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
       font: { color: soft, size: 11, family: getComputedStyle(body).fontFamily },
       margin: { l: 52, r: 10, t: 8, b: 36 }, hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
-      showlegend: chart.count > 1 && chart.count <= 12 && !body.dataset.hasKeys, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
+      showlegend: chart.count + productionTrace(chart).length > 1 && chart.count <= 12 && !body.dataset.hasKeys, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
       xaxis: { title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
       yaxis: yAxis(chart),
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
@@ -156,7 +166,7 @@
     const fit = fitting(chart, isLog);
     return {
       gridcolor: css("--rule"), zeroline: false, fixedrange: true, type: isLog ? "log" : "linear",
-      tickformat: chart.unit === "share" ? ".0%" : "~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
+      tickformat: chart.unit === "share" ? ".2~%" : "~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
       ...(chart.is_stacked ? { range: [0, 1] } : fit ? { range: fit, autorange: false } : { autorange: true }),
     };
   }
@@ -265,15 +275,15 @@
       const made = boxOf(chart);
       made.chart.count = found.length;
       const order = found.map((line, index) => [line, index]).sort((a, b) => (a[0].kind === "whole") - (b[0].kind === "whole"));
-      const traces = [...order.map(([line, index]) => trace(line, index, made.chart)), markTrace()];
-      Plotly.react(made.plot, traces, layout(made.chart, made.plot.clientWidth), { displayModeBar: false, responsive: true, doubleClick: "autosize" });
+      const traces = [...order.map(([line, index]) => trace(line, index, made.chart)), ...productionTrace(made.chart), markTrace()];
+      Plotly.react(made.plot, traces, layout(made.chart), { displayModeBar: false, responsive: true, doubleClick: "autosize" });
       if (!made.isDrawn) { made.isDrawn = true; link(made.plot); }
       describe(made);
     }
     const kept = [...lines.values()].reduce((sum, line) => sum + line.clock.length, 0);
     const isThin = run.points_of_run > kept;
     document.getElementById("sampling").textContent = isThin
-      ? `Drawn from ${kept.toLocaleString("en")} of ${run.points_of_run.toLocaleString("en")} values: of each stretch the least and the greatest.` : "";
+      ? `Drawn from ${kept.toLocaleString("en")} of ${run.points_of_run.toLocaleString("en")} values: of each stretch the least and the greatest, of shares of time the mean.` : "";
   }
 
   function take(answer) {

@@ -1,5 +1,5 @@
 from deepspark_ops.events import DRIVER, Event
-from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.run_view.progress import RunProgress, SnapshotNote
 from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, stage, started
 
 
@@ -44,7 +44,8 @@ def test_marks_and_notes_say_what_happened() -> None:
     assert progress.marks[2].text == "snapshot lenet_iter_250.caffemodel"
     warnings = [note.text for note in progress.notes if note.is_warning]
     assert warnings == ["worker 1 lost: silent for 30 s", "the exchange server serves again"]
-    assert progress.snapshots == {250: "/r/snapshots/lenet_iter_250.caffemodel"}
+    written = SnapshotNote(250, 1028.0, "/r/snapshots/lenet_iter_250.caffemodel", 0.1)
+    assert progress.snapshots == {250: written}
 
 
 def test_a_run_that_goes_on_from_a_snapshot_begins_to_count_there() -> None:

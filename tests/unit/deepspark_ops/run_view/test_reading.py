@@ -3,6 +3,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
 from deepspark_ops.run_view.progress import RunProgress
@@ -46,7 +47,7 @@ def test_a_page_that_asks_for_what_is_new_has_what_one_that_asks_once_has(tmp_pa
     once = answered(RunReading(run_dir))
     assert joined(answers) == joined([once])
     last = answers[-1]
-    for name in ("clock", "workers", "marks", "notes", "warnings", "tests", "images_per_s", "seconds_left", "cursor"):
+    for name in ("clock", "workers", "marks", "events", "warnings", "tests", "images_per_s", "seconds_left", "cursor"):
         assert last[name] == once[name], name
     assert answered(reading, since)["lines"] == []
 
@@ -65,6 +66,46 @@ def test_an_answer_is_json_without_any_number_that_json_has_not(tmp_path) -> Non
     assert drawn["test_accuracy", "accuracy"]["value"] == [0.1, 0.975]
     assert drawn["megabytes_per_s", "all workers"]["value"] == [1.0]
     assert {line["chart"] for line in answer["lines"]} <= {chart.name for chart in CHARTS}
+
+
+def test_events_of_a_page_are_newest_first_and_a_snapshot_names_the_files_that_are_there(tmp_path) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "snapshots" / "lenet_iter_250.caffemodel").write_bytes(b"12345")
+    (tmp_path / "events.jsonl").write_bytes(lines())
+    reading = RunReading(tmp_path)
+    reading.refresh()
+    answer = training_answer(reading, RUNNING, statuses={}, airflow=None, now=1050.0, run_dir=tmp_path)
+    assert [(event["kind"], event["clock"]) for event in answer["events"]] == [
+        ("restarted", 310), ("snapshot", 250), ("joined", 0), ("joined", 0), ("note", 0),
+    ]  # fmt: skip
+    snapshot = answer["events"][1]
+    assert (snapshot["text"], snapshot["seconds"]) == ("snapshot lenet_iter_250", 0.1)
+    file = {"name": "snapshots/lenet_iter_250.caffemodel", "kind": "caffemodel", "bytes": 5}
+    assert snapshot["files"] == [file]
+    assert answer["last_snapshot"] == "/r/snapshots/lenet_iter_250.caffemodel"
+
+
+def test_sparks_own_pages_are_named_while_the_training_lives(tmp_path) -> None:
+    def named(*told, state=RUNNING):
+        (tmp_path / "events.jsonl").write_bytes(lines((*RUN[:2], *told)))
+        reading = RunReading(tmp_path)
+        reading.refresh()
+        return training_answer(reading, state, statuses={}, airflow=None, now=1050.0, has_lines=False)["spark_ui"]
+
+    note = Event("note", 0, DRIVER, {"text": "Spark UI", "spark_ui": "http://127.0.0.1:4041"}, 1002.0)
+    assert named(note) == "http://127.0.0.1:4041"
+    assert named(note, Event("note", 5, 0, {"text": "something else"}, 1003.0)) == "http://127.0.0.1:4041"
+    assert named() == ""
+    assert named(note, started(0, 2000.0)) == ""  # of a driver that is gone
+    assert named(note, state=RunState("finished", "training has ended")) == ""
+    assert named(Event("note", 0, DRIVER, {"spark_ui": "javascript:alert(1)"}, 1002.0)) == ""
+
+
+def test_memory_of_each_worker_is_a_line_in_mib(tmp_path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(lines((loss(0, 5, 1.0, memory_bytes=3 << 20), loss(1, 6, 2.0))))
+    drawn = {(line["chart"], line["name"]): line["value"] for line in answered(RunReading(tmp_path))["lines"]}
+    assert drawn["memory", "worker 0"] == [3.0]
+    assert ("memory", "worker 1") not in drawn
 
 
 def test_a_cursor_of_another_file_or_of_nonsense_gets_the_whole(tmp_path) -> None:

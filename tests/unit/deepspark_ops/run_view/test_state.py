@@ -52,6 +52,17 @@ INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, tota
         ((), note("check", "failed", message="no"), airflow("failed", check="failed", train="upstream_failed"),
          "failed", "task check failed"),
         ((), {}, airflow("success", check="skipped", train="skipped"), "skipped", "Airflow skipped the training"),
+        ((*RUN, FINISHED), {}, airflow(train="success", evaluate=None, evaluate_production="running"), "finished",
+         "task evaluate_production runs"),
+        ((*RUN, FINISHED), {}, airflow(train="success", evaluate="success", export="success",
+                                       approve="awaiting_input", promote=None),
+         "finished", "task approve waits for a person's decision: page Required Actions"),
+        ((), note("convert", text="wrote 2/5 files"), airflow(convert="running"), "running",
+         "task convert runs: wrote 2/5 files"),
+        ((), {}, airflow(convert=None), "waiting", "task convert comes next"),
+        ((), note("convert", "failed", message="no"), airflow("failed", convert="failed"), "failed",
+         "task convert failed"),
+        ((), {}, airflow("success", clean="success"), "finished", "this run trains nothing; its tasks have ended"),
     ],
 )  # fmt: skip
 def test_word_and_sentence(events, notes, run, name, text) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.run_view.thin_out import kept_points
+from deepspark_ops.run_view.thin_out import kept_points, stretch_means
 
 
 def slow_kept(x, y, n):
@@ -43,3 +43,18 @@ def test_no_more_points_than_the_screen_needs() -> None:
 def test_a_line_of_nothing_but_gaps_and_one_at_a_single_clock() -> None:
     assert kept_points(np.arange(9.0), np.full(9, np.inf), 1).tolist() == [0]
     assert kept_points(np.full(9, 5.0), np.arange(9.0), 1).tolist() == [0, 8]
+
+
+@given(values=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, np.inf]), min_size=1, max_size=40), n=st.integers(1, 12))
+def test_each_stretch_of_a_stacked_line_is_its_mean(values, n) -> None:
+    x, y = np.arange(len(values)) * 2.0, np.array(values)
+    clock, time, means = stretch_means(x, x + 100.0, y, n)
+    assert len(clock) == min(n, len(x))
+    at = 0
+    for i in range(len(clock)):
+        end = len(x) * (i + 1) // n if len(x) > n else i + 1
+        finite = [value for value in y[at:end] if np.isfinite(value)]
+        assert means[i] == (np.float64(sum(finite) / len(finite)) if finite else np.inf)
+        assert clock[i] == np.mean(x[at:end]) == time[i] - 100.0
+        at = end
+    assert at == len(x)

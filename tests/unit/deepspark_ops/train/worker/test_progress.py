@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from deepspark_ops.events import MAX_EVENT_BYTES, Event
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.train.worker import progress as progress_lines
 from deepspark_ops.train.worker.model import StepReport
-from deepspark_ops.train.worker.progress import ProgressLines
+from deepspark_ops.train.worker.progress import ProgressLines, resident_bytes
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 
@@ -70,7 +72,8 @@ def test_lines_show_sums_since_the_last_ones() -> None:
     assert (loss.kind, loss.clock, loss.worker) == ("loss", 2, PLAN.worker)
     expected = {"loss": 1.5, "learning_rate": 0.5, "compute_s": 0.25, "data_s": 0.125, "exchange_s": 0.0}
     expected |= {"staleness": 1.5, "distance": 3.0, "outputs": {"loss": 1.0, "accuracy": 0.25}}
-    assert {name: value for name, value in loss.data.items() if name != "images_per_s"} == expected
+    measured = ("images_per_s", "memory_bytes")
+    assert {name: value for name, value in loss.data.items() if name not in measured} == expected
     assert exchanged.kind == "exchange"
     expected = {"exchanges": 2, "seconds": 0.0, "bytes": 200, "p99_ms": 4.0, "overlaps": 2}
     assert dict(exchanged.data) == {**expected, "comm_period": 4, "transport": "shm"}
@@ -78,6 +81,19 @@ def test_lines_show_sums_since_the_last_ones() -> None:
     assert [event.kind for event in sent[2:]] == ["loss"]
     assert {"staleness", "distance"}.isdisjoint(sent[2].data)
     assert progress.n_exchanges == 2
+
+
+def test_a_line_says_how_much_memory_the_process_holds(tmp_path: Path) -> None:
+    progress, sent = progress_with(display=1)
+    progress.step_done(0, 1.0)
+    before = resident_bytes()
+    ballast = np.ones(1 << 23, np.float64)  # 64 MiB, each page written
+    progress.show(0, report_of([1.0]), 0)
+    grown = sent[0].data["memory_bytes"] - before
+    assert ballast.nbytes * 0.9 < grown < ballast.nbytes * 1.5
+    (tmp_path / "statm").write_text("100 7 3\n")
+    assert resident_bytes(tmp_path / "statm") == 7 * os.sysconf("SC_PAGE_SIZE")
+    assert resident_bytes(tmp_path / "no such file") is None
 
 
 def test_many_debug_lines_go_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:

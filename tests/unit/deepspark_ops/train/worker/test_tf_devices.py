@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ def test_one_cpu_is_left_to_tensorflow_and_needs_no_note() -> None:
     assert (ready.kind, ready.names, used.note) == ("cpu", (), None)
     event = devices_event(ready, used, clock=7, worker=2)
     assert format_event(event) == "worker 2: CPU, 1 thread"
-    assert event.data == {"text": "CPU, 1 thread", "device": "cpu", "gpus": [], "n_threads": 1}
+    told = {"text": "CPU, 1 thread", "device": "cpu", "gpus": [], "n_threads": 1}
+    assert event.data == told | {"host": gethostname()}
 
 
 def test_a_worker_that_must_have_its_gpu_is_refused_without() -> None:

@@ -1,0 +1,52 @@
+"""What a run is measured against: the model in production, as it scored. No framework."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.operators.run_plan import Decided
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
+
+
+def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
+    """Return how the model in production scores, for the pages of a run that is compared with it.
+
+    Args:
+        run_dir: The run's folder.
+        decided: What its task check decided.
+
+    Returns:
+        ``version`` of ``model``, ``accuracy`` (top 1, share of 1), ``loss``, and ``is_on_these``: whether it was scored
+        on this run's test samples, as task evaluate_production does; before that its own figures stand in. None where
+        the run is not compared with production, or that has no figures.
+    """
+    if decided.production is None:
+        return None
+    bundle = decided.production.parent
+    for folder, is_on_these in ((run_dir / PRODUCTION_EVALUATION, True), (bundle, False)):
+        found = _metrics(folder / METRICS_NAME)
+        if found is not None:
+            figures = {"accuracy": found.top1, "loss": found.loss, "is_on_these": is_on_these}
+            return {"version": bundle.name, "model": decided.model, **figures}
+    return None
+
+
+def _metrics(path: Path) -> MetricsReport | None:
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    return _read(path, changed)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed: int) -> MetricsReport | None:
+    """Read once for all who look; ``changed`` tells a file that was written anew."""
+    try:
+        return read_metrics(path)
+    except (DataError, OSError):
+        return None
