@@ -57,8 +57,8 @@ class SourceConfig(StageConfig):
     image_column: str | None = Field(
         None,
         title="Column of the images",
-        description="Name of what holds images or features: an HDF5 dataset, a feature of a tf.train.Example; default:"
-        " the usual names (data, image/encoded, ...)",
+        description="Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a"
+        " column of paths in a list with a header line; default: the usual names (data, image/encoded, ...)",
         json_schema_extra=EXPERT,
     )
     label_column: str | None = Field(

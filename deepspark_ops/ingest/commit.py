@@ -55,25 +55,6 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
     return manifests
 
 
-def check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int) -> None:
-    """Fail if too many records cannot be used; all of them are then listed beside the splits.
-
-    Raises:
-        DataError: The share is above ``max_rejected_fraction``; the message names the first few.
-    """
-    allowed = int(config.max_rejected_fraction * n_records)
-    if len(rejected) <= allowed:
-        return
-    path = config.output / REJECTED_NAME
-    _write_rejected(path, rejected)
-    named = "; ".join(f"{item.name}: {item.reason}" for item in rejected[:_NAMED_REJECTIONS])
-    msg = (
-        f"{len(rejected):,} of {n_records:,} records cannot be used, max_rejected_fraction="
-        f"{config.max_rejected_fraction} allows {allowed:,}; first: {named}; all are in {path}"
-    )
-    raise DataError(msg)
-
-
 def commit_dataset(
     config: IngestConfig, recipe: Recipe, plan: IngestPlan, results: Sequence[ShardResult]
 ) -> dict[SplitName, DatasetManifest]:
@@ -118,6 +99,25 @@ def discard(plan: IngestPlan) -> None:
         _remove(task.path)
 
 
+def _check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int) -> None:
+    """Fail if too many records cannot be used; all of them are then listed beside the splits.
+
+    Raises:
+        DataError: The share is above ``max_rejected_fraction``; the message names the first few.
+    """
+    allowed = int(config.max_rejected_fraction * n_records)
+    if len(rejected) <= allowed:
+        return
+    path = config.output / REJECTED_NAME
+    _write_rejected(path, rejected)
+    named = "; ".join(f"{item.name}: {item.reason}" for item in rejected[:_NAMED_REJECTIONS])
+    msg = (
+        f"{len(rejected):,} of {n_records:,} records cannot be used, max_rejected_fraction="
+        f"{config.max_rejected_fraction} allows {allowed:,}; first: {named}; all are in {path}"
+    )
+    raise DataError(msg)
+
+
 def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[ShardResult]) -> None:
     errors = [result.error for result in results if result.error is not None]
     if errors:
@@ -125,7 +125,7 @@ def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[Sha
         raise DataError(errors[0] + more)
     rejected = [*(item for items in plan.rejected.values() for item in items)]
     rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
-    check_rejections(config, rejected, plan.n_records)
+    _check_rejections(config, rejected, plan.n_records)
     for split in plan.splits():
         if not any(result.n_samples for result in _of_split(results, split)):
             msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"

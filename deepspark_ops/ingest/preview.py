@@ -11,13 +11,18 @@ import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.source_formats import SourceFormat
-from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
-from deepspark_ops.ingest.sources.registry import find_format, index_start, resolve_format, with_own_splits
+from deepspark_ops.ingest.sources.registry import (
+    find_format,
+    index_start,
+    require_source,
+    resolve_format,
+    with_own_splits,
+)
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
 
 N_SAMPLES: Final = 100
@@ -49,10 +54,8 @@ def why_no_preview(config: SourceConfig) -> str | None:
         given: Path | None = getattr(config, name)
         if given is None:
             continue
+        require_source(given, option=name)
         path, _ = split_member(given)
-        if not path.exists():
-            msg = f"{name}={given}: no such file or folder"
-            raise ConfigError(msg)
         if path.is_file() and path.stat().st_size > UNPACK_UP_TO_BYTES and is_compressed(path):
             return f"{path} is compressed and has {path.stat().st_size / 2**30:.1f} GiB"
     return None

@@ -26,8 +26,8 @@ from pyspark.errors import PySparkException
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.ingest.commit import check_rejections, commit_dataset, current_dataset, discard
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.commit import commit_dataset, current_dataset, discard
+from deepspark_ops.ingest.plan import IngestPlan, make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -98,7 +98,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     listen_address = choose_listen_address(config.listen_address, config.master)
     with _work_folder(config.output) as work:
         plan = plan_ingest(config, recipe, work)
-        check_rejections(config, [item for items in plan.rejected.values() for item in items], plan.n_records)
+        _report_rejected(plan)
         try:
             with _spark(config, listen_address, work) as context:
                 results = _run_tasks(context, plan.tasks)
@@ -118,6 +118,19 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         )
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests
+
+
+def _report_rejected(plan: IngestPlan) -> None:
+    """Say what is wrong with the list itself; the images are read all the same, so that one run finds everything."""
+    rejected = [item for items in plan.rejected.values() for item in items]
+    if rejected:
+        _log.warning(
+            "ingest: %s of %s entries are no usable records, first: %s: %s; the others are read",
+            f"{len(rejected):,}",
+            f"{plan.n_records:,}",
+            rejected[0].name,
+            rejected[0].reason,
+        )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """An ingestion without Spark: the driver's steps and the tasks, one after the other in this process."""
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.commit import check_rejections, commit_dataset
+from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task
 
@@ -11,6 +11,5 @@ def ingest(config: IngestConfig, work, *, backwards: bool = False):
     work.mkdir(exist_ok=True)
     recipe = make_recipe(config)
     plan = plan_ingest(config, recipe, work)
-    check_rejections(config, [item for items in plan.rejected.values() for item in items], plan.n_records)
     tasks = plan.tasks[::-1] if backwards else plan.tasks
     return commit_dataset(config, recipe, plan, [run_shard_task(task) for task in tasks])

@@ -11,8 +11,9 @@ from caffe_import.data.image_source import BadLine, parse_image_list
 from deepspark_ops.ingest.files.image_files import is_image_name
 
 _WHOLE_NUMBER = re.compile(r"[-+]?\d{1,18}")
-_HEADER_WORDS = frozenset("path file filename file_name filepath image image_path name id".split())
-_LABEL_WORDS = frozenset("label labels class class_name class_id category target y".split())
+PATH_WORDS = frozenset("path file filename file_name filepath image image_path name".split())
+LABEL_WORDS = frozenset("label labels class class_name class_id category target y".split())
+"""What columns of paths and of labels are usually called; a first line of two such words is a header."""
 _SHOWN = 200
 
 
@@ -60,8 +61,30 @@ def split_lines(text: str) -> ListLines:
         )
     lines = [BadLine(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if lines and all("," in line.text for line in lines):
-        return _of_fields(lines[1:] if _is_header(lines[0].text) else lines, _comma_fields)
-    return _of_fields(lines, _blank_fields)
+        return _of_fields(lines[1:] if _is_header(lines[0].text) else lines, _comma_fields, has_commas=True)
+    return _of_fields(lines, _blank_fields, has_commas=False)
+
+
+def split_table(text: str, image: str, label: str) -> ListLines | None:
+    r"""Take two columns of a table with a header line apart, as CSV has them; None if one of them is not there.
+
+    Example:
+        >>> split_table("id,path,label\n1,a.jpg,cat\n", "path", "label").labels
+        ('cat',)
+    """
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    header = next(rows, [])
+    if image not in header or label not in header:
+        return None
+    places = header.index(image), header.index(label)
+    lines, fields = [], {}
+    for row in rows:
+        if any(field.strip() for field in row):
+            line = BadLine(rows.line_num, ",".join(row))
+            lines.append(line)
+            pair = [row[place].strip() if place < len(row) else "" for place in places]
+            fields[line.text] = (pair[0], pair[1]) if all(pair) else None
+    return _of_fields(lines, lambda line: fields[line], has_commas=True)
 
 
 def table_columns(text: str) -> tuple[str, ...]:
@@ -85,7 +108,9 @@ def _why_bad(line: BadLine) -> str:
     return f'line {line.number} is not "path label": "{fields[1]}" is no whole number, as labels of other lines are'
 
 
-def _of_fields(lines: Sequence[BadLine], split: Callable[[str], tuple[str, str] | None]) -> ListLines:
+def _of_fields(
+    lines: Sequence[BadLine], split: Callable[[str], tuple[str, str] | None], *, has_commas: bool
+) -> ListLines:
     found = [(line, split(line.text)) for line in lines]
     are_names = not any(fields and _WHOLE_NUMBER.fullmatch(fields[1]) for _, fields in found)
     paths, labels, bad = [], [], []
@@ -97,7 +122,7 @@ def _of_fields(lines: Sequence[BadLine], split: Callable[[str], tuple[str, str] 
         else:
             paths.append(fields[0])
             labels.append(fields[1])
-    return ListLines(tuple(paths), tuple(labels), are_names, split is _comma_fields, tuple(bad))
+    return ListLines(tuple(paths), tuple(labels), are_names, has_commas, tuple(bad))
 
 
 def _comma_fields(line: str) -> tuple[str, str] | None:
@@ -117,4 +142,4 @@ def _blank_fields(line: str) -> tuple[str, str] | None:
 
 def _is_header(line: str) -> bool:
     fields = _comma_fields(line)
-    return fields is not None and fields[0].lower() in _HEADER_WORDS and fields[1].lower() in _LABEL_WORDS
+    return fields is not None and fields[0].lower() in PATH_WORDS and fields[1].lower() in LABEL_WORDS

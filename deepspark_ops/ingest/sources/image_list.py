@@ -8,17 +8,27 @@ from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.errors import DataError
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp
-from deepspark_ops.ingest.files.list_lines import ListLines, split_lines, table_columns
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp, is_image_name
+from deepspark_ops.ingest.files.list_lines import (
+    LABEL_WORDS,
+    PATH_WORDS,
+    ListLines,
+    split_lines,
+    split_table,
+    table_columns,
+)
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import sha256_of_file
 
 
-def index_image_list(source: Path, root_folder: Path | None, work: Path) -> SourceIndex:
+def index_image_list(
+    source: Path, root_folder: Path | None, work: Path, columns: tuple[str, str] | None = None
+) -> SourceIndex:
     """Read a list; images are looked at later, by the tasks.
 
     Args:
@@ -26,23 +36,24 @@ def index_image_list(source: Path, root_folder: Path | None, work: Path) -> Sour
         root_folder: What the list's paths are relative to; default: the list's own folder. Inside an archive it is
             a folder of the archive.
         work: Scratch for a decompressed archive.
+        columns: Names of the columns of paths and labels, if the list is a table with a header line.
 
     Raises:
-        ConfigError: The archive has no such member.
+        ConfigError: The archive has no such member, or the list no such column.
         DataError: The list has no usable line, or the archive is damaged.
     """
     path, member = split_member(source)
     if member is None:
-        lines = _read_lines(path.read_text(encoding="utf-8", errors="surrogateescape"), source)
+        lines = _read_lines(path.read_text(encoding="utf-8", errors="surrogateescape"), source, columns)
         folder = path.parent if root_folder is None else root_folder
         return _index(lines, FolderReader(folder, lines.paths))
     archive = open_archive(path, work)
-    lines = _read_lines(read_member_text(archive, member), source)
+    lines = _read_lines(read_member_text(archive, member), source, columns)
     prefix = posixpath.dirname(member) if root_folder is None else str(root_folder)
     return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
-def digest_image_list(source: Path, root_folder: Path | None) -> str:
+def digest_image_list(source: Path, root_folder: Path | None, columns: tuple[str, str] | None = None) -> str:
     """Return a digest that changes with the list and with the images it names.
 
     An archive is digested whole. For images in a folder size and time of change are digested, not content: reading
@@ -53,20 +64,30 @@ def digest_image_list(source: Path, root_folder: Path | None) -> str:
         return sha256_of_file(path)
     digest = hashlib.sha256(path.read_bytes())
     folder = path.parent if root_folder is None else root_folder
-    for image in split_lines(path.read_text(encoding="utf-8", errors="surrogateescape")).paths:
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    lines = split_lines(text) if columns is None else split_table(text, *columns)
+    for image in lines.paths if lines is not None else ():
         digest.update(file_stamp(folder / image))
     return digest.hexdigest()
 
 
-def _read_lines(text: str, source: Path) -> ListLines:
-    lines = split_lines(text)
+def _read_lines(text: str, source: Path, columns: tuple[str, str] | None) -> ListLines:
+    lines = split_lines(text) if columns is None else split_table(text, *columns)
+    if lines is None:
+        msg = (
+            f"{source}: no columns {' and '.join(columns or ())} in its first line, {text.splitlines()[:1]};"
+            " name them with image_column and label_column"
+        )
+        raise ConfigError(msg)
+    if columns is None and lines.has_commas and (held := table_columns(text)):
+        msg = (
+            f"{source}: a table of {len(held)} columns ({', '.join(held[:8])}), not the two of an image list, path and"
+            f" label; name those of paths and labels: {_guess(held)}"
+        )
+        raise ConfigError(msg)
     if not lines.paths:
         found = f'{len(lines.bad):,} lines, none of them "path label"' if lines.bad else "no line"
-        msg = f"{source}: the image list is empty: {found}"
-        raise DataError(msg)
-    if lines.has_commas and (columns := table_columns(text)):
-        shown = ", ".join(columns[:6])
-        msg = f"{source}: a table of {len(columns)} columns ({shown}), not the two of an image list: path, label"
+        msg = f"{source}: the image list is empty: {found}{_hint(lines)}"
         raise DataError(msg)
     if lines.are_names and all(_is_fraction(label) for label in lines.labels):
         msg = (
@@ -75,6 +96,30 @@ def _read_lines(text: str, source: Path) -> ListLines:
         )
         raise DataError(msg)
     return lines
+
+
+def _guess(columns: tuple[str, ...]) -> str:
+    """Return the options that name the columns, those of the header where its words are plain."""
+    path = next((name for name in columns if name.lower() in PATH_WORDS), columns[0])
+    label = next((name for name in columns if name.lower() in LABEL_WORDS), columns[-1])
+    return f"image_column={path} label_column={label}"
+
+
+def _hint(lines: ListLines) -> str:
+    texts = [text.lower() for _, text, _ in lines.bad]
+    if texts and all(text.endswith((".h5", ".hdf5")) for text in texts):
+        return "; it looks like Caffe's list of HDF5 files, which source_format=hdf5 reads"
+    if texts and all(is_image_name(text) for text in texts):
+        return (
+            "; it names images without labels: after each path and a blank or comma stands a number or a class's name"
+        )
+    return ""
+
+
+def _columns(config: IngestConfig) -> tuple[str, str] | None:
+    if config.image_column is None and config.label_column is None:
+        return None
+    return config.image_column or "path", config.label_column or "label"
 
 
 def _is_fraction(text: str) -> bool:
@@ -114,7 +159,7 @@ def _resembles(look: Look) -> str | None:
 FORMAT = Format(
     kinds=frozenset({"file", "member"}),
     looks_like=_looks_like,
-    digest=lambda config, source: digest_image_list(source, config.root_folder),
-    index=lambda config, source, work: index_image_list(source, config.root_folder, work),
+    digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config)),
+    index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),
     resembles=_resembles,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,20 @@ from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
 
+_FILE_SYSTEM = re.compile(
+    r"(?:^|/)(?P<scheme>file|hdfs|viewfs|s3[an]?|gs|abfss?|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)"
+)
+"""As a path has it: two slashes have become one, and the working folder may stand before it."""
+_COPY = {
+    "hdfs": "hdfs dfs -get",
+    "s3": "aws s3 cp --recursive",
+    "s3a": "aws s3 cp --recursive",
+    "s3n": "aws s3 cp --recursive",
+    "gs": "gcloud storage cp -r",
+    "http": "curl -O",
+    "https": "curl -O",
+    "ftp": "curl -O",
+}
 _A_KIND: dict[Kind, str] = {"folder": "a folder", "file": "a file", "member": "part of an archive"}
 
 
@@ -46,16 +61,27 @@ def detect_format(source: Path) -> SourceFormat:
     raise ConfigError(msg)
 
 
-def require_source(source: Path) -> None:
+def require_source(source: Path, *, option: str = "source") -> None:
     """Refuse a source that does not exist.
 
     Raises:
-        ConfigError: No such file or folder.
+        ConfigError: No such file or folder, or a name of another file system.
     """
     path, _ = split_member(source)
-    if not path.exists():
-        msg = f"source={source}: no such file or folder"
-        raise ConfigError(msg)
+    if path.exists():
+        return
+    found = _FILE_SYSTEM.search(str(source))
+    if found is None:
+        msg = f"{option}={source}: no such file or folder"
+    elif found["scheme"] == "file":
+        msg = f"{option}=file:/{found['rest']}: give the path alone: /{found['rest']}"
+    else:
+        url = f"{found['scheme']}://{found['rest']}"
+        msg = (
+            f"{option}={url} names the file system {found['scheme']}, which this format is not read from; give a path"
+            f" that driver and workers see: mount it, or copy the data first ({_COPY.get(found['scheme'], 'distcp')})"
+        )
+    raise ConfigError(msg)
 
 
 def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
@@ -70,9 +96,18 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
     require_source(source)
     kind = Look(source).kind
     if kind not in find_format(name).kinds:
-        msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be"
+        seen = _format_or_none(source)
+        hint = f"; it looks like source_format={seen}" if seen else ""
+        msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be{hint}"
         raise ConfigError(msg)
     return name
+
+
+def _format_or_none(source: Path) -> SourceFormat | None:
+    try:
+        return detect_format(source)
+    except (ConfigError, DataError):
+        return None
 
 
 def with_own_splits(config: IngestConfig) -> IngestConfig:

@@ -142,7 +142,22 @@ def test_bad_lines_alone_can_be_too_many(tmp_path, config):
     config.source.write_text(config.source.read_text() + "bad\n" * 10)
     with pytest.raises(DataError, match=r'10 of 50 records cannot be used.*first: bad: line 41 is not "path label"'):
         ingest(config, tmp_path / "work")
-    assert not (config.output / "train").exists()
+    assert [path.name for path in config.output.rglob("*") if path.is_file()] == ["rejected.jsonl"]
+
+
+def test_bad_lines_labels_and_images_are_found_in_one_run(tmp_path, config):
+    config.source.write_text(config.source.read_text() + "bad\nimg/1.png 9\nimg/gone.png 1\n")
+    spoil(config, [3])
+    config = config.model_copy(update={"n_classes": 3})
+    with pytest.raises(DataError, match="4 of 43 records cannot be used"):
+        ingest(config, tmp_path / "work")
+    found = [json.loads(line) for line in (config.output / "rejected.jsonl").read_text().splitlines()]
+    assert {item["name"]: item["reason"].partition(":")[0] for item in found} == {
+        "bad": 'line 41 is not "path label"',
+        "img/1.png": "label 9 is outside [0, 3)",
+        "img/3.png": "6 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)",
+        "img/gone.png": "No such file or directory",
+    }
 
 
 def test_empty_shard_is_not_listed(tmp_path, config):

@@ -134,3 +134,50 @@ def test_digest_changes_with_list_and_images(tmp_path):
 def test_member_names_are_normalized():
     assert split_member(Path("a.tar::./b/../c.txt")) == (Path("a.tar"), "c.txt")
     assert split_member(Path("d/list.txt")) == (Path("d/list.txt"), None)
+
+
+def test_a_table_asks_for_its_columns_and_is_read_by_them(tmp_path):
+    folder = write_images(tmp_path / "d", 3).parent
+    rows = "".join(f'{i},"img/{i}.png",{["cat", "dog"][i % 2]},{i / 7}\n' for i in range(3))
+    (folder / "t.csv").write_text("id,file,species,score\n" + rows + "9,img/0.png,,0\n")
+    with pytest.raises(ConfigError) as caught:
+        index_image_list(folder / "t.csv", None, tmp_path)
+    assert str(caught.value) == (
+        f"{folder}/t.csv: a table of 4 columns (id, file, species, score), not the two of an image list, path and"
+        " label; name those of paths and labels: image_column=file label_column=score"
+    )
+    index = index_image_list(folder / "t.csv", None, tmp_path, ("file", "species"))
+    assert (index.names, index.class_names) == ([f"img/{i}.png" for i in range(3)], ("cat", "dog"))
+    assert index.labels.tolist() == [0, 1, 0]
+    assert [(item.position, item.reason) for item in index.rejected] == [(4, 'line 5 is not "path label"')]
+    assert index_image_list(folder / "t.csv", None, tmp_path, ("file", "id")).labels.tolist() == [0, 1, 2, 9]
+    with pytest.raises(ConfigError, match=r"no columns file and kind in its first line, \['id,file,species,score'\]"):
+        index_image_list(folder / "t.csv", None, tmp_path, ("file", "kind"))
+    digest = digest_image_list(folder / "t.csv", None, ("file", "species"))
+    os.utime(folder / "img" / "1.png", ns=(1, 1))
+    assert digest_image_list(folder / "t.csv", None, ("file", "species")) != digest
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("train/a.h5\ntrain/b.h5\n", "it looks like Caffe's list of HDF5 files, which source_format=hdf5 reads"),
+        ("a.jpg\nmy b.jpg\n", "it names images without labels: after each path and a blank or comma stands a number"),
+        ("a.jpg 0.5\nb.jpg 1.25\n", "labels are numbers such as 0.5, neither classes counted from 0 nor their names"),
+    ],
+)
+def test_a_list_of_something_else_leads_on(tmp_path, text, told):
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(DataError, match=told):
+        index_image_list(tmp_path / "list.txt", None, tmp_path)
+
+
+def test_lists_with_commas_and_names_are_read(tmp_path):
+    path = write_images(tmp_path / "d", 3)
+    path.write_text("path,label\nimg/0.png,1\nimg/2.png,0\n")
+    index = index_image_list(path, None, tmp_path)
+    assert (index.labels.tolist(), index.class_names, index.are_names) == ([1, 0], (), False)
+    path.write_text("img/0.png dog\nimg/2.png cat\n")
+    index = index_image_list(path, None, tmp_path)
+    assert (index.labels.tolist(), index.class_names, index.are_names) == ([1, 0], ("cat", "dog"), True)
+    assert len(contents(index)) == 2

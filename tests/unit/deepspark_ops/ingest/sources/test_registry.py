@@ -89,6 +89,30 @@ def test_named_format_must_fit_the_source(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (
+            "hdfs://nn:8020/data/list.txt",
+            r"source=hdfs://nn:8020/data/list.txt names the file system hdfs, .*hdfs dfs -get",
+        ),
+        ("s3a://bucket/a.tar::l.txt", r"source=s3a://bucket/a.tar::l.txt names the file system s3a, .*aws s3 cp"),
+        ("file:///data/list.txt", "source=file:/data/list.txt: give the path alone: /data/list.txt"),
+        ("data/list.txt", "source=.*data/list.txt: no such file or folder$"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "/work"])
+def test_a_path_of_another_file_system_is_named(source, told, folder):
+    with pytest.raises(ConfigError, match=told):
+        detect_format(Path(folder) / source)
+
+
+def test_a_format_that_cannot_be_names_the_one_that_it_looks_like():
+    config = IngestConfig(source=DATA / "lmdb_raw", output="o", source_format="hdf5")
+    with pytest.raises(ConfigError, match=r"source_format=hdf5 cannot be; it looks like source_format=caffe_lmdb$"):
+        resolve_format(config, config.source)
+
+
+@pytest.mark.parametrize(
     ("files", "source", "source_format", "expected"),
     [
         (("data_batch_1.bin", "test_batch.bin"), ".", "cifar_binary", "test_batch.bin"),
