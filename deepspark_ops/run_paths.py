@@ -120,6 +120,11 @@ class DatasetPaths:
         """The split's ``dataset.json``; it is renamed into place last, so its presence is the commit."""
         return self.root / split / "dataset.json"
 
+    @property
+    def contact_sheet(self) -> Path:
+        """A strip of samples of each class, for people; it may be missing."""
+        return self.root / "contact_sheet.zip"
+
     def mean(self) -> Path:
         """The training split's mean image."""
         return self.root / "train" / "mean.binaryproto"

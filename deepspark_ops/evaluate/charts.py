@@ -1,4 +1,4 @@
-"""Static charts as inline SVG text: lines over the clock, and a confusion matrix. Colours come from the page's CSS.
+"""Static charts as inline SVG text: lines over the clock, and confusion matrices. Colours come from the page's CSS.
 
 No scripts: a point or cell explains itself by its ``<title>``, which browsers show when the pointer rests on it.
 
@@ -9,16 +9,16 @@ and print cannot restyle, letters as outlines that nobody can search, no titles,
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-import cv2
 import numpy as np
 import numpy.typing as npt
+
+from deepspark_ops.shards.thumbnail import encoded
 
 Point = tuple[float, float]
 
@@ -142,7 +142,63 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
     strength = np.sqrt(confusion / support)
     if len(confusion) > MAX_VECTOR_CLASSES:
         return _confusion_image(strength)
-    n = len(confusion)
+    shows_numbers = len(confusion) <= MAX_NUMBERED_CLASSES
+
+    def cell(row: int, column: int, place: _Place) -> str:
+        count = int(confusion[row, column])
+        return _cell(
+            str(count) if count and shows_numbers else "",
+            float(strength[row, column]),
+            place,
+            kind=("right" if row == column else "wrong") if count else "",
+            title=f"true {names[row]}, predicted {names[column]}: {count} of {support[row, 0]}",
+        )
+
+    return _matrix(names, "Confusion matrix, true class by row, predicted class by column", cell)
+
+
+def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], names: Sequence[str]) -> str:
+    """Return the second confusion matrix minus the first as an SVG: more in one colour, fewer in another.
+
+    A cell's strength is the square root of its share of the greatest difference.
+
+    Args:
+        first: Counts, shape (n, n) with n up to ``MAX_VECTOR_CLASSES``, true class by row, predicted class by column.
+        second: Likewise, of the same samples.
+        names: One per class.
+    """
+    change = second - first
+    strength = np.sqrt(np.abs(change) / max(1, int(np.abs(change).max())))
+    shows_numbers = len(change) <= MAX_NUMBERED_CLASSES
+
+    def cell(row: int, column: int, place: _Place) -> str:
+        more = int(change[row, column])
+        text = f"{more:+d}".replace("-", "\u2212")
+        counts = f"{first[row, column]} in the first, {second[row, column]} in the second"
+        return _cell(
+            text if more and shows_numbers else "",
+            float(strength[row, column]),
+            place,
+            kind="" if not more else "more" if more > 0 else "fewer",
+            title=f"true {names[row]}, predicted {names[column]}: {counts}",
+        )
+
+    return _matrix(names, "Difference of two confusion matrices, true class by row, predicted class by column", cell)
+
+
+_Place = tuple[float, float, float]
+"""Left, top and side of a cell."""
+
+
+def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Place], str]) -> str:
+    """Return an SVG of a square of cells with the classes beside and above it.
+
+    Args:
+        names: One per class.
+        label: What it shows, for screen readers.
+        cell_of: Takes row, column and place; returns the cell.
+    """
+    n = len(names)
     cell = max(13.0, min(46.0, 620.0 / n))
     shown = [name if len(name) <= 16 else name[:15] + "…" for name in names]
     margin_left = 40 + 6.8 * max(len(name) for name in shown)
@@ -152,7 +208,7 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
     width, height = margin_left + n * cell + right, margin_top + n * cell + 10
     parts = [
         f'<svg class="confusion" viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
-        'aria-label="Confusion matrix, true class by row, predicted class by column">',
+        f'aria-label="{escape(label)}">',
         f'<text class="axis" x="{margin_left + n * cell / 2:.1f}" y="12" text-anchor="middle">predicted</text>',
         f'<text class="axis" transform="translate(11 {margin_top + n * cell / 2:.1f}) rotate(-90)" '
         'text-anchor="middle">true</text>',
@@ -167,44 +223,27 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
         turn, anchor = (" rotate(-45)", "start") if turned else ("", "middle")
         parts.append(f'<text class="tick" transform="{place}{turn}" text-anchor="{anchor}">{escape(name)}</text>')
     for row, column in np.ndindex(n, n):
-        parts.append(
-            _cell(
-                int(confusion[row, column]),
-                float(strength[row, column]),
-                (margin_left + column * cell, margin_top + row * cell, cell),
-                is_right=row == column,
-                has_number=n <= MAX_NUMBERED_CLASSES,
-                title=f"true {names[row]}, predicted {names[column]}: {confusion[row, column]} of {support[row, 0]}",
-            )
-        )
+        parts.append(cell_of(row, column, (margin_left + column * cell, margin_top + row * cell, cell)))
     parts.append("</svg>")
     return "".join(parts)
 
 
-def _cell(
-    count: int,
-    strength: float,
-    place: tuple[float, float, float],
-    *,
-    is_right: bool,
-    has_number: bool,
-    title: str,
-) -> str:
+def _cell(text: str, strength: float, place: _Place, *, kind: str, title: str) -> str:
+    """Return a cell: its colour by ``kind``, the CSS class, none if that is empty."""
     x, y, size = place
     side = size - 2
-    kind = "right" if is_right else "wrong"
     box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{side:.1f}" height="{side:.1f}" rx="2.5"'
     drawn = f'<rect class="cell" {box}/>'
-    if count:
+    if kind:
         opacity = f"{0.12 + 0.88 * strength:.2f}"
         drawn += f'<rect class="{kind}" {box} fill-opacity="{opacity}"/>'
-        if has_number:
-            over = " over" if strength > 0.6 else ""
-            font = min(13.0, size * 0.62 - 0.9 * max(0, len(str(count)) - 3))
-            drawn += (
-                f'<text class="count{over}" x="{x + size / 2:.1f}" y="{y + size / 2 + font * 0.36:.1f}" '
-                f'font-size="{font:.1f}" text-anchor="middle">{count}</text>'
-            )
+    if text:
+        over = " over" if strength > 0.6 else ""
+        font = min(13.0, size * 0.62 - 0.9 * max(0, len(text) - 3))
+        drawn += (
+            f'<text class="count{over}" x="{x + size / 2:.1f}" y="{y + size / 2 + font * 0.36:.1f}" '
+            f'font-size="{font:.1f}" text-anchor="middle">{text}</text>'
+        )
     return f"<g>{drawn}<title>{escape(title)}</title></g>"
 
 
@@ -219,21 +258,8 @@ def _confusion_image(strength: npt.NDArray[np.float64]) -> str:
     pixels = np.repeat(np.repeat(pixels, factor, axis=0), factor, axis=1)
     return (
         f'<img class="confusion" alt="Confusion matrix of {n} classes, true class by row, predicted class by column" '
-        f'src="{data_uri(pixels)}">'
+        f'src="{encoded(pixels).data_uri()}">'
     )
-
-
-def data_uri(pixels: npt.NDArray[np.uint8], *, is_photo: bool = False) -> str:
-    """Return an image as a ``data:`` address.
-
-    Args:
-        pixels: (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
-        is_photo: JPEG instead of PNG.
-    """
-    suffix, mime = (".jpg", "jpeg") if is_photo else (".png", "png")
-    written, encoded = cv2.imencode(suffix, pixels)
-    assert written, "OpenCV encodes every uint8 image of one, three or four channels"
-    return f"data:image/{mime};base64,{base64.b64encode(encoded.tobytes()).decode('ascii')}"
 
 
 def thin_out(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:

@@ -11,18 +11,16 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Line, confusion_chart, data_uri, grouped, line_chart
+from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import MetricsReport
 from deepspark_ops.run_view.curves import Curves, Point
-
-Picture = npt.NDArray[np.uint8]
+from deepspark_ops.shards.thumbnail import Picture, small_picture
 
 N_COLOURS = 6
 MAX_NAMED_WORKERS = 8
@@ -266,13 +264,10 @@ def _mistakes(metrics: MetricsReport, pictures: Mapping[int, Picture]) -> list[d
 
 
 def _picture(picture: Picture) -> dict[str, object]:
-    largest = max(picture.shape[:2])
-    if largest > PICTURE_PIXELS:
-        size = tuple(
-            max(1, round(extent * PICTURE_PIXELS / largest)) for extent in (picture.shape[1], picture.shape[0])
-        )
-        picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
-    return {"source": data_uri(picture, is_photo=largest > 64), "is_small": largest <= PICTURE_PIXELS // 2}
+    return {
+        "source": small_picture(picture, PICTURE_PIXELS).data_uri(),
+        "is_small": max(picture.shape[:2]) <= PICTURE_PIXELS // 2,
+    }
 
 
 def _facts(metrics: MetricsReport, settings: Mapping[str, str]) -> dict[str, str]:

@@ -75,6 +75,16 @@ class Samples:
         for start in range(0, self.n_samples, self.batch_size):
             yield self.read(start, min(self.batch_size, self.n_samples - start))
 
+    def stored(self, index: int) -> Column:
+        """Return the first blob of one sample as stored, before the transform; an image is (C, H, W), BGR.
+
+        Raises:
+            DataError: A shard is missing or damaged.
+        """
+        layer = self.layers[0]
+        sample: Column = layer.samples.read_wrapped(index, 1)[layer.columns[0]][0]
+        return sample
+
     def read(self, start: int, count: int) -> Batch:
         """Return samples [start, start + count), at most ``batch_size`` of them.
 

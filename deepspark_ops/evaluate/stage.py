@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.devices.worker_events import devices_text
+from deepspark_ops.evaluate.comparison.mistake_pictures import PICTURE_PIXELS, kept_mistakes, write_mistake_pictures
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import (
@@ -22,9 +21,9 @@ from deepspark_ops.evaluate.metrics import (
     Speed,
     build_metrics,
 )
-from deepspark_ops.evaluate.report import Picture, render_report
+from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
-from deepspark_ops.evaluate.samples import Column, SampleDigest, Samples
+from deepspark_ops.evaluate.samples import SampleDigest, Samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.scores import Scores
 from deepspark_ops.evaluate.scoring import measure_speed, score_samples, scored_samples
@@ -34,8 +33,11 @@ from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.shards.thumbnail import Picture, small_picture, to_picture
 
 _log = logging.getLogger(__name__)
+MISTAKE_QUALITY = 80
+"""Of the JPEGs that are kept of mistakes: enough for a look, half the bytes."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
         )
         samples = scored_samples(metrics, scores, digest)
         section = _section(config, Evaluated(metrics, samples))
+        mistakes = {
+            index: small_picture(picture, PICTURE_PIXELS, quality=MISTAKE_QUALITY)
+            for index, picture in _pictures(trained.samples, kept_mistakes(samples.answers)).items()
+        }
         shown = {*(mistake.index for mistake in scores.mistakes), *(section.shown_samples() if section else ())}
         page = render_report(
             metrics,
@@ -99,6 +105,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
     evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
     write_text_whole(evaluation.report_path, page)
     write_samples(output / SAMPLES_NAME, samples)
+    write_mistake_pictures(output, samples, mistakes)
     write_text_whole(evaluation.metrics_path, metrics.to_json())
     return evaluation
 
@@ -129,29 +136,8 @@ def _score(trained: TrainedNet, blob: ScoreBlob, config: EvaluateConfig) -> tupl
 
 def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:
     """Return the samples' pictures, if the samples are pictures."""
-    first_top = next(iter(samples.layers[0].tops))
-    found = {}
-    for index in indices:
-        picture = to_picture(samples.read(index, 1).stored[first_top][0])
-        if picture is not None:
-            found[index] = picture
-    return found
-
-
-def to_picture(values: Column) -> Picture | None:
-    """Return one stored sample as a gray (H, W) or BGR (H, W, 3) picture; None if it is none.
-
-    Values that are not bytes are stretched to 0..255 between their own smallest and largest.
-
-    Args:
-        values: Shape (C, H, W), uint8 or float32.
-    """
-    if values.ndim != 3 or values.shape[0] not in (1, 3) or min(values.shape[1:]) < 2:
-        return None
-    if values.dtype != np.uint8:
-        low, high = float(values.min()), float(values.max())
-        values = np.rint((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
-    return np.ascontiguousarray(values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0))
+    found = {index: to_picture(samples.stored(index)) for index in indices}
+    return {index: picture for index, picture in found.items() if picture is not None}
 
 
 def _settings(trained: TrainedNet) -> dict[str, str]:

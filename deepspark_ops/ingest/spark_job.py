@@ -27,6 +27,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import commit_dataset, current_dataset, discard
+from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.plan import IngestPlan, make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
@@ -106,6 +107,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             discard(plan)
             raise
         manifests = commit_dataset(config, recipe, plan, results)
+        add_contact_sheet(config, manifests["train"], plan, results)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow.timetables.trigger import CronTriggerTimetable as DescribedCronTimetable
+
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
     from airflow.sdk.exceptions import (
@@ -45,6 +47,7 @@ __all__ = [
     "AirflowSkipException",
     "AssetOrTimeSchedule",
     "CronTriggerTimetable",
+    "DescribedCronTimetable",
     "NoRetry",
     "ParamValidationError",
 ]

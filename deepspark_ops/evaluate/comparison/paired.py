@@ -66,6 +66,23 @@ def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
     return total / (1 << n) if fewer == n_lost else ((1 << n) - total) / (1 << n)
 
 
+def two_sided_p_value(n_first: int, n_second: int) -> float:
+    """Return the p-value of McNemar's exact test of two nets of which none is the candidate, two-sided.
+
+    Args:
+        n_first: Samples that the first alone gets right.
+        n_second: Samples that the second alone gets right.
+
+    Returns:
+        The chance of such a difference or a larger one, in either direction, if both were equally good.
+
+    Example:
+        >>> two_sided_p_value(5, 0), two_sided_p_value(0, 5), two_sided_p_value(2, 2)
+        (0.0625, 0.0625, 1.0)
+    """
+    return min(1.0, 2.0 * mcnemar_p_value(max(n_first, n_second), min(n_first, n_second)))
+
+
 def compare_right(candidate: Right, production: Right, *, level: float) -> Gain:
     """Compare two nets by which samples they get right.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -67,7 +67,11 @@ class ComparisonSection:
 
 
 def make_section(
-    candidate: Evaluated, production: Evaluated, known: npt.NDArray[np.uint64] | None
+    candidate: Evaluated,
+    production: Evaluated,
+    known: npt.NDArray[np.uint64] | None,
+    *,
+    has_picture: Callable[[int], bool] = lambda index: True,
 ) -> ComparisonSection:
     """Compare two evaluations for the report.
 
@@ -75,6 +79,7 @@ def make_section(
         candidate: The run's own.
         production: Of the same samples.
         known: Content hashes of the samples on which production was promoted; None if they are not known.
+        has_picture: Whether the sample at a position may be one that is shown.
 
     Raises:
         DataError: They are of different samples.
@@ -93,7 +98,7 @@ def make_section(
     rows = [
         [
             Difference(int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(theirs.predicted[at]))
-            for at in _of_many_classes(mine.label, chosen)
+            for at in _of_many_classes(mine.label, [at for at in chosen.tolist() if has_picture(int(mine.index[at]))])
         ]
         for chosen in (gained, lost)
     ]
@@ -145,11 +150,11 @@ def section_view(section: ComparisonSection, names: Sequence[str], pictures: Map
     }
 
 
-def _of_many_classes(labels: npt.NDArray[np.int32], chosen: npt.NDArray[np.intp]) -> list[int]:
+def _of_many_classes(labels: npt.NDArray[np.int32], chosen: Sequence[int]) -> list[int]:
     """Return some of the chosen places, one of each class before the second of any."""
     nth_of_class: dict[int, int] = {}
     ranked = []
-    for at in chosen.tolist():
+    for at in chosen:
         label = int(labels[at])
         nth_of_class[label] = nth_of_class.get(label, 0) + 1
         ranked.append((nth_of_class[label], at))

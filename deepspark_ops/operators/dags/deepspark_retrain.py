@@ -16,7 +16,11 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
-from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule, CronTriggerTimetable
+from deepspark_ops.operators.airflow_names import (
+    AssetOrTimeSchedule,
+    CronTriggerTimetable,
+    DescribedCronTimetable,
+)
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.deepspark_train import DATASET
 from deepspark_ops.operators.dags.digits_example import digits_example
@@ -27,13 +31,15 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.installation import installed_places
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.run_index.schedule import schedule_text
 
+_ZONE = "UTC"
 MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 
 _DESCRIPTION = """
-Runs on a timetable (UTC; `DEEPSPARK_RETRAIN_CRON`) or when `deepspark_train` has ingested a changed source that is
-this DAG's own. Training starts from the weights in production; both models are scored on the same samples; only one
-that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. The
+Runs {schedule}: on a timetable (`DEEPSPARK_RETRAIN_CRON`), and when `deepspark_train` has ingested a changed source
+that is this DAG's own. Training starts from the weights in production; both models are scored on the same samples; only
+one that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. The
 decision is in the run's note when the run has ended, and in its report. `deepspark models rollback` goes back.
 
 Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
@@ -44,12 +50,13 @@ example without it.
 def make_dag() -> DAG:
     """Return the DAG for this Airflow's places, with the timetable and the defaults that the environment names."""
     places = installed_places()
-    timetable = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
+    cron = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
+    schedule = _schedule_words(cron)
     with DAG(
         dag_id="deepspark_retrain",
-        description="Retrain the model in production and replace it by a better one",
-        doc_md=_DESCRIPTION,
-        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(timetable, timezone="UTC"), assets=[DATASET]),
+        description=f"Retrain the model in production and replace it by a better one: {schedule}",
+        doc_md=_DESCRIPTION.format(schedule=schedule),
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone=_ZONE), assets=[DATASET]),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,  # two trainings would start from the same model, and the later one overwrite the better one
@@ -83,6 +90,12 @@ def make_dag() -> DAG:
         check >> ingest >> train >> [evaluate_production, evaluate]
         evaluate_production >> evaluate >> decide >> export >> promote
     return dag
+
+
+def _schedule_words(cron: str) -> str:
+    """Return the schedule in words, as the page of runs has it; a cron expression that has none is shown itself."""
+    description = DescribedCronTimetable(cron, timezone=_ZONE).description or f"Cron {cron}"
+    return schedule_text(description, timezone=_ZONE, assets={"asset": {"name": DATASET.name}})
 
 
 def _defaults(root: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from deepspark_ops.operators.run_plan import Places
 URL_PREFIX: Final = "/deepspark"
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
 MODELS_URL: Final = f"{URL_PREFIX}/models"
+DATASETS_URL: Final = f"{URL_PREFIX}/datasets"
 _DAG_ID = re.compile(r"\w[\w.-]*")
 
 
@@ -34,6 +35,11 @@ def model_url(name: str) -> str:
 def file_url(dag_id: str, run_id: str, name: str) -> str:
     """Return the path under which a file of a run is fetched; ``name`` is that of a ``RunFile``."""
     return run_url(dag_id, run_id, f"files/{urllib.parse.quote(name)}")
+
+
+def dataset_url(name: str) -> str:
+    """Return the path of the page of a dataset."""
+    return f"{DATASETS_URL}/{urllib.parse.quote(name, safe='')}"
 
 
 def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:

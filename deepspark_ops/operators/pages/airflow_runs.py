@@ -8,13 +8,16 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from airflow.models.dag import DagTag
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from deepspark_ops.run_index.listing import KnownRun
+from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 
 FRESH_S: Final = 1.0
@@ -95,6 +98,31 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
         KnownRun(dag, run, str(state), _seconds(when), _seconds(began), _seconds(ended), _word(kind), user)
         for dag, run, state, when, began, ended, kind, user in found
     ]
+
+
+def read_schedules(dags: Collection[str]) -> list[Schedule]:
+    """Return when some DAGs run by themselves, by name; a DAG whose file is gone is left out."""
+    columns = (
+        DagModel.dag_id, DagModel.timetable_description, DagModel.asset_expression, DagModel.next_dagrun_create_after,
+        DagModel.is_paused,
+    )  # fmt: skip
+    there = select(*columns).where(DagModel.dag_id.in_(dags), DagModel.is_stale.is_(False)).order_by(DagModel.dag_id)
+    with create_session() as session:
+        schedules = []
+        for dag, description, assets, next_run, is_paused in session.execute(there).all():
+            text = schedule_text(description or "", assets=assets)
+            if text != BY_HAND:
+                text = schedule_text(description or "", timezone=_timezone(session, dag), assets=assets)
+            schedules.append(Schedule(dag, text, _seconds(next_run), bool(is_paused)))
+    return schedules
+
+
+def _timezone(session: Session, dag: str) -> str:
+    """Return the time zone of a DAG's timetable, which the table of DAGs does not hold."""
+    of_dag = select(SerializedDagModel).where(SerializedDagModel.dag_id == dag)
+    newest = session.scalars(of_dag.order_by(SerializedDagModel.created_at.desc()).limit(1)).first()
+    data = newest.data if newest is not None else None
+    return timezone_of((data or {}).get("dag", {}).get("timetable"))
 
 
 def _word(value: object) -> str:

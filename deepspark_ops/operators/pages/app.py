@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.operators.pages.addresses import find_run
-from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, tagged_dags
+from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.answers import shown, site_of
 from deepspark_ops.operators.pages.bundle import BundlePage
 from deepspark_ops.operators.pages.headers import (
@@ -46,7 +46,7 @@ def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPa
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
     _add_run_routes(app, places, training or TrainingPage(places, AirflowRuns().of))
-    listed = runs or RunsPage(places, read_runs, tagged_dags)
+    listed = runs or RunsPage(places, read_runs, tagged_dags, schedules=read_schedules)
     add_list_routes(app, places, listed)
     add_model_routes(app, places, listed)
 

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from markupsafe import Markup
-
-from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run
+from deepspark_ops.operators.pages.compared_scores import (
+    confusion_of,
+    differences_of,
+    drawn_confusion,
+    drawn_difference,
+    metrics_of,
+    pair_of,
+)
 from deepspark_ops.operators.pages.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.pages.training import chart_library
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.run_index.listing import RunQuery
 from deepspark_ops.run_index.settings import differences, settings_of
 from deepspark_ops.run_index.summary import RunSummary
-from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.comparison import COMPARED_CHARTS, compared_lines
 from deepspark_ops.run_view.reading import RunReadings
 
 ANSWER_VERSION: Final = 1
 LEAST_RUNS, MOST_RUNS = 2, 8
-MOST_CLASSES: Final = 60
-"""With more a matrix is no table any more: each run's report has its picture."""
+PAIR: Final = 2
+"""Of so many runs samples are compared one by one."""
 POLL_S: Final = 10.0
 _RESULTS: Final = ("state", "accuracy", "loss", "images_per_s", "clock", "seconds", "who")
 
@@ -67,18 +65,21 @@ class ComparePage:
         if not LEAST_RUNS <= len(chosen) <= MOST_RUNS:
             msg = f"{len(chosen)} runs are chosen; choose {LEAST_RUNS} to {MOST_RUNS} in the list"
             raise NoComparison(msg, 400)
-        rows = {f"{row['dag']}/{row['run']}": row for row in self._runs.answer(readable, RunQuery())["runs"]}
+        rows = {f"{row['dag']}/{row['run']}": row for row in self._runs.rows(readable)}
         for key in chosen:
             if key not in rows:
                 msg = f'there is no run "{key}", or it is of a DAG that you may not read'
                 raise NoComparison(msg, 404)
         found = [self._run(rows[key], key, chosen, number) for number, key in enumerate(chosen)]
+        metrics, labels = [one["metrics"] for one in found], [one["label"] for one in found]
         return {
             "format_version": ANSWER_VERSION,
             **_as_drawn(found, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
             "runs": [{**rows[key], "label": one["label"]} for key, one in zip(chosen, found, strict=True)],
             "settings": differences([one["settings"] for one in found]),
-            "confusions": [one["confusion"] for one in found],
+            "confusions": [confusion_of(one) for one in metrics],
+            "differences": differences_of(metrics, chosen, labels),
+            "pair": pair_of([one["folder"] for one in found], metrics, labels) if len(found) == PAIR else None,
         }
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", shows_all: bool = False) -> str:
@@ -98,7 +99,11 @@ class ComparePage:
             results=_RESULTS,
             settings=[one for one in answer["settings"] if shows_all or one["differs"]],
             shows_all=shows_all,
-            confusions=[(row, one, _drawn(one)) for row, one in zip(rows, answer["confusions"], strict=True) if one],
+            confusions=[
+                (row, one, drawn_confusion(one)) for row, one in zip(rows, answer["confusions"], strict=True) if one
+            ],
+            differences=_differences(answer, rows),
+            pair=answer["pair"],
             url=url,
             poll_ms=round(1e3 * POLL_S),
             chart_library=f"{chart_library().name}?v={version('plotly')}",
@@ -122,23 +127,24 @@ class ComparePage:
             "n_points": n_points,
             "seconds": seconds,
             "settings": settings_of(folder, summary),
-            "confusion": confusion_of(folder),
+            "folder": folder,
+            "metrics": metrics_of(folder),
         }
 
 
-def confusion_of(run_dir: Path) -> dict[str, Any] | None:
-    """Return the confusion matrix of a run's evaluation, ``counts`` None with many classes; None without one."""
-    with suppress(OSError, DataError):
-        metrics = read_metrics(RunPaths(run_dir).evaluation / METRICS_NAME)
-        n_classes = len(metrics.classes)
-        counts = [list(row) for row in metrics.confusion] if n_classes <= MOST_CLASSES else None
-        names = [one.name for one in metrics.classes] if n_classes <= MOST_CLASSES else None
-        digest = metrics.scored.dataset_digest
-        return {
-            "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": metrics.n_samples,
-            "top1": metrics.top1, "dataset_digest": digest,
-        }  # fmt: skip
-    return None
+def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the differences with their drawings; nothing while no run has been evaluated."""
+    confusions = answer["confusions"]
+    if not any(confusions):
+        return []
+    return [
+        {
+            **one,
+            "label": row["label"],
+            "picture": drawn_difference(confusions[0], confusion) if one["why_not"] is None else None,
+        }
+        for one, row, confusion in zip(answer["differences"], rows[1:], confusions[1:], strict=True)
+    ]
 
 
 def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str, Any]:
@@ -161,13 +167,3 @@ def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str,
         "news": 1.0 + max((one["seconds"] for one in found), default=0.0),
         "now": 1.0,
     }
-
-
-def _drawn(confusion: Mapping[str, Any] | None) -> Markup | None:
-    """Return the matrix as the report draws it, without its inline style, which the page's headers forbid."""
-    if confusion is None or confusion["counts"] is None:
-        return None
-    from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
-
-    drawn = confusion_chart(np.array(confusion["counts"], np.int64), confusion["classes"])
-    return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))  # it escapes the names itself

@@ -1,28 +1,35 @@
-"""The page "Datasets": what the ingested datasets hold, class by class, and which runs used them."""
+"""The pages about datasets: what each holds, class by class, with a look at its samples, and which runs used it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.pages.addresses import URL_PREFIX
+from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
 from deepspark_ops.operators.pages.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.run_index.listing import RunQuery
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
+from deepspark_ops.shards.picture_archive import PictureArchive
 
 ANSWER_VERSION: Final = 1
-CLASSES_SHOWN: Final = 100
+CLASSES_SHOWN: Final = 1_000
+RUNS_SHOWN: Final = 100
 SPLITS: Final = ("train", "test")
+_OF_RUN: Final = ("dag", "run", "state", "net", "strategy", "n_workers", "accuracy", "when", "who", "dataset_digest")
+_OF_MANIFEST: Final = (
+    "n_samples", "n_classes", "n_bytes", "n_rejected", "sample_shape", "shard_format", "encoded", "class_names",
+    "label_histogram", "mean_values",
+)  # fmt: skip
 
 
 class DatasetsPage:
-    """The list of datasets. A dataset is shown to whoever may read a run that used it."""
+    """The list of datasets and the page of one. A dataset is shown to whoever may read a run that used it."""
 
     def __init__(self, places: Places, runs: RunsPage) -> None:
         """Look for datasets in ``places`` that the runs of ``runs`` name."""
@@ -31,56 +38,101 @@ class DatasetsPage:
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
         """Return the datasets of runs of DAGs that a person may read."""
-        used: dict[str, list[dict[str, Any]]] = {}
-        for row in self._runs.answer(readable, RunQuery())["runs"]:
-            if row["dataset"]:
-                used.setdefault(row["dataset"], []).append({key: row[key] for key in ("dag", "run", "state", "net")})
-        there = sorted(path.name for path in self._datasets.iterdir()) if self._datasets.is_dir() else []
-        datasets = [self._dataset(name, used[name]) for name in there if name in used]
-        return {"format_version": ANSWER_VERSION, "datasets": datasets}
+        used = self._used(readable)
+        return {"format_version": ANSWER_VERSION, "datasets": [self._dataset(name, used[name]) for name in used]}
+
+    def dataset(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
+        """Return one of them with its samples; None if there is none, or if no run of it may be read."""
+        runs = self._used(readable).get(name)
+        if runs is None:
+            return None
+        found = self._dataset(name, runs)
+        return {"format_version": ANSWER_VERSION, "dataset": {**found, "samples": self._samples(name)}}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the list as a page.
+        """Return the list, or the page of one dataset.
 
         Args:
-            answer: Of this list.
+            answer: Of ``answer`` or ``dataset``.
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
         """
-        return template("datasets.html.jinja").render(
-            title="Datasets",
-            datasets=[
-                {**one, "runs": [with_address(run, site) for run in one["runs"]], "classes": _classes(one["splits"])}
-                for one in answer["datasets"]
-            ],
-            n_shown=CLASSES_SHOWN,
-            nonce=nonce,
-            site=f"{site}{URL_PREFIX}",
-            here="datasets",
+        told = [answer["dataset"]] if "dataset" in answer else answer["datasets"]
+        shown = [
+            {
+                **one,
+                "runs": [with_address(run, site) for run in one["runs"]],
+                "classes": _classes(one["splits"]),
+                "url": f"{site}{dataset_url(one['name'])}",
+            }
+            for one in told
+        ]
+        values = {"nonce": nonce, "site": f"{site}{URL_PREFIX}", "here": "datasets", "runs_shown": RUNS_SHOWN}
+        if "dataset" not in answer:
+            return template("datasets.html.jinja").render(title="Datasets", datasets=shown, **values)
+        return template("dataset.html.jinja").render(
+            title=shown[0]["name"], dataset=shown[0], classes_shown=CLASSES_SHOWN, splits=SPLITS, **values
         )
+
+    def _used(self, readable: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return the datasets that are there, by name, with the runs that used each, newest first."""
+        there = {path.name for path in self._datasets.iterdir()} if self._datasets.is_dir() else set()
+        used: dict[str, list[dict[str, Any]]] = {}
+        for row in self._runs.rows(readable):
+            if row["dataset"] in there:
+                used.setdefault(row["dataset"], []).append({key: row[key] for key in _OF_RUN})
+        return dict(sorted(used.items()))
 
     def _dataset(self, name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
         paths = DatasetPaths(self._datasets / name)
         splits: dict[str, Any] = {}
-        error = None
+        error: str | None = None
+        made: float | None = None
         for split in SPLITS:
             try:
                 manifest = read_manifest(paths.split(split))
-                digest = file_digest(paths.manifest(split))
+                splits[split] = {**_of_manifest(manifest), "digest": file_digest(paths.manifest(split))}
+                made = max(made or 0.0, paths.manifest(split).stat().st_mtime)
             except (DataError, OSError) as problem:
                 error = str(problem)
-                continue
-            names = ("n_samples", "n_classes", "n_bytes", "n_rejected", "sample_shape", "shard_format", "class_names")
-            fields = manifest.model_dump(mode="json", include={*names, "label_histogram"})
-            splits[split] = {**fields, "digest": digest, "source": manifest.source.path}
-        return {"name": name, "splits": splits, "error": error, "runs": runs}
+        digest = splits.get("train", {}).get("digest")
+        told = [{**run, "is_same": run["dataset_digest"] == digest} for run in runs]
+        return {"name": name, "splits": splits, "error": error, "made": made, "runs": told}
+
+    def _samples(self, name: str) -> dict[str, str]:
+        """Return class -> samples side by side, as a ``data:`` address; empty without a contact sheet of this data."""
+        paths = DatasetPaths(self._datasets / name)
+        with suppress(DataError):
+            archive = PictureArchive(paths.contact_sheet, read_manifest(paths.split("train")).recipe_sha256)
+            return {str(label): one.data_uri() for label, one in archive.read(archive.numbers).items()}
+        return {}
+
+
+def _of_manifest(manifest: DatasetManifest) -> dict[str, Any]:
+    return {
+        **manifest.model_dump(mode="json", include=set(_OF_MANIFEST)),
+        "n_shards": len(manifest.shards),
+        "source": manifest.source.path,
+        "source_format": manifest.source.format,
+        "source_digest": f"sha256:{manifest.source.sha256}",
+        "split_rule": None if manifest.split_rule is None else manifest.split_rule.text(),
+    }
 
 
 def _classes(splits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per class: its name, and its samples in each split; None where there is no such split."""
+    """Return a row per class: its name, its samples in each split, and their share of the largest class there.
+
+    A count is None where there is no such split.
+    """
     names = next((split["class_names"] for split in splits.values() if split["class_names"]), ())
     counts = [splits[split]["label_histogram"] if split in splits else () for split in SPLITS]
+    most = [max(row, default=0) or 1 for row in counts]
     return [
-        {"name": names[label] if label < len(names) else str(label), "counts": list(row)}
+        {
+            "label": label,
+            "name": names[label] if label < len(names) else str(label),
+            "counts": list(row),
+            "shares": [(count or 0) / top for count, top in zip(row, most, strict=True)],
+        }
         for label, row in enumerate(zip_longest(*counts))
     ]

@@ -33,3 +33,11 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
     @app.get("/datasets")
     def show_datasets(request: Request, readable: Readable) -> Response:
         return shown(request, datasets, datasets.answer(readable))
+
+    @app.get("/datasets/{name}")
+    def show_dataset(request: Request, readable: Readable, name: str) -> Response:
+        found = datasets.dataset(readable, name)
+        if found is None:
+            message = f'there is no dataset "{name}", or no run that used it is of a DAG that you may read'
+            return told(request, message, 404, "datasets")
+        return shown(request, datasets, found)

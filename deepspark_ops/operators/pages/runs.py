@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, run_url
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, dataset_url, find_run, run_url
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places, safe_run_id
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import FILTERS, KnownRun, RunQuery, choices, chosen, row_of
+from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from deepspark_ops.run_index.summary import RunSummary
 
 ANSWER_VERSION: Final = 1
 ROWS_SHOWN: Final = 500
 _OVER: Final = ("success", "failed", None)
 COLUMNS: Final = (
-    ("run", "run"), ("state", "state"), ("net", "net"), ("solver", "solver"), ("dataset", "dataset"),
-    ("strategy", "strategy"), ("n_workers", "workers"), ("tau", "tau"), ("clock", "clock"), ("accuracy", "accuracy"),
-    ("loss", "loss"), (None, "curve"), ("images_per_s", "images/s"), ("seconds", "duration"), ("when", "when (UTC)"),
-    ("who", "who"),
-)  # fmt: skip
+    (("run", "run"),),
+    (("state", "state"),),
+    (("net", "net"), ("solver", "solver")),
+    (("dataset", "dataset"),),
+    (("strategy", "strategy"), ("n_workers", "workers"), ("tau", "tau")),
+    (("clock", "clock"),),
+    (("accuracy", "accuracy"),),
+    (("loss", "loss"),),
+    ((None, "curve"),),
+    (("images_per_s", "images/s"),),
+    (("seconds", "duration"),),
+    (("when", "when (UTC)"), ("who", "who")),
+)
+"""What each column of the table shows, and can be sorted by."""
 _GREATEST_FIRST: Final = ("n_workers", "clock", "accuracy", "images_per_s", "seconds", "when")
-NUMBERS: Final = ("n_workers", "tau", "clock", "accuracy", "loss", "images_per_s", "seconds")
+NUMBERS: Final = ("clock", "accuracy", "loss", "images_per_s", "seconds")
 
 
 class RunsPage:
@@ -37,6 +48,7 @@ class RunsPage:
         airflow_runs: Callable[[Collection[str]], list[KnownRun]],
         tagged_dags: Callable[[], set[str]],
         *,
+        schedules: Callable[[Collection[str]], list[Schedule]] = lambda dags: [],
         reader: SummaryReader | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -46,12 +58,14 @@ class RunsPage:
             places: Where runs are.
             airflow_runs: Returns the runs of some DAGs, newest first.
             tagged_dags: Returns the DAGs that are ours, whether they have run or not.
+            schedules: Returns when some DAGs run by themselves.
             reader: Reads the runs' folders.
             clock: Seconds since the epoch.
         """
         self._places = places
         self._airflow_runs = airflow_runs
         self._tagged_dags = tagged_dags
+        self._schedules = schedules
         self._reader = reader or SummaryReader()
         self._clock = clock
 
@@ -69,19 +83,22 @@ class RunsPage:
             query: What is asked for.
         """
         dags = self.our_dags() & set(readable)
-        read = self._reader.begin()
-        now = self._clock()
-        rows = [row_of(known, self._summary(known, read), now=now) for known in self._known(dags)]
+        rows = self._rows(dags)
         found = chosen(rows, query)
         return {
             "format_version": ANSWER_VERSION,
             "query": {"search": query.search, **dict(query.filters), "sort": query.sort},
             "choices": choices(rows),
+            "schedules": [asdict(one) for one in self._schedules(dags)] if dags else [],
             "total": len(rows),
             "found": len(found),
             "unread": sum(not row["is_read"] for row in rows),
             "runs": found,
         }
+
+    def rows(self, readable: Collection[str]) -> list[dict[str, Any]]:
+        """Return all runs of DAGs that a person may read, newest first."""
+        return chosen(self._rows(self.our_dags() & set(readable)), RunQuery())
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the list as a page.
@@ -99,12 +116,20 @@ class RunsPage:
             rows=[with_address(row, site) for row in answer["runs"][:ROWS_SHOWN]],
             filters=FILTERS,
             numbers=NUMBERS,
-            columns=[(name, word, _sorted_url(query, name, site), _direction(query, name)) for name, word in COLUMNS],
+            schedules=_shown_schedules(answer["schedules"], query.get("dag", "")),
+            sorts=_sorts(query["sort"]),
+            columns=[_column(group, query, site) for group in COLUMNS],
+            dataset_url=lambda name: f"{site}{dataset_url(name)}",
             json_url=_address(site, {**query, "format": "json"}),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="runs",
         )
+
+    def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
+        read = self._reader.begin()
+        now = self._clock()
+        return [row_of(known, self._summary(known, read), now=now) for known in self._known(dags)]
 
     def _known(self, dags: Collection[str]) -> Iterator[KnownRun]:
         """Return what Airflow knows, newest first, then folders of runs that it has forgotten."""
@@ -135,12 +160,43 @@ def _address(site: str, query: Mapping[str, str]) -> str:
     return f"{site}{RUNS_URL}?{urllib.parse.urlencode({name: value for name, value in query.items() if value})}"
 
 
+def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[Mapping[str, Any]]:
+    """Return the schedule of the DAG that is asked for; of all DAGs those that run by themselves."""
+    return [one for one in schedules if (one["dag"] == dag if dag else one["text"] != BY_HAND)]
+
+
+def _column(group: Sequence[tuple[str | None, str]], query: Mapping[str, str], site: str) -> dict[str, Any]:
+    """Return the head of a column: what it can be sorted by, and whether it is."""
+    links = [
+        {"word": word, "url": _sorted_url(query, name, site), "direction": _direction(query, name)}
+        for name, word in group
+    ]
+    direction = next((link["direction"] for link in links if link["direction"]), "")
+    return {"links": links, "direction": direction, "is_number": group[0][0] in NUMBERS}
+
+
+def _first_direction(name: str) -> str:
+    return f"-{name}" if name in _GREATEST_FIRST else name
+
+
 def _sorted_url(query: Mapping[str, str], name: str | None, site: str) -> str:
     """Return the address of the list sorted by a column: the other way round if it is already."""
     if name is None:
         return ""
-    first, second = (f"-{name}", name) if name in _GREATEST_FIRST else (name, f"-{name}")
-    return _address(site, {**query, "sort": second if query["sort"] == first else first})
+    first = _first_direction(name)
+    return _address(site, {**query, "sort": _reverse(first) if query["sort"] == first else first})
+
+
+def _reverse(sort: str) -> str:
+    return sort.removeprefix("-") if sort.startswith("-") else f"-{sort}"
+
+
+def _sorts(now: str) -> list[tuple[str, str]]:
+    """Return what the list can be sorted by, (value, word): each its first direction, and the one it has now."""
+    words = {_first_direction(name): word for group in COLUMNS for name, word in group if name is not None}
+    if now not in words and (other := words.get(_reverse(now))):
+        words[now] = f"{other}, the other way round"
+    return list(words.items())
 
 
 def _direction(query: Mapping[str, str], name: str | None) -> str:

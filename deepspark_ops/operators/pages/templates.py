@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.run_view.chart_lines import is_share
 
 
@@ -30,6 +31,7 @@ def template(name: str) -> Template:
         "clock_time": _clock_time,
         "moment": _moment,
         "sparkline": sparkline,
+        "p_text": p_text,
         "filename": lambda path: Path(str(path)).name,
     }
     environment.tests |= {"share": is_share}

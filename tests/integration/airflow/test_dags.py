@@ -103,8 +103,17 @@ def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -
     assert isinstance(dataset._asset, Asset)
     assert [asset.uri for asset in dag.schedule.asset_condition.objects] == [dataset._asset.uri]
     assert dag.max_active_runs == 1
+    words = "03:00 UTC every day, or when deepspark_dataset is updated"
+    assert words in (dag.description or "")
+    assert words in (dag.doc_md or "")
     outlets = {task_id: task.outlets for task_id, task in dag.task_dict.items() if task.outlets}
     assert list(outlets) == ["promote"]
+
+
+def test_another_timetable_is_told_in_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPSPARK_RETRAIN_CRON", "30 6 * * 1")
+    told = load("deepspark_retrain").description or ""
+    assert told.endswith(": at 06:30, only on Monday (UTC), or when deepspark_dataset is updated")
 
 
 TRIES: dict[str, dict[str, int]] = {

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 
+import cv2
 import h5py
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate
@@ -96,7 +98,8 @@ def test_train_split_reads_the_training_samples_with_the_test_transform(run, dat
 
 def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", worst=5))
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["metrics.json", "report.html", "samples.h5"]
+    names = ["metrics.json", "mistakes.zip", "report.html", "samples.h5"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     metrics = read_metrics(evaluation.metrics_path)
     assert metrics == evaluation.metrics
     assert metrics.scored.iteration == 40
@@ -148,6 +151,18 @@ def test_report_compares_with_production_on_the_same_samples(run, tmp_path):
     assert "Against production" in page
     assert "Production was promoted on these very samples." in page
     assert page.count("data:image/png;base64,") == 12  # all weights 0: every sample that this run gets right is gained
+
+
+def test_pictures_of_the_mistakes_are_kept(run, dataset, tmp_path):
+    images, _ = dataset[1]["test"]
+    run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, worst=0))
+    samples = read_evaluation(tmp_path).samples
+    archive = open_mistake_pictures(tmp_path, samples)
+    wrong = samples.answers.index[samples.answers.rank > 0].tolist()
+    assert sorted(archive.numbers) == wrong != []
+    for index, picture in archive.read(wrong).items():
+        pixels = cv2.imdecode(np.frombuffer(picture.content, np.uint8), cv2.IMREAD_UNCHANGED)
+        np.testing.assert_array_equal(pixels, np.moveaxis(images[index], 0, 2))
 
 
 def test_mirror_does_not_make_scores_random(run, tmp_path):
@@ -267,6 +282,7 @@ def test_net_with_its_own_sources_is_scored_on_the_split_that_was_asked_for(vect
 def test_vectors_have_no_pictures(vectors, tmp_path):
     page = run_evaluate(EvaluateConfig(run_dir=vectors[0].root, output=tmp_path)).report_path.read_text()
     assert "<figure>" not in page
+    assert not (tmp_path / "mistakes.zip").exists()
     assert "Confusion matrix" in page
 
 

@@ -9,7 +9,7 @@ import pytest
 from deepspark_ops.evaluate.charts import (
     Line,
     confusion_chart,
-    data_uri,
+    difference_chart,
     line_chart,
     log_ticks,
     nice_ticks,
@@ -93,11 +93,33 @@ def test_many_classes_become_one_small_image():
     assert pixels[5, 3, 3] == 0
 
 
-def test_picture_survives_as_png():
-    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    encoded = data_uri(picture).removeprefix("data:image/png;base64,")
-    decoded = cv2.imdecode(np.frombuffer(base64.b64decode(encoded), np.uint8), cv2.IMREAD_UNCHANGED)
-    np.testing.assert_array_equal(decoded, picture)
+def cells_of(svg):
+    cells = {}
+    for group in ET.fromstring(svg).iter("g"):
+        boxes, text = group.findall("rect"), group.find("text")
+        kind = (boxes[1].get("class"), float(boxes[1].get("fill-opacity"))) if len(boxes) > 1 else None
+        cells[group.find("title").text] = (kind, None if text is None else text.text)
+    return cells
+
+
+def test_difference_shows_the_second_minus_the_first_with_its_sign():
+    first, second = np.array([[9, 1], [4, 6]]), np.array([[5, 5], [4, 7]])
+    cells = cells_of(difference_chart(first, second, ["a<b", "c"]))
+    counts = "true {}, predicted {}: {} in the first, {} in the second"
+    assert cells == {
+        counts.format("a<b", "a<b", 9, 5): (("fewer", 1.0), "\u22124"),
+        counts.format("a<b", "c", 1, 5): (("more", 1.0), "+4"),
+        counts.format("c", "a<b", 4, 4): (None, None),
+        counts.format("c", "c", 6, 7): (("more", 0.12 + 0.88 * 0.5), "+1"),  # square root of a quarter
+    }
+
+
+def test_difference_of_equal_matrices_is_empty_and_numbers_stand_where_they_are_legible():
+    same = np.eye(3, dtype=np.int64)
+    assert {cell for cell in cells_of(difference_chart(same, same, ["a", "b", "c"])).values()} == {(None, None)}
+    many = np.eye(40, dtype=np.int64)
+    texts = {text for _, text in cells_of(difference_chart(many, 2 * many, [str(k) for k in range(40)])).values()}
+    assert texts == {None}
 
 
 def test_thinning_keeps_the_mean():

@@ -3,7 +3,12 @@ import pytest
 from scipy import stats
 
 from deepspark_ops.evaluate.comparison import paired
-from deepspark_ops.evaluate.comparison.paired import compare_losses, compare_right, mcnemar_p_value
+from deepspark_ops.evaluate.comparison.paired import (
+    compare_losses,
+    compare_right,
+    mcnemar_p_value,
+    two_sided_p_value,
+)
 from tests.reference.slow_paired import (
     coverage_of_interval,
     listed_bootstrap_means,
@@ -31,6 +36,13 @@ def test_mcnemar_equals_a_list_of_all_outcomes(n_gained, n_lost):
 def test_mcnemar_equals_scipys_binomial_test(n_gained, n_lost):
     expected = stats.binomtest(n_gained, n_gained + n_lost, 0.5, alternative="greater").pvalue
     assert mcnemar_p_value(n_gained, n_lost) == pytest.approx(expected, rel=1e-9)  # scipy's own rounding
+
+
+@pytest.mark.parametrize(("n_first", "n_second"), [(0, 0), (3, 3), (4, 3), (10, 2), (2, 10), (60, 40), (0, 50)])
+def test_two_sided_equals_scipys_binomial_test(n_first, n_second):
+    n = n_first + n_second
+    expected = stats.binomtest(n_first, n, 0.5, alternative="two-sided").pvalue if n else 1.0
+    assert two_sided_p_value(n_first, n_second) == pytest.approx(expected, rel=1e-9)
 
 
 def test_what_both_get_right_or_wrong_says_nothing():

@@ -46,6 +46,12 @@ def test_samples_on_which_they_differ_are_found_classes_in_turn():
     ]
 
 
+def test_only_samples_with_a_picture_are_shown_where_that_is_asked():
+    section = make_section(scored(3, 7), scored(0, 4, 8, 12, 16, 1), None, has_picture={4, 16, 7}.__contains__)
+    assert section.shown_samples() == (4, 16, 7)
+    assert (section.comparison.n_gained, section.comparison.n_lost) == (6, 2)
+
+
 def test_no_more_pictures_than_a_page_takes():
     section = make_section(scored(), scored(*range(40)), None)
     assert len(section.gained) == 12

@@ -1,0 +1,67 @@
+"""Pictures of samples that a net gets wrong, kept beside its evaluation.
+
+What one of two nets gets right and the other wrong is a mistake of one of them. So two evaluations with their mistakes
+are compared in pictures without the dataset, which may be gone by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from deepspark_ops.evaluate.sample_scores import ScoredSamples
+from deepspark_ops.evaluate.scores import Answers
+from deepspark_ops.shards.picture_archive import EncodedPicture, PictureArchive, write_pictures
+
+PICTURES_NAME: Final = "mistakes.zip"
+MOST_KEPT: Final = 240
+PICTURE_PIXELS: Final = 112
+"""Of the longer side: a photograph has about 4 KB then."""
+
+
+def kept_mistakes(answers: Answers, most: int = MOST_KEPT) -> list[int]:
+    """Return the positions of the mistakes whose pictures are kept.
+
+    Of many the first of each class come before the second of any, and within a class those with the smallest loss:
+    another net is likeliest to get these right.
+
+    Args:
+        answers: Of the net.
+        most: How many at most.
+    """
+    wrong = np.flatnonzero(answers.rank)
+    by_loss = wrong[np.argsort(answers.loss[wrong], kind="stable")]
+    nth_of_class: dict[int, int] = {}
+    ranked = []
+    for order, at in enumerate(by_loss.tolist()):
+        label = int(answers.label[at])
+        nth_of_class[label] = nth_of_class.get(label, 0) + 1
+        ranked.append((nth_of_class[label], order, int(answers.index[at])))
+    return [index for _, _, index in sorted(ranked)[:most]]
+
+
+def write_mistake_pictures(folder: Path, samples: ScoredSamples, pictures: Mapping[int, EncodedPicture]) -> None:
+    """Keep pictures of mistakes in an evaluation's folder; no file where the samples are no pictures.
+
+    Args:
+        folder: Of the evaluation.
+        samples: What the net answered.
+        pictures: Sample position -> its picture.
+    """
+    path = folder / PICTURES_NAME
+    if pictures:
+        write_pictures(path, pictures, _made_of(samples))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def open_mistake_pictures(folder: Path, samples: ScoredSamples) -> PictureArchive:
+    """Return the pictures of an evaluation's folder; none if they are of another evaluation."""
+    return PictureArchive(folder / PICTURES_NAME, _made_of(samples))
+
+
+def _made_of(samples: ScoredSamples) -> str:
+    return f"{samples.weights_digest} on {samples.dataset_digest}"

@@ -1,0 +1,190 @@
+"""How the evaluations of runs differ: their confusion matrices, and the samples that one of two alone gets right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from markupsafe import Markup
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.run_paths import RunPaths
+
+MOST_CLASSES: Final = 60
+"""With more a matrix is no table any more: each run's report has its picture."""
+_DIGEST_SHOWN: Final = 15
+
+
+def evaluation_folder(run_dir: Path) -> Path | None:
+    """Return the folder of a run's evaluation; None if there is none, or if it would be outside the run's folder."""
+    folder = RunPaths(run_dir).evaluation
+    return folder if folder.is_dir() and folder.resolve().is_relative_to(run_dir.resolve()) else None
+
+
+def metrics_of(run_dir: Path) -> MetricsReport | None:
+    """Return what the evaluation of a run found; None without one."""
+    folder = evaluation_folder(run_dir)
+    with suppress(OSError, DataError):
+        return None if folder is None else read_metrics(folder / METRICS_NAME)
+    return None
+
+
+def confusion_of(metrics: MetricsReport | None) -> dict[str, Any] | None:
+    """Return the confusion matrix of an evaluation, ``counts`` None with many classes; None without one."""
+    if metrics is None:
+        return None
+    n_classes = len(metrics.classes)
+    counts = [list(row) for row in metrics.confusion] if n_classes <= MOST_CLASSES else None
+    names = _names(metrics) if n_classes <= MOST_CLASSES else None
+    return {
+        "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": metrics.n_samples,
+        "top1": metrics.top1, "dataset_digest": metrics.scored.dataset_digest,
+    }  # fmt: skip
+
+
+def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, labels: tuple[str, str]) -> str | None:
+    """Return why two evaluations cannot be compared sample by sample or cell by cell; None if they can.
+
+    Args:
+        first: What one found; None if the run was not evaluated.
+        second: What the other found.
+        labels: What the two runs are called.
+    """
+    missing = [label for label, one in zip(labels, (first, second), strict=True) if one is None]
+    if first is None or second is None:
+        return f"{' and '.join(missing)}: no evaluation yet"
+    digests = [one.scored.dataset_digest for one in (first, second)]
+    if digests[0] != digests[1]:
+        short = " and ".join(digest[:_DIGEST_SHOWN] for digest in digests)
+        return f"{labels[0]} and {labels[1]} were tested on different samples ({short})"
+    if first.n_samples != second.n_samples:
+        counted = f"{first.n_samples:,} and {second.n_samples:,}"
+        return f"{labels[0]} and {labels[1]} count different samples ({counted}), by the nets' ignore_label"
+    names = _names(first), _names(second)
+    if names[0] != names[1]:
+        return f"{labels[0]} and {labels[1]} have different classes ({_unlike(*names)})"
+    return None
+
+
+def differences_of(
+    metrics: Sequence[MetricsReport | None], keys: Sequence[str], labels: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the confusion matrix of each run but the first minus the first's, or why there is none."""
+    found = []
+    for key, label, one in list(zip(keys, labels, metrics, strict=True))[1:]:
+        why_not = why_not_compared(metrics[0], one, (labels[0], label))
+        if why_not is None and one is not None and len(one.classes) > MOST_CLASSES:
+            why_not = f"{len(one.classes):,} classes are too many for a table; each run's report has its matrix"
+        counts = None
+        if why_not is None and metrics[0] is not None and one is not None:
+            counts = (np.array(one.confusion, np.int64) - np.array(metrics[0].confusion, np.int64)).tolist()
+        found.append({"first": keys[0], "second": key, "counts": counts, "why_not": why_not})
+    return found
+
+
+def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], labels: Sequence[str]) -> dict[str, Any]:
+    """Return which samples one of two runs alone gets right, with pictures of some.
+
+    Args:
+        folders: Of the two runs.
+        metrics: What their evaluations found.
+        labels: What they are called.
+
+    Returns:
+        ``why_not`` alone, or counts, McNemar's two-sided ``p``, and some samples of each: ``only_first`` and
+        ``only_second``.
+    """
+    why_not = why_not_compared(metrics[0], metrics[1], (labels[0], labels[1]))
+    places = [evaluation_folder(folder) for folder in folders]
+    if why_not is not None or places[0] is None or places[1] is None:
+        return {"why_not": why_not}
+    try:
+        return {"why_not": None, **_paired(places[0], places[1])}
+    except DataError as error:
+        return {"why_not": str(error)}
+
+
+def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
+    # HDF5, which no other page needs.
+    from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
+    from deepspark_ops.evaluate.comparison.paired import two_sided_p_value
+    from deepspark_ops.evaluate.comparison.section import make_section
+    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+
+    first, second = read_evaluation(first_place), read_evaluation(second_place)
+    # What the first alone gets right is a mistake of the second, so its picture is with the second's.
+    of_first, of_second = (
+        open_mistake_pictures(place, one.samples) for place, one in ((first_place, first), (second_place, second))
+    )
+    kept = {*of_first.numbers, *of_second.numbers}
+    section = make_section(second, first, None, has_picture=kept.__contains__)
+    names = first.class_names()
+    n_first, n_second = section.comparison.n_lost, section.comparison.n_gained
+    n_both = int(np.count_nonzero((first.samples.answers.rank == 0) & (second.samples.answers.rank == 0)))
+    pictures = of_second.read([one.index for one in section.lost])
+    pictures |= of_first.read([one.index for one in section.gained])
+
+    def shown(differences: Sequence[Any], takes: Callable[[Any], int]) -> list[dict[str, Any]]:
+        return [
+            {
+                "index": one.index,
+                "true": names[one.label],
+                "taken_for": names[takes(one)],
+                "picture": pictures[one.index].data_uri(),
+                "is_small": pictures[one.index].media_type == "image/png",
+            }
+            for one in differences
+            if one.index in pictures
+        ]
+
+    n_samples = section.comparison.n_samples
+    return {
+        "n_samples": n_samples,
+        "n_both_right": n_both,
+        "n_both_wrong": n_samples - n_both - n_first - n_second,
+        "n_only_first": n_first,
+        "n_only_second": n_second,
+        "p": two_sided_p_value(n_first, n_second),
+        "only_first": shown(section.lost, lambda one: int(one.candidate)),
+        "only_second": shown(section.gained, lambda one: int(one.production)),
+    }
+
+
+def drawn_confusion(confusion: Mapping[str, Any] | None) -> Markup | None:
+    """Return a matrix as the report draws it; None without one."""
+    if confusion is None or confusion["counts"] is None:
+        return None
+    from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
+
+    return _unstyled(confusion_chart(np.array(confusion["counts"], np.int64), confusion["classes"]))
+
+
+def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> Markup | None:
+    """Return the second matrix minus the first; None if one has no counts."""
+    if first is None or second is None or first["counts"] is None or second["counts"] is None:
+        return None
+    from deepspark_ops.evaluate.charts import difference_chart
+
+    counts = [np.array(one["counts"], np.int64) for one in (first, second)]
+    return _unstyled(difference_chart(counts[0], counts[1], first["classes"]))
+
+
+def _unstyled(drawn: str) -> Markup:
+    """Return a chart without its inline style, which the page's headers forbid; it escapes names itself."""
+    return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))
+
+
+def _names(metrics: MetricsReport) -> list[str]:
+    return [one.name for one in metrics.classes]
+
+
+def _unlike(first: Sequence[str], second: Sequence[str]) -> str:
+    if len(first) != len(second):
+        return f"{len(first):,} and {len(second):,}"
+    at = next(number for number, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+    return f'class {at} is "{first[at]}" and "{second[at]}"'

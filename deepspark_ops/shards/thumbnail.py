@@ -1,0 +1,63 @@
+"""A stored sample as a small picture for people."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.shards.picture_archive import EncodedPicture
+
+Picture = npt.NDArray[np.uint8]
+SMALL_PIXELS: Final = 64
+"""Pictures up to this stay as they are, in every pixel; larger ones are photographs."""
+_DEFAULT_QUALITY: Final = 95
+"""OpenCV's own for JPEG."""
+
+
+def to_picture(values: npt.NDArray[Any]) -> Picture | None:
+    """Return one stored sample as a gray (H, W) or BGR (H, W, 3) picture; None if it is none.
+
+    Values that are not bytes are stretched to 0..255 between their own smallest and largest.
+
+    Args:
+        values: Shape (C, H, W), uint8 or float32.
+    """
+    if values.ndim != 3 or values.shape[0] not in (1, 3) or min(values.shape[1:]) < 2:
+        return None
+    if values.dtype != np.uint8:
+        low, high = float(values.min()), float(values.max())
+        values = np.rint((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
+    return np.ascontiguousarray(values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0))
+
+
+def shrunk(picture: Picture, most_pixels: int) -> Picture:
+    """Return a picture of which no side is longer than ``most_pixels``; one that fits is returned itself."""
+    largest = max(picture.shape[:2])
+    if largest <= most_pixels:
+        return picture
+    height, width = (max(1, round(extent * most_pixels / largest)) for extent in picture.shape[:2])
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def encoded(pixels: Picture, *, is_photo: bool = False, quality: int = _DEFAULT_QUALITY) -> EncodedPicture:
+    """Return a picture as a browser takes it.
+
+    Args:
+        pixels: (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
+        is_photo: JPEG instead of PNG.
+        quality: Of a JPEG, 0 to 100.
+    """
+    suffix, media_type = (".jpg", "image/jpeg") if is_photo else (".png", "image/png")
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if is_photo else []
+    written, content = cv2.imencode(suffix, pixels, options)
+    assert written, "OpenCV encodes every uint8 image of one, three or four channels"
+    return EncodedPicture(media_type, content.tobytes())
+
+
+def small_picture(picture: Picture, most_pixels: int, *, quality: int = _DEFAULT_QUALITY) -> EncodedPicture:
+    """Return a picture of at most ``most_pixels`` a side: every pixel of a small one, else a photograph."""
+    is_photo = max(picture.shape[:2]) > SMALL_PIXELS
+    return encoded(shrunk(picture, most_pixels), is_photo=is_photo, quality=quality)

@@ -1,0 +1,68 @@
+"""What the pages read in Airflow's tables, filled by Airflow's own models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, insert
+from sqlalchemy.orm import Session
+
+from deepspark_ops.operators.dags import deepspark_retrain, deepspark_train
+from deepspark_ops.operators.pages import airflow_runs
+from deepspark_ops.run_index.schedule import BY_HAND, Schedule
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """Airflow's tables of DAGs in memory; what the pages read is what is in them."""
+    from airflow.models.base import Base
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine, tables=[DagModel.__table__, SerializedDagModel.__table__])
+    with Session(engine) as made:
+
+        @contextmanager
+        def same_session() -> Iterator[Session]:
+            yield made
+
+        monkeypatch.setattr(airflow_runs, "create_session", same_session)
+        yield made
+
+
+def test_schedules_are_read_as_airflow_keeps_them(session: Session) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    next_run = datetime(2026, 11, 23, 3, tzinfo=UTC)
+    for made in (deepspark_retrain.make_dag(), deepspark_train.make_dag()):
+        serialized = DagSerialization.to_dict(made)
+        timetable = DagSerialization.from_dict(serialized).timetable
+        is_timed = made.dag_id == "deepspark_retrain"
+        assets = timetable.asset_condition.as_expression() if is_timed else None
+        session.add(
+            DagModel(
+                dag_id=made.dag_id, bundle_name="dags-folder", fileloc="x", is_stale=False, is_paused=is_timed,
+                timetable_description=timetable.description, asset_expression=assets,
+                next_dagrun_create_after=next_run if is_timed else None,
+            )
+        )  # fmt: skip
+        values = {"id": uuid4(), "dag_id": made.dag_id, "dag_hash": "1", "dag_version_id": uuid4(), "data": serialized}
+        session.execute(insert(SerializedDagModel.__table__).values(**values))
+    session.add(DagModel(dag_id="gone", bundle_name="dags-folder", fileloc="x", is_stale=True, is_paused=False))
+    session.flush()
+    found = airflow_runs.read_schedules(["deepspark_retrain", "deepspark_train", "gone", "missing"])
+    words = "03:00 UTC every day, or when deepspark_dataset is updated"
+    assert found == [
+        Schedule("deepspark_retrain", words, next_run.timestamp(), is_paused=True),
+        Schedule("deepspark_train", BY_HAND, None, is_paused=False),
+    ]
+    assert airflow_runs.read_schedules([]) == []

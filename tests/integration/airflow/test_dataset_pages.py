@@ -1,0 +1,102 @@
+"""The pages about datasets: what they hold, a look at their samples, which runs used them, and for whom they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
+from tests.integration.airflow.page_runs import EVIL, pages_client
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    with pages_client(tmp_path) as made:
+        yield made
+
+
+SHEET = {0: EncodedPicture("image/png", b"zeros"), 1: EncodedPicture("image/png", b"ones")}
+
+
+def write_dataset(client: Any, name: str, dag: str, run: str) -> Path:
+    """Write a dataset that a run has used; return its folder."""
+    folder = client.home / "datasets" / name
+    for split, counts in (("train", [5, 3]), ("test", [1, 1])):
+        n = sum(counts)
+        fields = {
+            "split": split, "shard_format": "lmdb", "encoded": False, "recipe_sha256": "1", "sample_shape": [1, 8, 8],
+            "source": {"path": "/data/digits.gz", "format": "idx", "sha256": "2"}, "n_samples": n, "n_classes": 2,
+            "class_names": [EVIL, "one"], "label_histogram": counts, "mean_values": [1.0], "n_rejected": 0,
+            "mean_file": {"file": "mean", "sha256": "3"}, "n_bytes": 8,
+            "shards": [{"file": "s", "sha256": "4", "n_samples": n, "n_bytes": 8}],
+        }  # fmt: skip
+        (folder / split).mkdir(parents=True)
+        (folder / split / "dataset.json").write_text(json.dumps(fields))
+    write_pictures(folder / "contact_sheet.zip", SHEET, "1")
+    (client.home / "runs" / dag / run / "config.json").write_text(json.dumps({"dataset": str(folder)}))
+    return folder
+
+
+def test_the_list_has_the_datasets_of_runs_that_one_may_read(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    write_dataset(client, "hidden-2", "secret_dag", "run-c")
+    (one,) = client.get("/datasets?format=json").json()["datasets"]
+    assert (one["name"], [run["run"] for run in one["runs"]], one["error"]) == ("digits-1", ["run-a"], None)
+    assert [one["splits"][split]["label_histogram"] for split in ("train", "test")] == [[5, 3], [1, 1]]
+    page = client.get("/datasets").text
+    assert "hidden-2" not in page
+    assert 'href="/deepspark/datasets/digits-1"' in page
+    (folder / "test" / "dataset.json").write_text("{")
+    assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
+    assert "rerun task &#34;ingest&#34;" in client.get("/datasets/digits-1").text
+
+
+def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    os.utime(folder / "test" / "dataset.json", (1769832306, 1769832306))
+    os.utime(folder / "train" / "dataset.json", (1769832300, 1769832300))
+    one = client.get("/datasets/digits-1?format=json").json()["dataset"]
+    digest = f"sha256:{hashlib.sha256((folder / 'train' / 'dataset.json').read_bytes()).hexdigest()}"
+    assert (one["splits"]["train"]["digest"], one["made"]) == (digest, 1769832306)
+    assert one["samples"] == {"0": SHEET[0].data_uri(), "1": SHEET[1].data_uri()}
+    page = client.get("/datasets/digits-1").text
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    for part in ("/data/digits.gz", "sha256:2", digest, "1 x 8 x 8", "made 2026-01-31 04:05 UTC", "run-a", "LeNet"):
+        assert part in text, part
+    rows = re.findall(r'<tr><th scope="row">([^<]*)</th>.*?<span>(\d+)</span>.*?<span>(\d+)</span>', page)
+    assert rows == [("&lt;script&gt;alert(1)&lt;/script&gt;", "5", "1"), ("one", "3", "1")]
+    assert re.findall(r'class="part-0" height="8" width="([\d.]+)"', page) == ["100.0", "60.0"]  # of the largest class
+    assert [page.count(f'src="{one.data_uri()}"') for one in SHEET.values()] == [1, 1]
+    assert EVIL not in page
+    assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
+    assert "before it was made again" not in text
+
+
+def test_a_run_of_an_earlier_content_is_marked_and_a_sheet_of_it_not_shown(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    client.get("/datasets/digits-1")  # which indexes the run
+    fields = json.loads((folder / "train" / "dataset.json").read_text())
+    (folder / "train" / "dataset.json").write_text(json.dumps({**fields, "recipe_sha256": "another"}))
+    answer = client.get("/datasets/digits-1?format=json").json()["dataset"]
+    assert ([run["is_same"] for run in answer["runs"]], answer["samples"]) == ([False], {})
+    page = client.get("/datasets/digits-1").text
+    assert "used it as it was before it was made again" in page
+    assert "No pictures are kept" in page
+
+
+def test_no_address_leads_to_what_one_may_not_see_or_out_of_the_folder(client: Any) -> None:
+    write_dataset(client, "hidden-2", "secret_dag", "run-c")
+    answers = {name: client.get(f"/datasets/{name}?format=json") for name in ("hidden-2", "nothing", "..", "%2E%2E")}
+    assert {one.status_code for one in answers.values()} == {404}
+    told = [answers[name].json()["error"].replace(name, "") for name in ("hidden-2", "nothing")]
+    assert told[0] == told[1]
+    assert EVIL not in client.get(f"/datasets/{EVIL.replace('/', '%2F')}").text
