@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from caffe_import.extras import require
 from caffe_import.tensorflow_start import start_lines_dropped
@@ -29,8 +31,8 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.net_time import NetTimeConfig
 from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -194,15 +196,30 @@ def convert(config: ConvertConfig) -> None:
     print_text(f"bundle={config.output}")
 
 
+@stage_command(NetTestConfig, name="test", positional="net", flags={"json": "Print the outputs as JSON"})
+def test_net(config: NetTestConfig, *, json: bool) -> None:
+    """Run a net with trained weights over data and print its outputs, mean over the batches; as `caffe test`."""
+    from deepspark_ops.command.single_net_view import test_json, test_lines
+    from deepspark_ops.single_net.mean_outputs import mean_outputs
+
+    _start_tensorflow("deepspark test")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("batches", total=None)
+        found = mean_outputs(config, lambda done, of: progress.update(task, completed=done, total=of))
+    if json:
+        write_json(test_json(found))
+    else:
+        print_text(test_lines(found))
+
+
 @stage_command(NetTimeConfig, name="time", positional="net", flags={"json": "Print the times as JSON"})
 def time_layers(config: NetTimeConfig, *, json: bool) -> None:
     """Time each layer of a net, forward and backward, by the kernels that really run; as Caffe's own `caffe time`."""
-    from deepspark_ops.command.net_time_view import time_json, time_summary, time_table
-    from deepspark_ops.timing.net_time import time_net
+    from deepspark_ops.command.single_net_view import time_json, time_summary, time_table
+    from deepspark_ops.single_net.net_time import time_net
 
-    require("tensorflow", part="deepspark time")
-    with start_lines_dropped():
-        found = time_net(config)
+    _start_tensorflow("deepspark time")
+    found = time_net(config)
     if json:
         write_json(time_json(found))
     else:
@@ -253,6 +270,15 @@ def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airfl
         "Relative paths of a run start from the folder above Airflow's DAGs folder, and runs, datasets and models are "
         "made there; DEEPSPARK_ROOT and DEEPSPARK_HOME in Airflow's environment name other folders."
     )
+
+
+def _start_tensorflow(part: str) -> None:
+    """Load TensorFlow into this process without what it says of itself."""
+    require("tensorflow", part=part)
+    with start_lines_dropped():
+        from caffe_import.tf_graph.devices import n_gpus_seen
+
+        n_gpus_seen()
 
 
 def _print_now(text: str) -> None:

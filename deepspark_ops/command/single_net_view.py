@@ -1,4 +1,4 @@
-"""The table and the JSON of ``deepspark time``."""
+"""Tables, lines and JSON of ``deepspark time`` and ``deepspark test``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
-from deepspark_ops.timing.net_time import NetTime
+from deepspark_ops.single_net.mean_outputs import MeanOutputs
+from deepspark_ops.single_net.net_time import NetTime
+
+_LISTED = 100
+"""Values of one output that are listed; of a larger output there is a summary."""
 
 
 def time_table(found: NetTime) -> Table:
@@ -45,3 +49,25 @@ def time_json(found: NetTime) -> dict[str, Any]:
     """Return all of it as plain values."""
     times = asdict(found.times)
     return {"net": found.name, "batch_size": found.batch_size, "n_threads": found.n_threads, **times}
+
+
+def test_lines(found: MeanOutputs) -> str:
+    """Return the outputs as ``caffe test`` prints them: a line for each value, what it adds to the loss behind it."""
+    samples = f"{found.n_batches:,} batches of {found.batch_size:,} over {found.n_samples:,} samples"
+    lines = [f"{found.name}: {samples}"]
+    for blob, values in found.outputs.items():
+        if values.size > _LISTED:
+            span = f"mean {values.mean():.6g}, from {values.min():.6g} to {values.max():.6g}"
+            lines.append(f"{blob}: {values.size:,} values, {span}")
+            continue
+        weight = found.weights.get(blob)
+        for value in values.reshape(-1):
+            loss = f" (* {weight:g} = {value * weight:.6g} loss)" if weight is not None else ""
+            lines.append(f"{blob} = {value:.6g}{loss}")
+    return "\n".join([*lines, f"loss = {found.loss:.6g}"])
+
+
+def test_json(found: MeanOutputs) -> dict[str, Any]:
+    """Return all of it as plain values; a scalar output is a number, another one a list in its shape."""
+    outputs = {blob: values.tolist() for blob, values in found.outputs.items()}
+    return {**asdict(found), "net": found.name, "outputs": outputs}

@@ -1,4 +1,4 @@
-"""Options of ``deepspark time``."""
+"""Options of ``deepspark time`` and ``deepspark test``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.evaluate import SplitChoice
 
 
 class NetTimeConfig(StageConfig):
@@ -23,4 +24,21 @@ class NetTimeConfig(StageConfig):
         json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
     )
     iterations: int = Field(50, ge=1, le=100_000, description="Passes that are recorded, and as many by the clock")
+    threads: int | None = Field(None, ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")
+
+
+class NetTestConfig(StageConfig):
+    """Run a net with trained weights over data."""
+
+    net: Path = Field(description="Prototxt of a net; its layers of phase TEST are taken")
+    weights: Path = Field(description="Trained weights, .caffemodel or .caffemodel.h5")
+    dataset: Path | None = Field(None, description="Ingested dataset; default: what the net's data layers name")
+    split: SplitChoice = "test"
+    iterations: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="Batches; default: until every sample was seen",
+    )
+    batch_size: int | None = Field(None, ge=1, le=100_000, description="Samples of a batch; default: the net's own")
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")

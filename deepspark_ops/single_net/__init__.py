@@ -1,0 +1,1 @@
+"""A net by itself, without a solver or a run: what it gives on data, and how long its layers take."""

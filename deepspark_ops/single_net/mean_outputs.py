@@ -1,0 +1,95 @@
+"""What a net with trained weights gives on its data, mean over the batches: Caffe's ``caffe test``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.net_spec import NetSpec
+from deepspark_ops.config.single_net import NetTestConfig
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.evaluate.samples import bind_samples
+from deepspark_ops.evaluate.trained_net import load_params
+from deepspark_ops.single_net.net_file import opened_net
+
+
+@dataclass(frozen=True)
+class MeanOutputs:
+    """The result of a test.
+
+    Attributes:
+        name: The net's own name, else its file's.
+        batch_size: Samples of a batch.
+        n_batches: How many were run.
+        n_samples: Samples that the data have; more are run where the batches do not divide them.
+        loss: Weighted loss, mean over the batches.
+        outputs: Output blob -> its values, mean over the batches.
+        weights: Output blob -> weight of the blob in the loss, of those that have one.
+    """
+
+    name: str
+    batch_size: int
+    n_batches: int
+    n_samples: int
+    loss: float
+    outputs: dict[str, npt.NDArray[np.float64]]
+    weights: dict[str, float]
+
+
+def mean_outputs(config: NetTestConfig, on_batch: Callable[[int, int], None] = lambda done, of: None) -> MeanOutputs:
+    """Run a net of phase TEST over its data, from the first sample on. TensorFlow is loaded into this process.
+
+    As in Caffe, the samples after the last one are the first again, and recurrent layers keep their state from batch to
+    batch. Unlike there, a transform that mirrors does not: a result must not depend on a coin.
+
+    Args:
+        config: What is run.
+        on_batch: Told after each batch how many are done, and of how many.
+
+    Raises:
+        CaffeImportError: Net, weights and data that do not fit together.
+        ConfigError, DataError: Data that are missing or damaged.
+    """
+    from caffe_import.tf_graph.builder import initial_layer_state  # so that --help needs no TensorFlow
+    from caffe_import.tf_graph.predict import compile_forward
+
+    with opened_net(
+        config.net,
+        phase="TEST",
+        without_data="or give an ingested dataset: dataset",
+        batch_size=config.batch_size,
+        dataset=config.dataset,
+    ) as opened:
+        net = opened.net
+        params = load_params(net, config.weights)
+        samples = bind_samples(opened.binding, net, config.split)
+        forward = compile_forward(net, n_threads=config.threads or host_cores())
+        n_batches = config.iterations or math.ceil(samples.n_samples / samples.batch_size)
+        held, state = forward.held(params), initial_layer_state(net)
+        losses, sums = 0.0, {blob: np.zeros(net.blob_shapes[blob]) for blob in net.outputs}
+        for batch in range(n_batches):
+            feeds = samples.read(batch * samples.batch_size, samples.batch_size).feeds
+            done = forward.run(held, feeds, layer_state=state)
+            state, losses = dict(done.layer_state), losses + done.loss
+            for blob, values in done.blobs.items():
+                sums[blob] = sums[blob] + values
+            on_batch(batch + 1, n_batches)
+        means = {blob: np.asarray(total / n_batches, np.float64) for blob, total in sums.items()}
+        return MeanOutputs(
+            name=opened.name,
+            batch_size=samples.batch_size,
+            n_batches=n_batches,
+            n_samples=samples.n_samples,
+            loss=losses / n_batches,
+            outputs=means,
+            weights=_weights(net),
+        )
+
+
+def _weights(net: NetSpec) -> dict[str, float]:
+    weighted = (pair for layer in net.layers for pair in zip(layer.tops, layer.loss_weights, strict=True))
+    return {top: weight for top, weight in weighted if weight != 0 and top in net.outputs}

@@ -1,0 +1,78 @@
+"""A net's file as the net that is run, bound to its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.phases import filter_layers
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.trained_net import set_batch_size
+from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+
+
+@dataclass(frozen=True)
+class OpenNet:
+    """A net, and what its data layers read; ``binding`` closes with the block that opened it."""
+
+    net: NetSpec
+    name: str
+    batch_size: int
+    binding: DataBinding
+
+
+@contextmanager
+def opened_net(
+    path: Path,
+    *,
+    phase: Phase,
+    without_data: str,
+    batch_size: int | None = None,
+    sample_shape: Shape | None = None,
+    dataset: Path | None = None,
+) -> Iterator[OpenNet]:
+    """Build a net from its file.
+
+    Args:
+        path: Prototxt of the net.
+        phase: Which of its layers are taken.
+        without_data: What to do where its data are not here, for the message.
+        batch_size: Samples of a pass; None for the net's own.
+        sample_shape: What the first top of each data layer is, where the data are not here.
+        dataset: Ingested dataset that its data layers read instead of their own sources.
+
+    Raises:
+        CaffeImportError: The net cannot be read or built.
+        ConfigError: It is not known what its data layers read.
+    """
+    message = filter_layers(read_net(path), phase=phase)
+    if batch_size is not None:
+        for layer in message.layer:
+            if layer.type in (*READS_FILES, *FED_BY_COLUMN):
+                set_batch_size(layer, batch_size)
+    binding = DataBinding(dataset, Path.cwd())
+
+    def sample_shapes(layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
+        if sample_shape is not None:
+            return (sample_shape, *[()] * (len(layer.top) - 1))
+        try:
+            return binding.sample_shapes(phase, layer)
+        except (CaffeImportError, DataError) as error:
+            if dataset is not None:
+                raise
+            msg = f"{error}; {without_data}"
+            raise ConfigError(msg) from error
+
+    try:
+        net = build_net_spec(message, phase=phase, sample_shapes=sample_shapes)
+        batches = [shape[0] for shape in net.inputs.values() if shape]
+        yield OpenNet(net, net.name or path.stem, batches[0] if batches else 1, binding)
+    finally:
+        binding.close()

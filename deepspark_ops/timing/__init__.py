@@ -1,1 +1,0 @@
-"""How long a net's layers take on this machine."""
