@@ -763,6 +763,8 @@ FAULTS = (
         "return 1, height, width, channels",
         "return 1, 1, 1, channels",
         ("tests/unit/deepspark_ops/operators/pages/models",),
+    ),
+    Fault(
         "a-test-reads-the-same-batch-again",
         "deepspark_ops/single_net/mean_outputs.py",
         "samples.read(batch * samples.batch_size, samples.batch_size)",
