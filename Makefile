@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser mutants explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow mutants explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,6 +36,13 @@ test-cluster: setup ## The tests that start a Spark standalone cluster and read 
 test-browser: setup ## The test of the pages in a real browser (Chromium); not part of make test
 	$(PYTHON) -m pytest -m browser tests/e2e
 
+test-mlflow: setup ## Runs and models told to a real MLflow server, in environments of their own; not part of make test
+	test -d .venv/mlflow || uv venv --quiet --python $(PYTHON) .venv/mlflow
+	uv pip install --quiet --python .venv/mlflow/bin/python --require-hashes -r requirements-mlflow.txt
+	test -d .venv/mlflow-server || uv venv --quiet --python $(PYTHON) .venv/mlflow-server
+	uv pip install --quiet --python .venv/mlflow-server/bin/python "$$(sed -n 's/^mlflow-skinny\(==[^ ]*\).*/mlflow\1/p' requirements-mlflow.txt)"
+	$(PYTHON) -m pytest -m mlflow tests/integration/tracking
+
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants
 
@@ -63,10 +70,12 @@ format: ## Rewrite the code's format and README's layer table
 	ruff format .
 	$(PYTHON) docs/layer_table.py
 
-lock: ## Resolve the requirements anew into requirements.txt and requirements-dev.txt
+lock: ## Resolve the requirements anew into the lock files
 	@.ci/setup.sh tools
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+	cp requirements.txt requirements-mlflow.txt  # whose versions are kept, where MLflow can have them
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra mlflow pyproject.toml -o requirements-mlflow.txt
 
 proto: ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment of its own
 	@.ci/setup.sh tools

@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "pyspark": "spark",
     "py4j": "spark",
     "pyarrow": "leveldb",
+    "mlflow": "mlflow",
     "airflow": "airflow",
     "airflow.providers.apache.spark": "airflow",
 }

@@ -92,6 +92,11 @@ class RunPaths:
         return self.root / "index.json"
 
     @property
+    def mlflow(self) -> Path:
+        """Which MLflow run this one is, and what was sent there, JSON."""
+        return self.root / "mlflow.json"
+
+    @property
     def work(self) -> Path:
         """Scratch of a live run (center file, Spark's local folders); nothing in it outlives the run."""
         return self.root / "work"

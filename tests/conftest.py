@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # so does nohup
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)  # no run of a test is told to whoever's MLflow
     home = tempfile.mkdtemp(prefix="deepspark-tests-airflow-")
     config.stash[_AIRFLOW_HOME] = home
     if not hasattr(config, "workerinput"):  # in pytest's own process: those of xdist use what it began

@@ -23,7 +23,7 @@ from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
-from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay
+from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay, show_telling
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
@@ -34,11 +34,14 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
+from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.tracking.configured import TRACKING_URI, is_configured
+from deepspark_ops.tracking.tell import tell, tell_run
 
 app = typer.Typer(
     name="deepspark",
@@ -81,10 +84,20 @@ def stage_command(
 
 
 def _run_stage_process(
-    module: str, config: StageConfig, display: StageDisplay, *, answers_signals: bool = False
+    module: str,
+    config: StageConfig,
+    display: StageDisplay,
+    *,
+    run_dir: Path | None = None,
+    answers_signals: bool = False,
 ) -> None:
-    with display:
-        run_job(module, config, on_line=display.line, answers_signals=answers_signals)
+    """Run a stage; however it ends, MLflow is told of the run that it is part of."""
+    try:
+        with display:
+            run_job(module, config, on_line=display.line, answers_signals=answers_signals)
+    finally:
+        if run_dir is not None and RunPaths(run_dir).events.is_file():
+            show_telling(tell_run, run_dir)
 
 
 @stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
@@ -147,6 +160,7 @@ def train(config: TrainConfig) -> None:
             "deepspark_ops.train.driver.spark_job",
             config,
             TrainDisplay(config.run_dir, max_iter=max_iter),
+            run_dir=config.run_dir,
             answers_signals=True,
         )
     except StageFailed:
@@ -177,7 +191,7 @@ def evaluate(config: EvaluateConfig) -> None:
     """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
     from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
-    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"))
+    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"), run_dir=config.run_dir)
     output = config.output or RunPaths(config.run_dir).evaluation
     print_text(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
@@ -185,7 +199,7 @@ def evaluate(config: EvaluateConfig) -> None:
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
-    _run_stage_process("deepspark_ops.export", config, StageDisplay("export"))
+    _run_stage_process("deepspark_ops.export", config, StageDisplay("export"), run_dir=config.run_dir)
     print_text(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
 
 
@@ -225,6 +239,16 @@ def time_layers(config: NetTimeConfig, *, json: bool) -> None:
     else:
         print_view(time_table(found))
         print_text(time_summary(found))
+
+
+@stage_command(TrackConfig, name="track", positional="folder")
+def track(config: TrackConfig) -> None:
+    """Tell the MLflow that MLFLOW_TRACKING_URI names of a run or a model, as the stages do by themselves."""
+    if not is_configured(os.environ):
+        msg = f"{TRACKING_URI} is not set: give the address of an MLflow tracking server, e.g. http://127.0.0.1:5000"
+        raise ConfigError(msg)
+    with StageDisplay("track") as display:
+        tell(config, display.line)
 
 
 @stage_command(CleanConfig, name="clean", positional="home", flags={"json": "Print all runs and datasets as JSON"})

@@ -12,7 +12,7 @@ import typer
 from deepspark_ops.command.models_view import headline, history_table, lineage, models_table, version_table
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
-from deepspark_ops.command.stage_display import StageDisplay
+from deepspark_ops.command.stage_display import StageDisplay, show_telling
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig
@@ -23,6 +23,7 @@ from deepspark_ops.registry.changes import Author, roll_back
 from deepspark_ops.registry.integrity import verify_model
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import OVERVIEW_VERSION, model_names, read_model
+from deepspark_ops.tracking.tell import tell_model
 
 models = typer.Typer(help="Models in production: versions, history, promotion and rollback.", no_args_is_help=True)
 
@@ -69,6 +70,7 @@ def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
     if production is None:
         msg = f"{done.decision.reason}. To promote it all the same, give --force"
         raise ConfigError(msg)
+    show_telling(tell_model, config.models / config.model)
     if json:
         write_json(production.model_dump(mode="json"))
     else:
@@ -95,6 +97,7 @@ def rollback(
 ) -> None:
     """Put an earlier version back into production; the next retraining starts from it."""
     production = roll_back(ModelFolder(folder / name), Author(_user(), reason), to=to)
+    show_telling(tell_model, (folder / name).absolute())
     if as_json:
         write_json(production.model_dump(mode="json"))
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,8 +14,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import counted
+from deepspark_ops.tracking.configured import is_configured
 
 if TYPE_CHECKING:
     from deepspark_ops.command.live_view import LiveView
@@ -87,6 +91,13 @@ class StageDisplay:
 
     def _print(self, level: int, text: str) -> None:
         self._console.print(escape(text), style=_STYLES.get(level, ""), highlight=False, soft_wrap=True)
+
+
+def show_telling(tell: Callable[[Path, LineHandler], None], folder: Path) -> None:
+    """Tell MLflow of a run's folder or a model's, if one is configured, and show the lines."""
+    if is_configured(os.environ):
+        with StageDisplay("MLflow") as display:
+            tell(folder, display.line)
 
 
 class TrainDisplay(StageDisplay):

@@ -17,13 +17,14 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.run_note import REASON_KEY
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, line_logger
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import Decision, decide
 from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.tracking.tell import tell_model, tell_run
 
 
 def promote_config(context: Any, places: Places) -> PromoteConfig:
@@ -115,6 +116,8 @@ class PromoteOperator(BaseOperator):
         made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
         context["outlet_events"][self._model_asset].extra = made | event_figures(production)
         self.log.info("model %s: %s is in production (%s)", config.model, production.version, decision.reason)
+        tell_run(run.run_dir, line_logger(self.log))
+        tell_model(config.models / config.model, line_logger(self.log))
         return made
 
 

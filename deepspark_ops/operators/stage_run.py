@@ -26,6 +26,7 @@ from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.tracking.tell import tell_run
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
 
@@ -108,19 +109,20 @@ def noted_stage(
         lines.end(str(error))
         file.end("failed", str(error) or type(error).__name__)
         if isinstance(error, Exception):  # not one that ends the process: there is no time then
-            _index(run_dir)
+            _tell(run_dir, log)
         raise
     lines.end()
     file.end("finished")
-    _index(run_dir)
+    _tell(run_dir, log)
 
 
-def _index(run_dir: Path) -> None:
-    """Note what a list of runs shows of this one, once it has trained."""
+def _tell(run_dir: Path, log: logging.Logger) -> None:
+    """Note what a list of runs shows of this one, once it has trained; tell MLflow, if one is configured."""
     if RunPaths(run_dir).events.is_file():
         with suppress(OSError):
             if read_index(run_dir) is None:
                 write_index(run_dir)
+        tell_run(run_dir, line_logger(log))
 
 
 class TaskEnd(SystemExit):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import ROOT
 
-HEAVY = {"tensorflow", "keras", "pyspark", "airflow"}
+HEAVY = {"tensorflow", "keras", "pyspark", "airflow", "mlflow"}
 
 LIGHT = [
     "caffe_import.net.net_spec",
@@ -31,6 +31,8 @@ LIGHT = [
     "deepspark_ops.shards.reader",
     "deepspark_ops.processes.spark_submit",
     "deepspark_ops.command.live_view",
+    "deepspark_ops.tracking.send",
+    "deepspark_ops.tracking.tell",
     "deepspark_ops.train.worker.loop",
     "deepspark_ops.train.snapshots.snapshot",
 ]

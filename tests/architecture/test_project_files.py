@@ -17,7 +17,7 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 TOP_LEVEL = {
     ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "benchmarks", "caffe_import",
     "dags", "deepspark_ops", "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt",
-    "requirements.txt", "tests",
+    "requirements-mlflow.txt", "requirements.txt", "tests",
 }  # fmt: skip
 
 
@@ -43,11 +43,18 @@ def test_no_file_is_large_or_half_merged() -> None:
         assert not re.search(rb"^(<<<<<<< |>>>>>>> )", path.read_bytes(), re.MULTILINE), name
 
 
-def dependencies(*, with_dev: bool = True) -> list[str]:
+IN_LOCK = {
+    "requirements.txt": {"airflow", "leveldb", "spark", "train"},
+    "requirements-dev.txt": {"airflow", "leveldb", "spark", "train", "dev"},
+    "requirements-mlflow.txt": {"mlflow"},
+}
+"""Lock file -> extras that it has beside what every part needs."""
+
+
+def dependencies(extras: set[str] | None = None) -> list[str]:
     project = tomllib.loads(PYPROJECT)["project"]
-    extras = project["optional-dependencies"]
-    chosen = [wanted for extra, wanted in extras.items() if extra != "gpu" and (with_dev or extra != "dev")]
-    return [*project["dependencies"], *(line for wanted in chosen for line in wanted)]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(line for extra in extras or optional for line in optional[extra])]
 
 
 @pytest.mark.parametrize("dependency", dependencies())
@@ -56,13 +63,13 @@ def test_every_dependency_has_its_reason(dependency: str) -> None:
     assert re.search(r'", # \w.{8,}', line), line
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("lock", IN_LOCK)
 def test_lock_holds_every_dependency_in_the_range_asked_for(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     pins: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE):
         pins.setdefault(canonicalize_name(name), set()).add(version)
-    wanted = map(Requirement, dependencies(with_dev=lock == "requirements-dev.txt"))
+    wanted = map(Requirement, dependencies(IN_LOCK[lock]))
     for requirement in wanted:
         if requirement.name == "deepspark":  # an extra that is made of others
             continue

@@ -37,6 +37,20 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "mlflow-gets-curves-again-that-it-has",
+        "deepspark_ops/tracking/run_plan.py",
+        "points = curve_points(reading.series, after=told.offset(reading.token))",
+        "points = curve_points(reading.series)",
+        (f"{_PIPELINE}/tracking/test_send.py",),
+    ),
+    Fault(
+        "mlflow-numbers-a-version-otherwise",
+        "deepspark_ops/tracking/model_plan.py",
+        "highest = max([registered.highest or 0, *registered.digests])",
+        "highest = max([0, *registered.digests])",
+        (f"{_PIPELINE}/tracking/test_model_plan.py",),
+    ),
+    Fault(
         "what-a-segment-reads-is-not-counted",
         "caffe_import/devices/layer_memory.py",
         "found.kept if segment is None else (*found.kept, *found.reads)",

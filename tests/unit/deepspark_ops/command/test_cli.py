@@ -297,6 +297,41 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
     assert result.stderr == f"{message}\n"
 
 
+@pytest.mark.parametrize("error", [None, StageFailed("loss is nan", 1), KeyboardInterrupt()])
+def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, error):
+    told = []
+
+    def run_job(module, config, **_):
+        append_event(config.run_dir / "events.jsonl", make_event("stage", stage="train", status="started"))
+        if error:
+            raise error
+
+    (folder / "r").mkdir()
+    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(cli, "tell_run", lambda run_dir, _: told.append(run_dir))
+    invoke("train", "solver.prototxt", "--run-dir", "r")
+    assert told == []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    for command in (("train", "solver.prototxt", "--run-dir"), ("export",)):
+        invoke(*command, "r")
+    assert told == [folder / "r"] * 2
+
+
+def test_telling_by_hand_says_what_is_missing(folder, monkeypatch):
+    result = invoke("track", "r")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: MLFLOW_TRACKING_URI is not set: give the address of an MLflow tracking server, e.g. "
+        "http://127.0.0.1:5000\n",
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    monkeypatch.setattr("caffe_import.extras.find_spec", lambda name: None)
+    result = invoke("track", "r")
+    assert result.exit_code == 2
+    assert result.stderr.endswith('pip install "deepspark[mlflow]"\n')
+
+
 def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypatch):
     def run_job(module, config, *, on_line, **_):
         on_line(logging.ERROR, "Spark lost an executor")
@@ -340,7 +375,8 @@ def test_help_is_quick_and_loads_no_framework():
     script = (
         "import sys\nfrom typer.testing import CliRunner\nfrom deepspark_ops.command import cli\n"
         "assert CliRunner().invoke(cli.app, ['train', '--help']).exit_code == 0\n"
-        "assert not [m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'keras', 'pyspark', 'airflow', 'cv2')]"
+        "heavy = ('tensorflow', 'keras', 'pyspark', 'airflow', 'mlflow', 'cv2')\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] in heavy]"
     )
     assert min(_seconds(script) for _ in range(3)) < 1.0
 

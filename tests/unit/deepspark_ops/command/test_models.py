@@ -134,3 +134,15 @@ def test_another_folder_of_models(two):
 def test_bad_bound_names_the_option(folder):
     error = invoke("promote", "digits", "x", "--reason", "r", "--confidence", "95", code=2).stderr
     assert error == "error: confidence=95.0: Input should be less than or equal to 0.999\n"
+
+
+def test_mlflow_is_told_where_production_moved(folder, monkeypatch):
+    told = []
+    monkeypatch.setattr(models, "tell_model", lambda model, _: told.append(model))
+    invoke("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
+    assert told == []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    invoke("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
+    invoke("rollback", "digits", "--reason", "drift")
+    invoke("promote", "digits", make_run(folder, "third", 9), "--reason", "is not better", code=2)
+    assert told == [folder / "models" / "digits"] * 2

@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,8 @@ from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
-from deepspark_ops.operators import spark_stage
+from deepspark_ops.operators import promote as promote_module
+from deepspark_ops.operators import spark_stage, stage_run
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
@@ -33,7 +35,7 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
-from deepspark_ops.operators.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly
+from deepspark_ops.operators.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, promote, roll_back
@@ -158,6 +160,30 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
     with pytest.raises(AirflowSkipException):
         execute(other, context(dag, events=events_of(DATASET, "another")))
     assert read_statuses(run_dir)["other"].status == "skipped"
+
+
+@pytest.mark.parametrize("error", [None, ConfigError("no such file")])
+def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    told: list[tuple[Path, str]] = []
+    monkeypatch.setattr(
+        stage_run, "tell_run", lambda run_dir, _: told.append((run_dir, read_statuses(run_dir)["train"].status))
+    )
+
+    def run() -> None:
+        with (
+            pytest.raises(ConfigError) if error else nullcontext(),
+            noted_stage(tmp_path, "train", logging.getLogger()),
+        ):
+            if error:
+                raise error
+
+    run()
+    assert told == []
+    (tmp_path / "events.jsonl").touch()
+    run()
+    assert told == [(tmp_path, "failed" if error else "finished")]
 
 
 def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
@@ -440,7 +466,12 @@ def test_production_is_scored_as_it_is_delivered_on_the_runs_samples(
     assert again.production_samples == retraining.bundle() / "samples.h5"
 
 
-def test_a_promotion_tells_the_event_what_it_is_and_why(retraining: Retraining) -> None:
+def test_a_promotion_tells_the_event_what_it_is_and_why(
+    retraining: Retraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Path] = []
+    for name in ("tell_run", "tell_model"):
+        monkeypatch.setattr(promote_module, name, lambda folder, _: told.append(folder))
     retraining.scored(0)
     retraining.decide()
     result, extra = retraining.promote()
@@ -459,6 +490,7 @@ def test_a_promotion_tells_the_event_what_it_is_and_why(retraining: Retraining) 
         "dataset_digest": "sha256:same",
     }
     assert retraining.history() == [("promoted", "v1", "anna"), ("promoted", "v2", "scheduled")]
+    assert told == [retraining.run.run_dir, retraining.models / "model"]
 
 
 def test_a_production_that_moved_meanwhile_is_not_replaced(retraining: Retraining) -> None:

@@ -1,0 +1,19 @@
+"""Options of telling MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from deepspark_ops.config.base import StageConfig
+
+
+class TrackConfig(StageConfig):
+    """Bring MLflow up to what a run or a model has."""
+
+    folder: Path = Field(description="A run's folder, or that of a model, e.g. models/digits")
+    over: bool = Field(
+        default=False,
+        description="The run's training is over, though its events do not say how it ended: it was killed",
+    )

@@ -1,0 +1,30 @@
+"""The client's process: ``python -m deepspark_ops.tracking CONFIG.json``. See ``tell``, which starts it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from deepspark_ops.config.track import TrackConfig
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.tracking.send import send_model, send_run
+
+_LOG = logging.getLogger(__name__)
+
+
+def main(config_path: Path) -> None:
+    """Send what MLflow does not have of a run or a model."""
+    from deepspark_ops.tracking.mlflow_client import MlflowServer  # whose import takes seconds
+
+    config = TrackConfig.model_validate_json(read_config_file(config_path))
+    server = MlflowServer()
+    model = ModelFolder(config.folder)
+    is_model = model.versions.is_dir()
+    done = send_model(server, model) if is_model else send_run(server, config.folder, over=config.over)
+    _LOG.info("MLflow: %s", done)
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

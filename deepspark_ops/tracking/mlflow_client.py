@@ -1,0 +1,186 @@
+"""MLflow's client: the only file that imports it, and only in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
+from mlflow.exceptions import MlflowException
+
+from deepspark_ops.tracking.configured import DEFAULT_EXPERIMENT, TRACKING_URI
+from deepspark_ops.tracking.model_plan import ALIAS, DIGEST_TAG, REGISTERED_TAG, ModelVersion, Registered
+from deepspark_ops.tracking.points import MetricPoint
+from deepspark_ops.tracking.run_plan import ID_TAG, RunHead
+from deepspark_ops.tracking.send import TrackingFailed
+from deepspark_ops.tracking.told import Told
+
+_MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
+_EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
+_MAX_SETTINGS: Final = 100
+"""Parameters, and tags, that MLflow takes in one request."""
+
+logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    try:
+        yield
+    except MlflowException as error:
+        raise TrackingFailed(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a request failed: what the network said, else MLflow's message, which would bury it."""
+    server = os.environ.get(TRACKING_URI, "")
+    found: BaseException | None = error
+    while found is not None:
+        if "Timeout" in type(found).__name__:
+            return f"{server} gave no answer in {MLFLOW_HTTP_REQUEST_TIMEOUT.get()} s"
+        if isinstance(found, OSError) and found.strerror:
+            return f"{server}: {found.strerror}"
+        found = found.__cause__ or found.__context__
+    return str(error)
+
+
+class MlflowServer:
+    """The server that MLflow's variables name, as ``send.TrackingServer``. Used by one thread."""
+
+    def __init__(self) -> None:
+        """Connect to nothing yet.
+
+        Raises:
+            TrackingFailed: The variables are of no server that this MLflow can speak to.
+        """
+        with _own_errors():
+            self._client = MlflowClient()
+
+    @_own_errors()
+    def open_run(self, head: RunHead, told: Told) -> tuple[str, Mapping[str, str]]:
+        """Return the id of the run in MLflow, made if there is none of ``told.id``, and the parameters it has."""
+        run = self._known(told.id, told.run_id)
+        if run is None:
+            experiment = self._experiment()
+            query = f"tags.`{ID_TAG}` = '{told.id}'"
+            found = self._client.search_runs([experiment], query, run_view_type=ViewType.ACTIVE_ONLY, max_results=1)
+            run = found[0] if found else self._new_run(experiment, head)
+        return str(run.info.run_id), dict(run.data.params)
+
+    def _known(self, own_id: str, run_id: str | None) -> Run | None:
+        """Return the run of an id; None if there is none, it was deleted, or it is another server's."""
+        if run_id is None:
+            return None
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == _MISSING:
+                return None
+            raise
+        is_ours = run.data.tags.get(ID_TAG) == own_id and run.info.lifecycle_stage == "active"
+        return run if is_ours else None
+
+    def _experiment(self) -> str:
+        if number := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return number
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
+        if (found := self._client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        try:
+            return str(self._client.create_experiment(name))
+        except MlflowException as error:
+            if error.error_code != _EXISTS or (found := self._client.get_experiment_by_name(name)) is None:
+                raise
+            return str(found.experiment_id)  # another process was faster
+
+    def _new_run(self, experiment: str, head: RunHead) -> Run:
+        return self._client.create_run(
+            experiment, start_time=head.start_ms, tags={ID_TAG: head.tags[ID_TAG]}, run_name=head.name
+        )
+
+    @_own_errors()
+    def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Add parameters and set tags."""
+        for some in _pieces(params):
+            self._client.log_batch(run_id, params=[Param(name, text) for name, text in some.items()])
+        for some in _pieces(tags):
+            self._client.log_batch(run_id, tags=[RunTag(name, text) for name, text in some.items()])
+
+    @_own_errors()
+    def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
+        """Add numbers."""
+        metrics = [Metric(point.key, point.value, point.time_ms, point.step) for point in points]
+        self._client.log_batch(run_id, metrics=metrics)
+
+    @_own_errors()
+    def log_file(self, run_id: str, path: Path, folder: str) -> None:
+        """Store a file."""
+        self._client.log_artifact(run_id, str(path), folder or None)
+
+    @_own_errors()
+    def set_status(self, run_id: str, head: RunHead) -> None:
+        """Say how the run stands."""
+        if head.end_ms is None:
+            self._client.update_run(run_id, head.status)
+        else:
+            self._client.set_terminated(run_id, head.status, head.end_ms)
+
+    @_own_errors()
+    def read_model(self, name: str) -> Registered:
+        """Return what MLflow has of a model, made if there is none."""
+        try:
+            model = self._client.get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != _MISSING:
+                raise
+            model = self._client.create_registered_model(name, {REGISTERED_TAG: "0"})
+        highest, alias = model.tags.get(REGISTERED_TAG, ""), model.aliases.get(ALIAS)
+        digests = {int(found.version): found.tags.get(DIGEST_TAG, "") for found in self._versions(name)}
+        return Registered(int(highest) if highest.isdecimal() else None, digests, None if alias is None else int(alias))
+
+    def _versions(self, name: str) -> Iterator[Any]:
+        quoted, token = name.replace("'", "''"), None
+        while True:
+            page = self._client.search_model_versions(f"name='{quoted}'", max_results=1000, page_token=token)
+            yield from page
+            if not (token := page.token):
+                return
+
+    @_own_errors()
+    def register(self, model: str, version: ModelVersion) -> int:
+        """Register the next version and note its number at the model; return the number."""
+        run = None if version.run is None else self._known(*version.run)
+        # MLflow asks where a version's files are; without a run there it is told where they are here.
+        source = f"deepspark:/{model}/v{version.number}" if run is None else f"{run.info.artifact_uri}/bundle"
+        made = self._client.create_model_version(
+            model,
+            source,
+            run_id=None if run is None else run.info.run_id,
+            tags=dict(version.tags),
+            description=version.description,
+            await_creation_for=0,
+        )
+        self._client.set_registered_model_tag(model, REGISTERED_TAG, str(made.version))
+        return int(made.version)
+
+    @_own_errors()
+    def set_production(self, model: str, number: int | None) -> None:
+        """Move the alias of what is in production."""
+        if number is None:
+            self._client.delete_registered_model_alias(model, ALIAS)
+        else:
+            self._client.set_registered_model_alias(model, ALIAS, str(number))
+
+
+def _pieces(settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    rest = iter(settings.items())
+    while some := dict(islice(rest, _MAX_SETTINGS)):
+        yield some

@@ -1,0 +1,149 @@
+"""Brings a tracking server up to what a run or a model has: in which order, and what is noted when."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model
+from deepspark_ops.tracking.points import MetricPoint
+from deepspark_ops.tracking.run_plan import RunHead, plan_artefacts, plan_head, plan_points, read_run
+from deepspark_ops.tracking.told import Told, read_told, write_told
+
+_LOG = logging.getLogger(__name__)
+MAX_BATCH: Final = 1_000
+"""Numbers that MLflow takes in one request."""
+_LOCK_TIMEOUT_S: Final = 30.0
+_LOCK_POLL_S: Final = 0.05
+
+
+class TrackingServer(Protocol):
+    """What is asked of MLflow; every call may raise ``TrackingFailed``."""
+
+    def open_run(self, head: RunHead, told: Told) -> tuple[str, Mapping[str, str]]:
+        """Return the id of the run in MLflow, made if there is none of ``told.id``, and the parameters it has."""
+
+    def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Add parameters and set tags."""
+
+    def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
+        """Add at most ``MAX_BATCH`` numbers."""
+
+    def log_file(self, run_id: str, path: Path, folder: str) -> None:
+        """Store a file in a folder of the run's artefacts, over what is there."""
+
+    def set_status(self, run_id: str, head: RunHead) -> None:
+        """Say how the run stands."""
+
+    def read_model(self, name: str) -> Registered:
+        """Return what MLflow has of a model, made if there is none."""
+
+    def register(self, model: str, version: ModelVersion) -> int:
+        """Register the next version and note its number at the model; return the number."""
+
+    def set_production(self, model: str, number: int | None) -> None:
+        """Move the alias of what is in production; None takes it away."""
+
+
+class TrackingFailed(DeepSparkError):
+    """MLflow did not do what it was asked; the message is its own."""
+
+
+def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
+    """Send what a server does not have of a run; return what was sent in one line.
+
+    What has arrived is noted in the run's folder piece by piece, so that a telling that is cut off goes on there.
+
+    Raises:
+        ConfigError: The folder is no run's.
+        TrackingFailed: The server refused, or did not answer.
+    """
+    reading = read_run(run_dir)
+    told = read_told(run_dir)
+    write_told(run_dir, told)  # the id, before a run with it exists: a crash in between makes no second one
+    head = plan_head(run_dir, reading, told, over=over)
+    run_id, params = server.open_run(head, told)
+    told = told.of_run(run_id)
+    write_told(run_dir, told)
+    server.log_settings(run_id, *_settings(head, params))
+    points, files = plan_points(run_dir, reading, told), plan_artefacts(run_dir, told)
+    for batch in _batches(points):
+        server.log_points(run_id, batch)
+    told = told.model_copy(update={"events": reading.token})
+    write_told(run_dir, told)
+    for file in files:
+        server.log_file(run_id, run_dir / file.name, file.folder)
+        told = told.model_copy(update={"files": {**told.files, file.name: file.digest}})
+        write_told(run_dir, told)
+    server.set_status(run_id, head)
+    return f"run {run_id} is {head.status}: {len(points):,} numbers and {len(files)} files sent"
+
+
+def _settings(head: RunHead, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the parameters that are new, and the tags.
+
+    MLflow never changes a parameter; one that a later start of the run has otherwise, such as a larger max_iter, is a
+    tag beside the first.
+    """
+    new = {name: text for name, text in head.params.items() if name not in known}
+    changed = {f"now.{name}": text for name, text in head.params.items() if known.get(name, text) != text}
+    return new, {**head.tags, **changed}
+
+
+def _batches(points: Sequence[MetricPoint]) -> Iterator[Sequence[MetricPoint]]:
+    for start in range(0, len(points), MAX_BATCH):
+        yield points[start : start + MAX_BATCH]
+
+
+def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:
+    """Register a model's versions that a server does not have, and move its alias; return what was done in one line.
+
+    Raises:
+        DataError: The model's folder is damaged.
+        NumbersDiffer: Versions would get other numbers than they have here; nothing was registered.
+        TrackingFailed: The server refused, or did not answer.
+    """
+    with _one_at_a_time(folder, lock_timeout_s):
+        plan = plan_model(folder)
+        registered = server.read_model(plan.name)
+        missing = missing_versions(plan, registered)
+        for version in missing:
+            _register(server, plan, version)
+        if plan.production != registered.production:
+            server.set_production(plan.name, plan.production)
+    where = "nothing" if plan.production is None else f"version {plan.production}"
+    return f'model "{plan.name}": {len(missing)} of {len(plan.versions)} versions registered; production is {where}'
+
+
+def _register(server: TrackingServer, plan: ModelPlan, version: ModelVersion) -> None:
+    number = server.register(plan.name, version)
+    if number != version.number:
+        msg = (
+            f'model "{plan.name}": v{version.number} became version {number} in MLflow, where somebody else has'
+            " registered or deleted a version: delete that model in MLflow, and all are registered anew"
+        )
+        raise TrackingFailed(msg)
+
+
+@contextmanager
+def _one_at_a_time(folder: ModelFolder, timeout_s: float) -> Iterator[None]:
+    """Let one process after the other register, not holding up whoever promotes."""
+    deadline = time.monotonic() + timeout_s
+    with (folder.root / ".mlflow.lock").open("a") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    msg = f"{handle.name}: another process has been registering versions for {timeout_s:g} s"
+                    raise TrackingFailed(msg) from None
+                time.sleep(_LOCK_POLL_S)
+        yield

@@ -1,0 +1,107 @@
+"""Tells MLflow of a run or a model by a child process: bounded in time, and a warning at most.
+
+MLflow is never loaded into this process, which may be Airflow's. Each telling brings MLflow up to what the folder has,
+so that one that failed is made up for by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from caffe_import.extras import MissingExtra, require
+from deepspark_ops.config.track import TrackConfig
+from deepspark_ops.processes.job_log import FAILED, JobLog, LineHandler, StageFailed
+from deepspark_ops.processes.spark_submit import job_variables, popen_arguments
+from deepspark_ops.tracking.configured import TRACKING_URI, client_variables, is_configured, redacted
+
+TELL_TIMEOUT_S: Final = 60.0
+"""A telling that takes longer is ended; what it has sent stays, the next one sends the rest."""
+_MESSAGE_KEPT: Final = 400
+"""Characters of MLflow's message in the warning."""
+
+
+def tell_run(run_dir: Path, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
+    """Tell MLflow of a run whose stage has ended, if one is configured; a trouble with it is one warning."""
+    _tell_or_warn(TrackConfig(folder=run_dir, over=True), on_line, timeout_s)
+
+
+def tell_model(model: Path, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
+    """Tell MLflow of a model's versions and which is in production, likewise."""
+    _tell_or_warn(TrackConfig(folder=model), on_line, timeout_s)
+
+
+def _tell_or_warn(config: TrackConfig, on_line: LineHandler, timeout_s: float) -> None:
+    if not is_configured(os.environ):
+        return
+    try:
+        tell(config, on_line, timeout_s=timeout_s)
+    except MissingExtra as error:
+        on_line(logging.WARNING, f"MLflow is not told of {config.folder}: {error}")
+    except StageFailed as error:
+        what = f"MLflow was not told all of {config.folder}: {error}"
+        on_line(logging.WARNING, f"{what}. Nothing else depends on it; to try again: deepspark track {config.folder}")
+
+
+def tell(config: TrackConfig, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
+    """Tell the MLflow that the environment names of a run or a model.
+
+    Call it from a thread that lives until it returns (see ``popen_arguments``).
+
+    Args:
+        config: Of what.
+        on_line: Takes the client's lines, without secrets.
+        timeout_s: How long it may take, at most.
+
+    Raises:
+        MissingExtra: MLflow's client is not installed.
+        StageFailed: MLflow does not have it all; the message is one line without secrets.
+    """
+    require("mlflow", part=TRACKING_URI)
+    log = JobLog(lambda level, text: None if level >= logging.ERROR else on_line(level, redacted(text, os.environ)))
+    exit_code, output = _run_client(config, timeout_s)
+    for line in output.splitlines():
+        log.feed(line)
+    if exit_code:
+        error = log.failure("tracking", exit_code)
+        raise StageFailed(redacted(_first_line(str(error)), os.environ), exit_code)
+
+
+def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
+    """Run the client to its end; return its exit code and output.
+
+    Raises:
+        StageFailed: It could not be started, or took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
+        path = Path(folder, "config.json")
+        path.write_text(config.model_dump_json(), encoding="utf-8")
+        try:
+            done = subprocess.run(  # type: ignore[call-overload]
+                [sys.executable, "-m", "deepspark_ops.tracking", str(path)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=timeout_s,
+                env={**os.environ, **job_variables(os.environ), **client_variables(os.environ)},
+                **popen_arguments(),
+            )
+        except subprocess.TimeoutExpired:
+            msg = f"it took more than {timeout_s:g} s and was ended"
+            raise StageFailed(msg, FAILED) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            msg = f"its client could not be started: {error}"
+            raise StageFailed(msg, FAILED) from error
+    return done.returncode, done.stdout
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "no message"
+    return line if len(line) <= _MESSAGE_KEPT else f"{line[:_MESSAGE_KEPT]}..."
