@@ -785,4 +785,11 @@ FAULTS = (
         "samples.read(batch, samples.batch_size)",
         ("tests/unit/deepspark_ops/single_net/test_mean_outputs.py",),
     ),
+    Fault(
+        "mlflows-alias-does-not-follow-a-rollback",
+        "deepspark_ops/tracking/send.py",
+        "if plan.production != registered.production:",
+        "if missing:",
+        (f"{_PIPELINE}/tracking/test_send.py",),
+    ),
 )

@@ -181,6 +181,7 @@ def test_versions_keep_their_numbers_and_the_alias_follows_promotion_and_rollbac
     assert (server.versions, server.production) == ({1: "sha256:1", 2: "sha256:2"}, 2)
     now["production"] = 1
     assert send_model(server, model) == 'model "digits": 0 of 2 versions registered; production is version 1'
+    assert server.production == 1
     del server.versions[2]  # by hand, in MLflow, which does not use the number again
     now |= {"versions": 3, "production": 3}
     send_model(server, model)
