@@ -33,7 +33,7 @@ test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 test-cluster: setup ## The tests that start a Spark standalone cluster and read packets; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration
 
-test-browser: setup ## The test of the pages in a real browser (Chromium); not part of make test
+test-browser: setup ## The tests of form and pages in a real browser (Chromium); not part of make test
 	$(PYTHON) -m pytest -m browser tests/e2e
 
 test-mlflow: setup ## Runs and models told to a real MLflow server, in environments of their own; not part of make test

@@ -66,15 +66,17 @@ class Page:
         assert "exceptionDetails" not in found, (expression, found)
         return found["result"].get("value")
 
-    def wait_until(self, expression: str, timeout_s: float = 60.0) -> Any:
-        """Wait until an expression is true, and return its value."""
+    def wait_until(self, expression: str, timeout_s: float = 120.0) -> Any:
+        """Wait until an expression is true, and return its value; true for an element."""
         deadline = time.monotonic() + timeout_s
+        asked = f"Promise.resolve({expression}).then(value => value instanceof Node || value)"  # a node has no value
         while True:
             with suppress(AssertionError):  # while one document goes and the next comes
-                if value := self.evaluate(expression):
+                if value := self.evaluate(asked):
                     return value
-            text = f"not within {timeout_s:g} s: {expression}; the page: {self.text()[:2000]}; {self.troubles}"
-            assert time.monotonic() < deadline, text
+            if time.monotonic() > deadline:
+                msg = f"not within {timeout_s:g} s: {expression}; the page: {self.text()[:2000]}; {self.troubles}"
+                raise AssertionError(msg)
             time.sleep(_POLL_S)
 
     def goto(self, url: str) -> None:

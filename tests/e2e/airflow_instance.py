@@ -21,6 +21,14 @@ tests/browser.py in.
         assert run.task_states()["export"] == "success"
         assert "loss clock=" in run.log_text("train")
         assert (run.folder / "bundle").is_dir()
+
+A browser test (marker ``browser``, file ``test_..._in_browser.py``) uses the same: ``promoted_model`` is a model to
+roll back, ``run.wait_task("approve", "deferred", "awaiting_input")`` waits until somebody has to decide, ``page.click``
+and ``page.fill`` do it, ``assert_looks`` (looks.py) sees light, dark and 390 px, and ``page.troubles`` must stay empty.
+To look at the pictures: ``DEEPSPARK_TEST_SHOTS=/tmp/shots python -m pytest -m browser tests/e2e``.
+
+The session ends Airflow by SIGTERM and fails if a process is left or the port not free (keep_airflow.py). After a
+session that failed its logs and runs are kept; its last lines say where.
 """
 
 from __future__ import annotations
@@ -45,7 +53,7 @@ from tests.e2e.keep_airflow import environment
 from tests.e2e.shared_airflow import locked
 from tests.paths import ROOT
 
-RUN_S = 420.0
+RUN_S = 900.0
 OVER = ("success", "failed")
 _POLL_S = 0.3
 _T = TypeVar("_T")
@@ -208,7 +216,8 @@ def log_in(page: Page, airflow: AirflowInstance, url: str, *, user: str = "admin
     page.fill("input[name=username]", user)
     page.fill("input[name=password]", airflow.api(user).password)
     page.click("button[type=submit]")
-    page.wait_until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+    is_back = f"decodeURIComponent(location.href) === decodeURIComponent({json.dumps(url)})"
+    page.wait_until(f"{is_back} && document.readyState === 'complete'")
 
 
 @cache

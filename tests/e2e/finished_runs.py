@@ -44,7 +44,8 @@ def promoted_model(airflow: AirflowInstance) -> str:
     def make() -> str:
         name = "promoted"
         bundle = run_from_source(airflow).folder
-        done = airflow.command("models", "promote", name, str(bundle), "--models", str(airflow.home / "models"))
+        options = ("--models", str(airflow.home / "models"), "--reason", "the first")
+        done = airflow.command("models", "promote", name, str(bundle), *options)
         assert done.returncode == 0, done.stdout
         return name
 

@@ -9,6 +9,9 @@ from typing import Any
 from tests.browser import Page
 
 WIDTHS = ((1280, 900), (390, 844))
+_CHARTS = "[...document.querySelectorAll('.plot .main-svg')]"
+FITS = f"{_CHARTS}.every(svg => svg.clientWidth === svg.closest('.plot').clientWidth)"
+"""A chart follows the width of its page a moment later."""
 
 
 def assert_looks(page: Page, name: str) -> None:
@@ -26,7 +29,7 @@ def assert_looks(page: Page, name: str) -> None:
         backgrounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         for width, height in WIDTHS:
             page.resize(width, height)
-            page.wait_until(f"window.innerWidth === {width}")
+            page.wait_until(f"window.innerWidth === {width} && {FITS}")
             _keep_picture(page, f"{name}-{scheme}-{width}.png")
             scrolled = page.evaluate("document.documentElement.scrollWidth")
             assert scrolled <= width, f"{name} is {scrolled} px wide at {width} px"

@@ -71,7 +71,7 @@ def test_a_wrong_value_is_refused_with_a_sentence(page: Page, airflow: AirflowIn
     run = start(page, airflow, solver=example.conf()["solver"], comm_period="sometimes")
     run.wait("failed")  # what its widgets hide, the first task says
     page.goto(run.page("training"))
-    page.wait_until("document.querySelector('[role=alert], .error')")
+    page.wait_until("document.querySelector('.state') && document.body.innerText.includes('Task check failed')")
     text = page.text()
     assert "auto, a whole number, or a schedule like 1@0 10@2000" in text
     assert "^" not in text

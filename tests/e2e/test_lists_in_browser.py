@@ -13,7 +13,14 @@ from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
 from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
 from tests.e2e.looks import assert_looks
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.browser]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.tf,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(1800),
+]
 
 LISTED = "[...document.querySelectorAll('input[name=run]')].map(box => box.value)"
 TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
@@ -85,7 +92,8 @@ def test_a_dataset_is_shown_with_the_runs_that_used_it(page: Page, airflow: Airf
     run = run_from_source(airflow)
     page.goto(f"{airflow.site}{URL_PREFIX}/datasets")
     assert dataset_of(run).name in page.text()
-    assert page.evaluate(f"[...document.querySelectorAll('a')].some(a => a.innerText === {json.dumps(run.run_id)})")
+    page.evaluate("document.querySelectorAll('summary').forEach(summary => summary.click())")
+    page.wait_until(f"document.body.innerText.includes({json.dumps(run.run_id)})")
     assert_looks(page, "datasets")
 
 
@@ -97,5 +105,7 @@ def test_a_model_is_listed_and_leads_to_its_run(page: Page, airflow: AirflowInst
     page.wait_until(f"location.pathname.endsWith({json.dumps('/' + model)}) && document.readyState === 'complete'")
     assert "v1 in production" in page.text()
     assert_looks(page, "model")
-    page.evaluate(f"[...document.querySelectorAll('a')].find(a => a.innerText === {json.dumps(run.run_id)}).click()")
+    page.evaluate(
+        f"[...document.querySelectorAll('a')].find(a => a.innerText === {json.dumps(run.folder.name)}).click()"
+    )
     page.wait_until("location.pathname.endsWith('/training') && document.body.innerText.includes('finished')")

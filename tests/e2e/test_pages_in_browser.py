@@ -8,13 +8,19 @@ import pytest
 
 from deepspark_ops.local_airflow.api import quoted
 from tests.browser import Page, browser_page
-from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
+from tests.e2e.airflow_instance import RUN_S, AirflowInstance, DagRun, log_in
 from tests.e2e.looks import assert_looks
 from tests.e2e.small_example import SmallExample
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.browser]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.tf,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(1800),
+]
 
-RUN_S = 300.0
 TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
 RANGES = "JSON.stringify([...document.querySelectorAll('.plot')].filter(p => p.layout).map(p => p.layout.xaxis.range))"
 CLOCK = (

@@ -12,7 +12,7 @@ from tests.e2e.airflow_instance import AirflowInstance, DagRun
 from tests.e2e.keep_airflow import RETRAINED_MODEL
 from tests.e2e.small_example import SmallExample
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DAG = "deepspark_retrain"
 

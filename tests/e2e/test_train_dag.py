@@ -12,7 +12,7 @@ from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.finished_runs import run_from_source, run_on_own_data
 from tests.e2e.small_example import SmallExample
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NO_GPU = "but this host has no nvidia-smi on PATH"
 

@@ -415,6 +415,13 @@ FAULTS = (
         (f"{_PIPELINE}/local_airflow/test_dag_files.py",),
     ),
     Fault(
+        "the-users-that-a-person-lists-shut-us-out",
+        "deepspark_ops/local_airflow/folders.py",
+        'return ",".join([f"{USER}:admin", *others])',
+        'return ",".join(others)',
+        (f"{_PIPELINE}/local_airflow/test_folders.py",),
+    ),
+    Fault(
         "a-snapshot-says-it-is-one-step-older",
         "deepspark_ops/train/snapshots/snapshot.py",
         "current_step=step_counter(self.solver, snapshot.iteration)",
