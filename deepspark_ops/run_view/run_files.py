@@ -1,4 +1,4 @@
-"""Which files of a run a person may fetch: its snapshots and its bundle, and nothing beside them."""
+"""The files of a run's snapshots that a person may fetch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 
 from deepspark_ops.run_paths import RunPaths
 
-_SNAPSHOT_FILE: Final = re.compile(r"(?P<stem>.+_iter_\d+)\.(?P<kind>caffemodel|solverstate)(?P<form>\.h5)?")
+_SNAPSHOT_FILE: Final = re.compile(r"(?P<stem>[^/\0]+_iter_\d+)\.(?P<kind>caffemodel|solverstate)(?P<form>\.h5)?")
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file of a run.
+    """A file of a snapshot.
 
     Attributes:
         name: Path below the run's folder, with ``/``.
-        kind: What it is, in a word or by its own name.
+        kind: ``caffemodel`` or ``solverstate``.
         bytes: Its size.
     """
 
@@ -35,7 +35,7 @@ def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
         weights: File name of the snapshot's weights.
     """
     match = _SNAPSHOT_FILE.fullmatch(weights)
-    if match is None or "/" in weights:
+    if match is None:
         return []
     folder = RunPaths(run_dir).snapshots
     found = []
@@ -46,31 +46,15 @@ def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
     return found
 
 
-def bundle_files(run_dir: Path) -> list[RunFile]:
-    """Return the files of a run's bundle, those of its top folder first; none without a bundle."""
-    bundle = RunPaths(run_dir).bundle
-    inside = sorted((path.relative_to(bundle) for path in bundle.rglob("*")), key=lambda path: (len(path.parts), path))
-    found = []
-    for path in inside:
-        name = f"{bundle.name}/{path.as_posix()}"
-        if find_file(run_dir, name) is not None:
-            found.append(RunFile(name, path.as_posix(), (bundle / path).stat().st_size))
-    return found
-
-
-def find_file(run_dir: Path, name: str) -> Path | None:
-    """Return a file that may be fetched; None for every other name.
+def find_snapshot_file(run_dir: Path, name: str) -> Path | None:
+    """Return a snapshot's .caffemodel or .solverstate; None for every other name, and for a link out of the folder.
 
     Args:
         run_dir: The run's folder.
-        name: Path below it, as ``RunFile.name``; what a stranger may have written.
+        name: Of the file; what a stranger may have written.
     """
-    folder, _, rest = name.partition("/")
-    run = RunPaths(run_dir.resolve())
-    place = {run.snapshots.name: run.snapshots, run.bundle.name: run.bundle}.get(folder)
-    if place is None or not rest or "\0" in rest:
+    folder = RunPaths(run_dir.resolve()).snapshots
+    if _SNAPSHOT_FILE.fullmatch(name) is None:
         return None
-    if place == run.snapshots and _SNAPSHOT_FILE.fullmatch(rest) is None:
-        return None
-    path = (place / rest).resolve()
-    return path if path.is_relative_to(place) and path.is_file() else None
+    path = (folder / name).resolve()
+    return path if path.is_relative_to(folder) and path.is_file() else None

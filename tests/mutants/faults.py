@@ -569,9 +569,9 @@ FAULTS = (
         (f"{_PIPELINE}/run_view/test_reading.py",),
     ),
     Fault(
-        "a-link-in-a-bundle-leads-out-of-the-run",
+        "a-link-among-snapshots-leads-out-of-the-run",
         "deepspark_ops/run_view/run_files.py",
-        "path if path.is_relative_to(place) and path.is_file()",
+        "path if path.is_relative_to(folder) and path.is_file()",
         "path if path.is_file()",
         (f"{_PIPELINE}/run_view/test_run_files.py",),
     ),

@@ -24,12 +24,13 @@ from deepspark_ops.operators.pages.headers import (
     page_headers,
 )
 from deepspark_ops.operators.pages.list_routes import add_list_routes
+from deepspark_ops.operators.pages.models.bundle import find_bundle_file
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.runs import RunsPage
 from deepspark_ops.operators.pages.training import TrainingPage, chart_library, static_file
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.run_files import find_file
+from deepspark_ops.run_view.run_files import find_snapshot_file
 
 
 def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
@@ -76,12 +77,12 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
     @app.get("/runs/{dag_id}/{run_id}/bundle", dependencies=may_read)
     def show_bundle(request: Request, dag_id: str, run_id: str) -> Response:
         answer = bundles.answer(dag_id, run_id)
-        return shown(request, bundles, answer, 200 if answer["files"] else 404)
+        return shown(request, bundles, answer, 404 if answer["error"] else 200)
 
     @app.get("/runs/{dag_id}/{run_id}/files/{name:path}", dependencies=may_read)
     def fetch(dag_id: str, run_id: str, name: str) -> Response:
         run = find_run(places, dag_id, run_id)
-        found = find_file(run, name) if run is not None else None
+        found = _run_file(run, name) if run is not None else None
         if found is None:
             raise HTTPException(404, f"no file of this run that may be fetched: {name}")
         return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)
@@ -96,6 +97,16 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
         if parts:
             answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
+
+
+def _run_file(run: Path, name: str) -> Path | None:
+    """Return a file of a run that may be fetched: of its bundle, or of a snapshot."""
+    bundle = RunPaths(run).bundle
+    folder, _, inside = name.partition("/")
+    if folder == bundle.name:
+        found = find_bundle_file(bundle, inside)
+        return found if found is not None and found.is_relative_to(run) else None
+    return find_snapshot_file(run, inside) if folder == RunPaths(run).snapshots.name else None
 
 
 def _training_page(page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool) -> Response:

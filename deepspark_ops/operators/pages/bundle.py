@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
-from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, parse_manifest
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_run, run_url
+from deepspark_ops.operators.pages.models.bundle import card_of_folder
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.run_files import bundle_files
 
 ANSWER_VERSION: Final = 1
+_GONE: Final = "this run has no bundle: its task export, or convert, has not written one, or it was removed"
 
 
 class BundlePage:
@@ -25,26 +23,10 @@ class BundlePage:
         self._places = places
 
     def answer(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Return a run's bundle: its manifest, None where that is missing or damaged, and its files, if there are."""
-        run = find_run(self._places, dag_id, run_id)
-        files = bundle_files(run) if run is not None else []
-        manifest: BundleManifest | None = None
-        error = None
-        if run is not None and files:
-            try:
-                manifest = parse_manifest(RunPaths(run).bundle)
-            except DataError as damage:
-                error = str(damage)
-        digests = dict(manifest.files) if manifest is not None else {}
-        return {
-            "format_version": ANSWER_VERSION,
-            "dag": dag_id,
-            "run": run_id,
-            "folder": str(RunPaths(run).bundle) if run is not None else None,
-            "error": error,
-            "manifest": manifest.model_dump(mode="json") if manifest is not None else None,
-            "files": [{**asdict(file), "digest": digests.get(file.kind)} for file in files],
-        }
+        """Return a run's bundle; ``error`` says what is wrong where there is none, or a damaged one."""
+        run = find_run(self._places, dag_id, run_id) or self._places.home / "no such run"
+        card = card_of_folder(RunPaths(run).bundle, gone=_GONE)
+        return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the page of an answer.
@@ -58,9 +40,7 @@ class BundlePage:
         return template("bundle.html.jinja").render(
             title="Bundle",
             bundle=answer,
-            manifest=answer["manifest"],
-            manifest_name=MANIFEST_NAME,
-            file_url=lambda name: site + file_url(dag, run, name),
+            files=site + file_url(dag, run, "bundle/"),
             pages={page: site + run_url(dag, run, page) for page in ("training", "report", "bundle")},
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",

@@ -77,8 +77,11 @@ def test_a_snapshot_is_fetched_from_the_page_byte_by_byte(client: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["events.jsonl", "stages/decided.json", "snapshots/..%2Fevents.jsonl", "..%2F..%2Fsecret", "%2Fetc%2Fpasswd"],
-)
+    [
+        "events.jsonl", "stages/decided.json", "snapshots/..%2Fevents.jsonl", "..%2F..%2Fsecret", "%2Fetc%2Fpasswd",
+        "bundle/%00", "bundle",
+    ],
+)  # fmt: skip
 def test_nothing_else_of_the_machine_is(client: Any, name: str) -> None:
     (client.home / "runs" / "secret").write_text("secret")
     answer = client.get(f"{URL}/files/{name}")
@@ -88,23 +91,29 @@ def test_nothing_else_of_the_machine_is(client: Any, name: str) -> None:
 
 def test_the_bundles_page_lists_its_files_with_digests_to_fetch(client: Any) -> None:
     missing = client.get(f"{URL}/bundle")
-    assert (missing.status_code, "This run has no bundle" in missing.text) == (404, True)
+    assert (missing.status_code, "this run has no bundle" in missing.text) == (404, True)
     assert client.get(f"{URL}/bundle?format=json").status_code == 404
-    make_bundle(client.folder / "bundle", b"weights", run="<script>alert(1)</script>")
+    make_bundle(client.folder / "bundle", b"weights", code_version="<script>alert(1)</script>")
     page = client.get(f"{URL}/bundle")
     assert page.status_code == 200
+    assert "by DeepSpark &lt;script&gt;alert(1)" in page.text
     assert "<script>alert" not in page.text
     assert "unsafe" not in page.headers["content-security-policy"]
-    found = {file["kind"]: file for file in client.get(f"{URL}/bundle?format=json").json()["files"]}
-    assert found["weights.caffemodel"]["bytes"] == 7
+    found = {file["name"]: file for file in client.get(f"{URL}/bundle?format=json").json()["files"]}
+    assert found["weights.caffemodel"]["n_bytes"] == 7
     assert found["weights.caffemodel"]["digest"][7:23] in page.text
-    for address in re.findall(r'href="/deepspark([^"]+)" download', page.text):
-        kind = address.partition("/files/bundle/")[2]
-        assert client.get(address).content == (client.folder / "bundle" / kind).read_bytes()
-        found.pop(kind)
-    assert found == {}
+    addresses = re.findall(r'href="/deepspark([^"]+)" download', page.text)
+    for address in addresses:
+        name = address.partition("/files/bundle/")[2]
+        assert client.get(address).content == (client.folder / "bundle" / name).read_bytes()
+    assert {address.partition("/files/bundle/")[2] for address in addresses} == {*found, "manifest.json"}
     (client.folder / "bundle" / "manifest.json").write_text("{}")
-    assert "damaged" in client.get(f"{URL}/bundle").text
+    assert client.get(f"{URL}/bundle").status_code == 404
+
+
+def test_a_bundle_that_is_a_link_out_of_the_run_gives_nothing_away(client: Any) -> None:
+    (client.folder / "bundle").symlink_to(make_bundle(client.home / "elsewhere"))
+    assert client.get(f"{URL}/files/bundle/weights.caffemodel").status_code == 404
 
 
 def test_the_model_in_production_stands_beside_the_runs_own_accuracy(client: Any) -> None:

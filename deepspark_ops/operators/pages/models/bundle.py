@@ -1,4 +1,4 @@
-"""What a model's page says of one bundle: what the model takes and gives, its files, and code that loads it."""
+"""What the pages of a model and of a run say of a bundle: what it takes and gives, its files, code that loads it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ def bundle_card(model: ModelFolder, record: VersionRecord) -> dict[str, Any]:
 
     What is damaged or gone is told as ``error``; the files are not compared with their digests here.
     """
-    folder = model.bundle(record.folder)
-    card: dict[str, Any] = {"version": record.version, "folder": str(folder), "error": None, "files": []}
+    gone = f"the bundle of {record.version} was removed (option keep)"
+    return {"version": record.version, **card_of_folder(model.bundle(record.folder), gone=gone)}
+
+
+def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
+    """Return what there is to say of the bundle in a folder; ``gone`` is its ``error`` where there is none."""
+    card: dict[str, Any] = {"folder": str(folder), "error": None, "files": []}
     if not folder.is_dir():
-        return {**card, "error": f"the bundle of {record.version} was removed (option keep)"}
+        return {**card, "error": gone}
     try:
         manifest = parse_manifest(folder)
     except (DataError, OSError) as error:
         return {**card, "error": str(error)}
-    fields = manifest.model_dump(mode="json", include={"net", "inputs", "output", "check", "created"})
+    fields = manifest.model_dump(mode="json", include={"net", "inputs", "output", "check", "created", "origin"})
     return {**card, **fields, "files": _files(folder, manifest), "snippets": _snippets(folder, manifest)}
 
 
-def find_bundle_file(model: ModelFolder, record: VersionRecord, name: str) -> Path | None:
+def find_bundle_file(folder: Path, name: str) -> Path | None:
     """Return a file of a bundle: the manifest or one that it names; None for all else, wherever it would lead."""
-    folder = model.bundle(record.folder)
     try:
         known = {MANIFEST_NAME, *parse_manifest(folder).files}
     except (DataError, OSError):
         return None
+    if name not in known:
+        return None
     path = (folder / name).resolve()
-    return path if name in known and path.is_file() and path.is_relative_to(folder.resolve()) else None
+    return path if path.is_file() and path.is_relative_to(folder.resolve()) else None
 
 
 def _files(folder: Path, manifest: BundleManifest) -> list[dict[str, Any]]:

@@ -107,7 +107,11 @@ class ModelHandling:
             record = None if model["error"] else self._models.record(model, version)
         except ConfigError:
             record = None
-        found = None if record is None else find_bundle_file(ModelFolder(self._models.folder / name), record, path)
+        found = (
+            None
+            if record is None
+            else find_bundle_file(ModelFolder(self._models.folder / name).bundle(record.folder), path)
+        )
         if found is None:
             return told(request, f'"{path}" is no file of {version} of model "{name}"', 404, "models")
         return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)

@@ -178,6 +178,7 @@
     if (!made) {
       const box = document.createElement("div");
       box.className = "chart";
+      box.style.order = String(run.charts.findIndex((one) => one.name === chart.name)); // whichever has values first
       const title = document.createElement("h3");
       title.textContent = chart.title;
       const plot = document.createElement("div");
