@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import EXPERT, FORM, StageConfig
+from deepspark_ops.config.durations import Duration
 
 
 class PromoteConfig(StageConfig):
@@ -69,6 +70,25 @@ class PromoteConfig(StageConfig):
         title="Slowdown allowed",
         description="Keep production if the net scores fewer images/s by more than this share, measured on the same"
         " machine. 1: speed is not looked at",
+        json_schema_extra=EXPERT,
+    )
+
+
+class ApprovalConfig(StageConfig):
+    """Ask a person before a model that passed the comparison goes into production."""
+
+    approval: bool = Field(
+        False,
+        title="Ask before promoting",
+        description="A better model waits until somebody approves it on Airflow's page Required Actions; refused, or"
+        " without an answer, production stays",
+        json_schema_extra=FORM,
+    )
+    approval_timeout: Duration = Field(
+        "24 h",
+        title="Wait for approval",
+        description="How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one has"
+        " ended",
         json_schema_extra=EXPERT,
     )
 

@@ -52,10 +52,21 @@ class Api:
         Raises:
             AirflowFailed: The API refused; its reason is the message.
         """
+        return self._request(method, f"/api/v2{path}", body, self._login())
+
+    def page(self, path: str) -> Any:
+        """Return the JSON form of a page, such as ``/deepspark/runs?format=json``.
+
+        Raises:
+            AirflowFailed: It was refused.
+        """
+        return self._request("GET", path, None, self._login())
+
+    def _login(self) -> dict[str, str]:
         if not self._token:
             login = {"username": self.user, "password": self.password}
             self._token = str(self._request("POST", "/auth/token", login, {})["access_token"])
-        return self._request(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._token}"})
+        return {"Authorization": f"Bearer {self._token}"}
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, headers: dict[str, str]) -> Any:
         data = None if body is None else json.dumps(body).encode()

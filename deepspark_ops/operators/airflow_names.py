@@ -14,6 +14,7 @@ try:
         AirflowNotFoundException,
         AirflowSkipException,
         ParamValidationError,
+        TaskDeferred,
     )
 except ImportError:  # 3.1
     from airflow.exceptions import (
@@ -22,9 +23,18 @@ except ImportError:  # 3.1
         AirflowNotFoundException,
         AirflowSkipException,
         ParamValidationError,
+        TaskDeferred,
     )
     from airflow.timetables.assets import AssetOrTimeSchedule
     from airflow.timetables.trigger import CronTriggerTimetable
+
+try:
+    from airflow.sdk.exceptions import TaskAwaitingInput
+except ImportError:  # before 3.3, which defers a task that asks a person
+    WAITS: Any = (TaskDeferred,)
+else:
+    WAITS = (TaskDeferred, TaskAwaitingInput)
+"""What a task raises that goes on later, on another worker perhaps."""
 
 try:
     from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
@@ -41,6 +51,7 @@ else:
 
 
 __all__ = [
+    "WAITS",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",

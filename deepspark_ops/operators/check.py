@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
-from deepspark_ops.operators.promote import promote_config
+from deepspark_ops.operators.notices.send import setting_problem
+from deepspark_ops.operators.promote import approval_config, promote_config
 from deepspark_ops.operators.run_plan import DECIDED_VERSION, Places, is_ingested
 from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
@@ -63,6 +65,8 @@ class CheckOperator(BaseOperator):
             self._skip_other_sources(context, params)
             run = self._decide_paths(context, params, run_dir)
             config = self._check_values(params, run)
+            if problem := setting_problem():
+                on_line(logging.WARNING, problem)
             run_job(
                 "deepspark_ops.preflight",
                 config,
@@ -101,6 +105,7 @@ class CheckOperator(BaseOperator):
             dataset = self.places.dataset_folder(ingest)
         production = None
         if self.warm_start:
+            approval_config(context)  # a wrong value is refused now, not after the training
             promotion = promote_config(context, self.places)
             production = production_weights(promotion.models, promotion.model)
         return StageRun(run_dir, dataset, production)

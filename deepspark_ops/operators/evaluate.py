@@ -52,7 +52,20 @@ class EvaluateOperator(ProcessStageOperator):
 
 
 class EvaluateProductionOperator(ProcessStageOperator):
-    """Score the bundle in production, as it is delivered, on the same samples as the run's own net."""
+    """Score the bundle in production, as it is delivered, on the same samples as the run's own net.
+
+    Skipped while nothing is in production. Its result has ``metrics``, the path of metrics.json, and that file's
+    ``digest``.
+
+    Example:
+        .. code-block:: python
+
+            production = EvaluateProductionOperator(task_id="evaluate_production", places=installed_places())
+            rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+            evaluate = EvaluateOperator(task_id="evaluate", places=installed_places(), trigger_rule=rule)
+            train >> [production, evaluate]
+            production >> evaluate  # one after the other, so that both are timed alone
+    """
 
     module = "deepspark_ops.export.scores"
 

@@ -1,8 +1,9 @@
-"""Where this Airflow's runs, datasets and models are."""
+"""Where this Airflow's runs, datasets and models are, and where it is served."""
 
 from __future__ import annotations
 
 import os
+import urllib.parse
 from pathlib import Path
 
 from airflow.configuration import conf
@@ -13,3 +14,13 @@ from deepspark_ops.operators.run_plan import Places
 def installed_places() -> Places:
     """Return the places of the Airflow whose configuration this process reads."""
     return Places.of_dags_folder(Path(conf.get_mandatory_value("core", "dags_folder")), os.environ)
+
+
+def site_url() -> str:
+    """Return where people reach this Airflow, ``[api] base_url`` without a slash at its end, or nothing."""
+    return (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+
+
+def site_path() -> str:
+    """Return the path that this Airflow is served under: what its ``base_url`` has after the host, mostly nothing."""
+    return urllib.parse.urlsplit(site_url()).path

@@ -7,21 +7,22 @@ from typing import Any
 
 from airflow.sdk import Asset, BaseOperator
 
-from deepspark_ops.config.promote import PromoteConfig
-from deepspark_ops.errors import DataError
+from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.section import with_decision
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.run_note import REASON_KEY
 from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, line_logger
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
-from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.registry.gate import KEPT, Decision, decide
 from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.tracking.tell import tell_model, tell_run
@@ -36,13 +37,52 @@ def promote_config(context: Any, places: Places) -> PromoteConfig:
     return config_from_params(PromoteConfig, context["params"], places.home)
 
 
+def approval_config(context: Any) -> ApprovalConfig:
+    """Return whether a run asks a person, and how long it waits.
+
+    Raises:
+        ConfigError: A value is wrong.
+    """
+    return config_from_params(ApprovalConfig, context["params"], Path())
+
+
 def decision_file(run: StageRun) -> Path:
     """Where a run keeps the decision about its model."""
     return run.run_dir / "decision.json"
 
 
+def read_decision(run: StageRun) -> Decision:
+    """Return the decision that a run keeps.
+
+    Raises:
+        DataError: There is none.
+    """
+    path = decision_file(run)
+    if not path.is_file():
+        msg = f'{path} is missing; clear task "decide" of this run'
+        raise DataError(msg)
+    return Decision.model_validate_json(path.read_bytes())
+
+
+def write_decision(run: StageRun, decision: Decision) -> Path:
+    """Keep a decision in the run's folder, and return where."""
+    path = decision_file(run)
+    write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
+    return path
+
+
 class DecideOperator(BaseOperator):
-    """Compare the run's model with production's; without a gain what follows is skipped."""
+    """Compare the run's model with production's; without a gain what follows is skipped.
+
+    Its result has ``decision``, the path of decision.json, and that file's ``digest``. The DAG's form needs the fields
+    of ``PromoteConfig``; its task ``check`` names the model in production by ``warm_start=True``.
+
+    Example:
+        .. code-block:: python
+
+            decide = DecideOperator(task_id="decide", places=installed_places())
+            [evaluate_production, evaluate] >> decide >> export >> promote
+    """
 
     def __init__(self, *, places: Places, **kwargs: Any) -> None:
         """Keep where runs and models live."""
@@ -57,18 +97,17 @@ class DecideOperator(BaseOperator):
             AirflowSkipException: The model in production stays.
         """
         run = StageRun.of(context)
-        with airflow_errors():
+        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
             config = promote_config(context, self.places)
             decision = self._decide(run, config)
-        path = decision_file(run)
-        write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
-        _tell_report(run, decision)
-        context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
-        self.log.info("%s", decision.reason)
-        if not decision.promotes:
-            with airflow_errors():
+            path = write_decision(run, decision)
+            tell_report(run, promotes=decision.promotes, reason=decision.reason)
+            context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
+            self.log.info("%s", decision.reason)
+            if not decision.promotes:
                 note_kept(config, decision, author_of(context), run.run_dir.name)
-            raise AirflowSkipException(decision.reason)
+                notify(context, "kept", decision.reason)
+                raise AirflowSkipException(decision.reason)
         return {"decision": str(path), "digest": file_digest(path)}
 
     def _decide(self, run: StageRun, config: PromoteConfig) -> Decision:
@@ -79,11 +118,11 @@ class DecideOperator(BaseOperator):
         return decide_against(candidate, production, run.production.parent, config)
 
 
-def _tell_report(run: StageRun, decision: Decision) -> None:
-    """Put the decision into the run's report, which was written before it was made."""
+def tell_report(run: StageRun, *, promotes: bool, reason: str) -> None:
+    """Put a decision into the run's report, which was written before it was made."""
     path = RunPaths(run.run_dir).evaluation / REPORT_NAME
     if path.is_file():
-        page = with_decision(path.read_text(encoding="utf-8"), promotes=decision.promotes, reason=decision.reason)
+        page = with_decision(path.read_text(encoding="utf-8"), promotes=promotes, reason=reason)
         write_text_whole(path, page)
 
 
@@ -95,7 +134,18 @@ def _evaluation(folder: Path) -> Evaluated:
 
 
 class PromoteOperator(BaseOperator):
-    """Copy the run's bundle among the model's versions and point production at it."""
+    """Copy the run's bundle among the model's versions and point production at it.
+
+    Where the DAG's form has the fields of ``ApprovalConfig`` and the run asks for approval, it promotes what a person
+    has approved and nothing else. Its result has ``model``, its name, ``version``, the version's folder, and
+    ``digest``, that of its manifest; the event of the asset has the figures too.
+
+    Example:
+        .. code-block:: python
+
+            promote = PromoteOperator(task_id="promote", places=installed_places(), model_asset=Asset("our_model"))
+            decide >> export >> promote
+    """
 
     def __init__(self, *, places: Places, model_asset: Asset, **kwargs: Any) -> None:
         """Announce a new model in production as an event of ``model_asset``."""
@@ -105,20 +155,48 @@ class PromoteOperator(BaseOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
-        """Promote; a retry with the same bundle changes nothing."""
+        """Promote; a retry with the same bundle changes nothing.
+
+        Raises:
+            AirflowSkipException: The decision keeps the model in production.
+        """
         run = StageRun.of(context)
-        with airflow_errors():
+        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
             config = promote_config(context, self.places)
-            decision = Decision.model_validate_json(decision_file(run).read_bytes())
-            bundle = RunPaths(run.run_dir).bundle
-            production = promote(bundle, decision, config, author_of(context), run_dir=run.run_dir)
+            decision = read_decision(run)
+            if not decision.promotes:
+                raise AirflowSkipException(decision.reason)
+            _require_approval(decision, approval_config(context))
+            production = self._promote(context, run, decision, config)
         folder = version_folder(config.models, production)
         made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
         context["outlet_events"][self._model_asset].extra = made | event_figures(production)
-        self.log.info("model %s: %s is in production (%s)", config.model, production.version, decision.reason)
+        told = f"model {config.model}: {production.version} is in production ({decision.reason})"
+        self.log.info("%s", told)
         tell_run(run.run_dir, line_logger(self.log))
         tell_model(config.models / config.model, line_logger(self.log))
+        notify(context, "promoted", told)
         return made
+
+    def _promote(self, context: Any, run: StageRun, decision: Decision, config: PromoteConfig) -> Production:
+        approval = decision.approval
+        author = Author(approval.who) if approval is not None and approval.who else author_of(context)
+        try:
+            return promote(RunPaths(run.run_dir).bundle, decision, config, author, run_dir=run.run_dir)
+        except ConfigError as error:
+            told = f"{KEPT}{error}"
+            tell_report(run, promotes=False, reason=told)
+            context["ti"].xcom_push(key=REASON_KEY, value=told)
+            raise
+
+
+def _require_approval(decision: Decision, config: ApprovalConfig) -> None:
+    if config.approval and decision.approval is None:
+        msg = (
+            "the run asks for approval (approval=true), but nobody has approved this decision; clear the task that "
+            "asks (ApproveOperator) together with this one"
+        )
+        raise ConfigError(msg)
 
 
 def author_of(context: Any) -> Author:

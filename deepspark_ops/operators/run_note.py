@@ -1,4 +1,4 @@
-"""Puts what task decide found into the note of the DAG run, where Airflow's pages show it.
+"""Puts what was decided about a run's model into the note of the DAG run, where Airflow's pages show it.
 
 A task cannot write the note: the API that tasks have has no call for it. A listener of the scheduler can, when the run
 has ended; so the task leaves its sentence as an XCom, which reaches the scheduler on whatever machine it is.
@@ -62,5 +62,7 @@ def _reason(dag_run: Any) -> str | None:
     if session is None:
         return None
     of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == REASON_KEY)
-    found = session.scalars(select(XComModel).where(*of_run)).first()
+    # The last one: what decide found to be better, a person may have refused.
+    last = XComModel.timestamp.desc()
+    found = session.scalars(select(XComModel).where(*of_run).order_by(last)).first()
     return None if found is None else str(XComModel.deserialize_value(found))

@@ -19,7 +19,13 @@ from airflow.sdk import get_current_context
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException, NoRetry
+from deepspark_ops.operators.airflow_names import (
+    WAITS,
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    NoRetry,
+)
 from deepspark_ops.operators.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
@@ -105,6 +111,10 @@ def noted_stage(
         lines.end()
         file.end("skipped", str(reason))
         raise
+    except WAITS:
+        lines.end()
+        file.end("waiting")
+        raise
     except BaseException as error:
         lines.end(str(error))
         file.end("failed", str(error) or type(error).__name__)
@@ -155,9 +165,9 @@ def ends_plainly(execute: _Execute) -> _Execute:
     """
 
     @functools.wraps(execute)
-    def run(self: Any, context: Any) -> Any:
+    def run(self: Any, context: Any, **more: Any) -> Any:
         try:
-            return execute(self, context)
+            return execute(self, context, **more)
         except AirflowException as error:
             is_mistake = isinstance(error, AirflowFailException)
             if not _is_running_task() or not (is_mistake or type(error) is AirflowException):

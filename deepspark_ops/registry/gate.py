@@ -21,6 +21,33 @@ DECISION_VERSION: Final = 2
 CLASS_ALARM: Final = 0.2
 """If no class got worse, at most this share of candidates is refused for a class that seems to have: all classes
 together (Bonferroni), so that a thousand classes do not refuse everything. A refusal by mistake keeps what works."""
+ANSWERED_ANYWAY: Final = 0.5
+"""A class that production answers for this share of the other classes' samples is not looked at: a model that answers
+nothing else has all of it right, and whatever tells classes apart has less."""
+
+
+PROMOTED: Final = "promoted: "
+KEPT: Final = "kept production: "
+
+
+class Approval(BaseModel):
+    """What came of asking a person about a candidate that passed the gate.
+
+    Attributes:
+        answer: ``nobody`` where none came in time.
+        who: Who answered.
+        at: When; UTC, ISO 8601, whole seconds.
+        comment: What they said about it.
+        asked: The gate's reason when it was asked.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    answer: Literal["approved", "refused", "nobody"]
+    who: str | None
+    at: str
+    comment: str | None = None
+    asked: str
 
 
 class Decision(BaseModel):
@@ -41,6 +68,7 @@ class Decision(BaseModel):
         production_speed: Likewise.
         against: The version in production that it was compared with, ``v6``; None if nothing was in production.
         is_forced: Did a person decide against or without the comparison?
+        approval: What a person said to it; None if none was asked, or none has answered yet.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +86,7 @@ class Decision(BaseModel):
     production_speed: Speed | None = None
     against: str | None = None
     is_forced: bool = False
+    approval: Approval | None = None
 
 
 def decide(
@@ -92,7 +121,7 @@ def decide(
     mine = metric_value(candidate.metrics, config.metric)
     comparison = None
     if production is None:
-        problem, reason = None, f"promoted: {_value_text(config.metric, mine)}; no model was in production"
+        problem, reason = None, f"{PROMOTED}{_value_text(config.metric, mine)}; no model was in production"
     else:
         comparison = compare_samples(
             candidate.samples,
@@ -105,7 +134,7 @@ def decide(
         problem = _other_split(candidate.metrics.scored.split_rule, production_split) or _first_problem(
             candidate, production, comparison, config, production_labels
         )
-        reason = f"kept production: {problem}" if problem else f"promoted: {_gain_text(comparison)}"
+        reason = f"{KEPT}{problem}" if problem else f"{PROMOTED}{_gain_text(comparison)}"
         reason += _new_samples_text(comparison)
     return Decision(
         format_version=DECISION_VERSION,
@@ -191,14 +220,19 @@ def _but(comparison: Comparison, problem: str | None) -> str | None:
 def _worse_class(comparison: Comparison, allowed: float) -> str | None:
     present = [change for change in comparison.classes if change.n_samples]
     suspects = [
-        change for change in present if change.loss() > allowed and change.p_worse <= CLASS_ALARM / len(present)
+        change
+        for change in present
+        if change.loss() > allowed
+        and change.p_worse <= CLASS_ALARM / len(present)
+        and (change.production_takes or 0.0) < ANSWERED_ANYWAY
     ]
     if not suspects:
         return None
     worst: ClassChange = max(suspects, key=ClassChange.loss)
     return (
         f'class "{worst.name}" fell by {_amount("top1", worst.loss())} on {worst.n_samples:,} samples ('
-        f"{p_text(worst.p_worse)}); max_class_loss allows {_amount('top1', allowed)}"
+        f"{p_text(worst.p_worse)}); max_class_loss allows {_amount('top1', allowed)}; a larger one lets it in, or "
+        "deepspark models promote --force"
     )
 
 

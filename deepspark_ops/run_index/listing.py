@@ -9,6 +9,8 @@ from typing import Any, Final
 from deepspark_ops.run_index.summary import RunSummary
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
+ASKS: Final = "waits for approval"
+"""State of a run of which a task waits for a person's answer."""
 SORTS: Final = (
     "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "accuracy", "loss",
     "images_per_s", "seconds", "when", "who",
@@ -30,6 +32,7 @@ class KnownRun:
         ended: When it ended; None before.
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
         user: Who triggered it; None where nobody did.
+        asks: Id of its task that waits for a person's answer; None where none does.
     """
 
     dag: str
@@ -40,6 +43,7 @@ class KnownRun:
     ended: float | None = None
     kind: str = ""
     user: str | None = None
+    asks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def row_of(known: KnownRun, summary: RunSummary | None, *, now: float) -> dict[s
         "dag": known.dag,
         "run": known.run,
         "state": _state(known, read),
+        "asks": known.asks,
         "is_read": summary is not None,
         **fields,
         "curve": [list(point) for point in read.curve],
@@ -85,6 +90,8 @@ def row_of(known: KnownRun, summary: RunSummary | None, *, now: float) -> dict[s
 def _state(known: KnownRun, summary: RunSummary) -> str:
     if known.state is None:
         return summary.ending or "unknown"
+    if known.asks is not None:
+        return ASKS
     if known.state == "failed" and summary.ending == "stopped":
         return "stopped"
     return _LATER.get(known.state, known.state)

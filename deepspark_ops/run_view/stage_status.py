@@ -20,7 +20,8 @@ _WARNINGS_KEPT: Final = 10
 _TEXT_KEPT: Final = 20_000
 """Characters of a message; a longer one is cut."""
 _COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
-Status = Literal["running", "finished", "failed", "skipped"]
+Status = Literal["running", "finished", "failed", "skipped", "waiting"]
+"""waiting: for a person's answer."""
 
 
 @dataclass(frozen=True)

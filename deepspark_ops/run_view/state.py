@@ -13,9 +13,9 @@ StateName = Literal["unknown", "waiting", "starting", "running", "finished", "fa
 BEFORE: Final = ("check", "ingest")
 """Tasks that a training waits for, in their order."""
 _FAILED: Final = ("failed", "upstream_failed")
+ASKING: Final = ("awaiting_input", "deferred")
+"""Airflow's words for a task that waits for a person's answer; the second one, before Airflow 3.3, means others too."""
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
-_ASKS: Final = ("awaiting_input", "deferred")
-"""A task that waits for a person: Airflow's page "Required Actions" has its question."""
 _AFTER: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks that follow a training, in their order; one of another name comes behind them."""
 _KILLED: Final = "it left no message: it was killed, or its machine was; its log has its last lines"
@@ -75,6 +75,7 @@ class RunState:
         is_over: Nothing will change any more.
         done: Things done of ``total`` in the stage that it waits for, or that follows; None if nothing is counted.
         total: Likewise.
+        asks: Id of the task that waits for a person's answer; None where none does.
     """
 
     name: StateName
@@ -83,6 +84,7 @@ class RunState:
     is_over: bool = False
     done: int | None = None
     total: int | None = None
+    asks: str | None = None
 
 
 def state_of(
@@ -105,14 +107,27 @@ def state_of(
         name, text = _without_training(airflow, statuses, error)
     else:
         name, text = _training(progress, statuses, tasks, error)
-    count = _count(statuses, tasks, name)
-    return RunState(name, text, error, is_over, *count)
+    asks = None if is_over else _asking(statuses, tasks)
+    if asks is not None:
+        text = "waits for approval"
+    return RunState(name, text, error, is_over, *_count(statuses, tasks, name), asks)
+
+
+def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str | None:
+    """Return the task that has noted that it waits, and waits still."""
+    for name, status in statuses.items():
+        task = tasks.get(name)
+        if status.status == "waiting" and task is not None and task.state in ASKING:
+            return name
+    return None
 
 
 def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dict[str, TaskState]:
     """Return the tasks of a run without Airflow, as far as its own files tell."""
-    words = {"running": "running", "finished": "success", "failed": "failed", "skipped": "skipped"}
-    tasks = {name: TaskState(words[status.status], status.began) for name, status in statuses.items()}
+    words = {"finished": "success", "waiting": ASKING[0]}
+    tasks = {
+        name: TaskState(words.get(status.status, status.status), status.began) for name, status in statuses.items()
+    }
     if progress.started and "train" not in tasks:
         ending = progress.ended.get("status") if progress.ended is not None else None
         endings = {"finished": "success", "failed": "failed", "stopped": "failed"}
@@ -202,7 +217,7 @@ def _next(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus], n
         if tasks[name].state == "running":
             text = statuses[name].text if name in statuses else ""
             return f"task {name} runs{': ' + text if text else ''}"
-        if tasks[name].state in _ASKS:
+        if tasks[name].state in ASKING:
             return f"task {name} waits for a person's decision: page Required Actions"
     return f"task {left[0]} comes next" if left else ""
 

@@ -7,8 +7,9 @@ It is shared: tests of other processes run DAGs in it at the same time. So each 
 - looks at its own runs: ``airflow.trigger`` returns one, ``airflow.await_run`` finds one that Airflow made.
 
 ``deepspark_retrain`` has one active run at a time and starts paused, as every DAG with a schedule. Its scheduled and
-asset-triggered runs train the model ``retrained`` (keep_airflow.py), which is test_retrain_dag.py's; a run that another
-test triggers there with a conf of its own waits for its turn. Unpause with ``airflow.unpause`` and leave it so.
+asset-triggered runs train the model ``retrained`` (keep_airflow.py), which is test_retrain_dag.py's, and wait for
+approval; a run that another test triggers there with a conf of its own waits for its turn. Unpause with
+``airflow.unpause`` and leave it so. ``airflow.told()`` is what notifiers were told.
 
 Runs cost most of the suite's time: what a test only reads comes from ``finished_runs.py``, made once for all processes
 by ``airflow.once``. Airflow has three users, ``admin``, ``user``, who may trigger, and ``viewer``, who may only read:
@@ -49,7 +50,7 @@ from deepspark_ops.operators.pages.addresses import run_url
 from deepspark_ops.operators.run_plan import safe_run_id
 from deepspark_ops.run_paths import write_text_whole
 from tests.browser import Page
-from tests.e2e.keep_airflow import environment
+from tests.e2e.keep_airflow import TOLD, environment
 from tests.e2e.shared_airflow import locked
 from tests.paths import ROOT
 
@@ -122,6 +123,11 @@ class AirflowInstance:
         value: _T = json.loads(path.read_text())
         return value
 
+    def told(self) -> list[dict[str, str]]:
+        """Return what the session's notifier was told: dag, run, event, reason, link."""
+        path = self.base / TOLD
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``deepspark ARGUMENTS`` beside Airflow: on the same runs, datasets and models."""
         return subprocess.run(
@@ -192,6 +198,16 @@ class DagRun:
     def log_text(self, task_id: str, attempt: int = 1) -> str:
         """Return the lines of a task's log."""
         return "\n".join(str(entry.get("event")) for entry in self.log(task_id, attempt))
+
+    def answer(self, option: str, *, user: str = "admin", comment: str = "") -> None:
+        """Answer task approve, which waits, as a person does on the page Required Actions."""
+        body = {"chosen_options": [option], "params_input": {"comment": comment}}
+        self.airflow.api(user).call("PATCH", f"{self.path}/taskInstances/approve/-1/hitlDetails", body)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Return the events of this run that notifiers were told, each with its reason."""
+        mine = [one for one in self.airflow.told() if (one["dag"], one["run"]) == (self.dag_id, self.run_id)]
+        return [(one["event"], one["reason"]) for one in mine]
 
     def stop(self) -> None:
         """End the run: what it still does is ended, too."""

@@ -28,6 +28,8 @@ USERS = {"admin": "admin", "viewer": "viewer", "user": "user"}
 """Name -> role. A viewer may read all and trigger nothing; a user may trigger, too."""
 RETRAINED_MODEL = "retrained"
 """The model that the scheduled runs of deepspark_retrain train; ``retrain/`` in the folder holds its example."""
+TOLD = "told.jsonl"
+"""What notifiers were told, in the folder."""
 STOP_S = 60.0
 _POLL_S = 0.2
 
@@ -39,6 +41,8 @@ def environment(folder: Path) -> dict[str, str]:
         "DEEPSPARK_AIRFLOW_HOME": str(folder / "airflow"),
         "DEEPSPARK_HOME": str(folder / "home"),
         "DEEPSPARK_RETRAIN_DEFAULTS": str(folder / "retrain.json"),
+        "DEEPSPARK_NOTIFIERS": str(folder / "notifiers.json"),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # the notifier's module
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",  # a run has eight tasks, one after the other
     }
@@ -51,7 +55,10 @@ def main(folder: Path) -> None:
     port = free_port()
     example = SmallExample(folder / "retrain").write()
     conf = example.conf(overrides="max_iter: 60 base_lr: 0.01", n_workers=1, model=RETRAINED_MODEL)
-    (folder / "retrain.json").write_text(json.dumps(conf))
+    asks = {"approval": True, "approval_timeout": "8 min"}
+    (folder / "retrain.json").write_text(json.dumps({**conf, **asks}))
+    notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / TOLD)}}
+    (folder / "notifiers.json").write_text(json.dumps(notifier))
     process = _start(folder, port)
     try:
         troubles = _keep(process, folder, port, is_over)

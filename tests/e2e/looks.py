@@ -30,7 +30,7 @@ def assert_looks(page: Page, name: str) -> None:
         for width, height in WIDTHS:
             page.resize(width, height)
             page.wait_until(f"window.innerWidth === {width} && {FITS}")
-            _keep_picture(page, f"{name}-{scheme}-{width}.png")
+            keep_picture(page, f"{name}-{scheme}-{width}.png")
             scrolled = page.evaluate("document.documentElement.scrollWidth")
             assert scrolled <= width, f"{name} is {scrolled} px wide at {width} px"
     assert backgrounds["light"] != backgrounds["dark"]
@@ -38,7 +38,8 @@ def assert_looks(page: Page, name: str) -> None:
     page.resize(*WIDTHS[0])
 
 
-def _keep_picture(page: Page, name: str) -> None:
+def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of the page if ``DEEPSPARK_TEST_SHOTS`` names a folder."""
     if folder := os.environ.get("DEEPSPARK_TEST_SHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(Path(folder, name))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.local_airflow.api import AirflowFailed
+from deepspark_ops.operators.pages.addresses import RUNS_URL, run_url
 from tests.e2e.airflow_instance import AirflowInstance, DagRun
 from tests.e2e.keep_airflow import RETRAINED_MODEL
 from tests.e2e.small_example import SmallExample
@@ -21,14 +23,17 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(airflow: Airflow
     # By time: unpausing runs the latest slot. Nothing is in production, so the model goes in unopposed.
     airflow.unpause(DAG)
     first = airflow.await_run(DAG, lambda run: run["run_type"] == "scheduled")
+    approve(airflow, first)
     note = first.wait()["note"]
     states = first.task_states()
     assert states.pop("evaluate_production") == "skipped"
     assert set(states.values()) == {"success"}
     pointer = airflow.home / "models" / RETRAINED_MODEL / "production.json"
     production = json.loads(pointer.read_text())
-    assert (production["version"], production["who"]) == ("v1", "scheduled")
+    assert (production["version"], production["who"]) == ("v1", "user")
     assert note == production["reason"]
+    assert note.endswith("; no model was in production; approved by user (looks right)")
+    assert first.told()[-1] == ("promoted", f"model {RETRAINED_MODEL}: v1 is in production ({note})")
     version = pointer.parent / "versions" / production["version"]
     assert (version / "weights.caffemodel").is_file()
 
@@ -38,6 +43,9 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(airflow: Airflow
     ingested.wait_task("ingest", "success")
     ingested.stop()  # what follows sends no event; test_train_dag.py has it
     second = await_run_by_data(airflow)
+    passed = second.wait_task("approve", "awaiting_input", "skipped") == "awaiting_input"
+    if passed:
+        second.answer("Reject", comment="not yet")
     note = second.wait()["note"]
     folder, states = second.folder, second.task_states()
     trained = json.loads((folder / "stages" / "train.json").read_text())
@@ -51,16 +59,36 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(airflow: Airflow
     comparison = decision["comparison"]
     assert comparison["gain"] == pytest.approx(mine["top1"] - theirs["top1"])
     assert comparison["n_samples"] == mine["n_samples"]
-    promotes = decision["promotes"]
     assert note == decision["reason"]
     report = (folder / "evaluation" / "report.html").read_text()
     assert "Against production" in report
     assert html.escape(decision["reason"][1:]) in report
-    assert decision["reason"].startswith("promoted: " if promotes else "kept production: ")
-    if promotes:
+    assert note.startswith("kept production: refused by admin (not yet); +" if passed else "kept production: ")
+    assert second.told()[-1] == ("kept", note)
+    if passed:
         assert comparison["p_value"] <= 0.05
-    assert states["promote"] == ("success" if promotes else "skipped")
-    assert (json.loads(pointer.read_text())["version"] != production["version"]) is promotes
+    assert states["promote"] == "skipped"
+    assert json.loads(pointer.read_text()) == production
+
+
+def approve(airflow: AirflowInstance, run: DagRun) -> None:
+    """See a run wait for a person, without a worker and without its triggerer, and approve it as one who may."""
+    run.wait_task("approve", "awaiting_input")
+    task = airflow.api().call("GET", f"{run.path}/taskInstances/approve")
+    assert task["triggerer_job"] is None
+    asked = airflow.api().call("GET", f"{run.path}/taskInstances/approve/-1/hitlDetails")
+    assert asked["subject"].startswith(f"Put a new version of {RETRAINED_MODEL} into production? Top1 ")
+    assert "| accuracy (95 % interval) | " in asked["body"]
+    rows = airflow.api().page(f"{RUNS_URL}?format=json&state=waits+for+approval")["runs"]
+    assert (run.run_id, "approve") in [(row["run"], row["asks"]) for row in rows]
+    state = airflow.api().page(run_url(run.dag_id, run.run_id, "training?format=json"))["state"]
+    assert (state["text"], state["asks"]) == ("waits for approval", "approve")
+    ((event, reason),) = run.told()
+    assert event == "approval"
+    assert reason.startswith("waits for approval: top1 ")
+    with pytest.raises(AirflowFailed, match="403"):
+        run.answer("Approve", user="viewer")
+    run.answer("Approve", user="user", comment="looks right")
 
 
 def await_run_by_data(airflow: AirflowInstance) -> DagRun:

@@ -34,6 +34,8 @@ class ClassChange(_Frozen):
         n_gained: Samples that the candidate alone gets right.
         n_lost: Samples that production alone gets right.
         p_worse: One-sided p-value that the class got worse (McNemar's exact test within the class).
+        production_takes: Share of the other classes' samples that production takes for this class: 1 where it answers
+            nothing else; None if it was not recorded.
     """
 
     label: int
@@ -44,6 +46,7 @@ class ClassChange(_Frozen):
     n_gained: int
     n_lost: int
     p_worse: float
+    production_takes: float | None = None
 
     def loss(self) -> float:
         """Return how much smaller the candidate's share is; negative where it is larger."""
@@ -156,6 +159,7 @@ def _require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -
 
 
 def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequence[str]) -> tuple[ClassChange, ...]:
+    answered = np.bincount(theirs.predicted, minlength=n_classes)
     counts, my_right, their_right, gained, lost = (
         np.bincount(mine.label[chosen], minlength=n_classes)
         for chosen in (
@@ -176,6 +180,7 @@ def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequen
             n_gained=int(gained[label]),
             n_lost=int(lost[label]),
             p_worse=mcnemar_p_value(int(lost[label]), int(gained[label])),
+            production_takes=float((answered[label] - their_right[label]) / max(1, len(mine) - counts[label])),
         )
         for label in range(n_classes)
     )

@@ -57,9 +57,7 @@ class ComparisonSection:
 
     def changed_classes(self) -> Sequence[ClassChange]:
         """Return the classes that changed most, by the number of samples that changed sides."""
-        changed = [change for change in self.comparison.classes if change.n_gained or change.n_lost]
-        changed.sort(key=lambda change: (-abs(change.n_gained - change.n_lost), -change.n_gained - change.n_lost))
-        return changed[:MAX_SHOWN_CLASSES]
+        return changed_classes(self.comparison)[:MAX_SHOWN_CLASSES]
 
     def shown_samples(self) -> tuple[int, ...]:
         """Return the positions of the samples that are shown as pictures."""
@@ -103,6 +101,13 @@ def make_section(
         for chosen in (gained, lost)
     ]
     return ComparisonSection(comparison, production.metrics, tuple(rows[0]), tuple(rows[1]))
+
+
+def changed_classes(comparison: Comparison) -> Sequence[ClassChange]:
+    """Return the classes of which samples changed sides, the ones that changed most first."""
+    changed = [change for change in comparison.classes if change.n_gained or change.n_lost]
+    changed.sort(key=lambda change: (-abs(change.n_gained - change.n_lost), -change.n_gained - change.n_lost))
+    return changed
 
 
 def with_decision(page: str, *, promotes: bool, reason: str) -> str:

@@ -8,6 +8,7 @@ from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.operators.clean import CleanOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.notices.send import failure_notices
 
 _DESCRIPTION = """
 Lists the runs and datasets that have not changed for **older_than** days and that nothing refers to, with their sizes:
@@ -30,6 +31,7 @@ def make_dag() -> DAG:
         is_paused_upon_creation=False,  # it runs only when it is triggered
         max_active_runs=1,
         params=form_params([("Clean", CleanConfig)], {}),
+        default_args=failure_notices(),
         tags=["deepspark"],
     ) as dag:
         CleanOperator(task_id="clean", places=places, retries=0)

@@ -10,6 +10,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.notices.send import failure_notices
 
 _DESCRIPTION = """
 Makes a bundle of a Caffe net and its weights: a SavedModel, `deploy.prototxt`, `weights.caffemodel` and a manifest with
@@ -33,7 +34,7 @@ def make_dag() -> DAG:
         is_paused_upon_creation=False,  # it runs only when it is triggered
         # There is no model to propose: both are empty, and the form asks for them.
         params=form_params([("Convert", ConvertConfig)], {"net": "", "weights": ""}),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
         ConvertOperator(task_id="convert", places=places)

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Asset, TriggerRule
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators.airflow_names import (
@@ -21,6 +21,7 @@ from deepspark_ops.operators.airflow_names import (
     CronTriggerTimetable,
     DescribedCronTimetable,
 )
+from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.deepspark_train import DATASET
 from deepspark_ops.operators.dags.digits_example import digits_example
@@ -29,6 +30,7 @@ from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.run_index.schedule import schedule_text
@@ -39,8 +41,9 @@ MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 _DESCRIPTION = """
 Runs {schedule}: on a timetable (`DEEPSPARK_RETRAIN_CRON`), and when `deepspark_train` has ingested a changed source
 that is this DAG's own. Training starts from the weights in production; both models are scored on the same samples; only
-one that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. The
-decision is in the run's note when the run has ended, and in its report. `deepspark models rollback` goes back.
+one that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. With
+**Ask before promoting** it waits until a person approves it (Required Actions). The decision is in the run's note when
+the run has ended, and in its report. `deepspark models rollback` goes back.
 
 Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
 example without it.
@@ -67,12 +70,13 @@ def make_dag() -> DAG:
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Promote", PromoteConfig),
+                ("Promote", ApprovalConfig),
             ],
             _defaults(places.root),
             optional=["source"],
             choices={"strategy": strategy_names()},
         ),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
         check = CheckOperator(task_id="check", places=places, retries=0, warm_start=True, dataset_asset=DATASET)
@@ -86,9 +90,17 @@ def make_dag() -> DAG:
         )
         decide = DecideOperator(task_id="decide", places=places)
         export = ExportOperator(task_id="export", places=places)
-        promote = PromoteOperator(task_id="promote", places=places, model_asset=MODEL)
+        approve = ApproveOperator(task_id="approve", places=places)
+        # It runs where nobody is asked, which skips approve; where somebody refuses, approve skips it.
+        promote = PromoteOperator(
+            task_id="promote",
+            places=places,
+            model_asset=MODEL,
+            trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+        )
         check >> ingest >> train >> [evaluate_production, evaluate]
-        evaluate_production >> evaluate >> decide >> export >> promote
+        evaluate_production >> evaluate >> decide >> export >> approve >> promote
+        export >> promote
     return dag
 
 

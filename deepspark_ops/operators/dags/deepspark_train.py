@@ -18,6 +18,7 @@ from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.train import TrainOperator
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
@@ -50,7 +51,7 @@ def make_dag() -> DAG:
             optional=["source"],
             choices={"strategy": strategy_names()},
         ),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
         check = CheckOperator(task_id="check", places=places, retries=0)

@@ -7,24 +7,15 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
+from deepspark_ops.operators.run_addresses import URL_PREFIX as URL_PREFIX
+from deepspark_ops.operators.run_addresses import answer_url as answer_url
+from deepspark_ops.operators.run_addresses import run_url as run_url
 from deepspark_ops.operators.run_plan import Places
 
-URL_PREFIX: Final = "/deepspark"
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
 MODELS_URL: Final = f"{URL_PREFIX}/models"
 DATASETS_URL: Final = f"{URL_PREFIX}/datasets"
 _DAG_ID = re.compile(r"\w[\w.-]*")
-
-
-def run_url(dag_id: str, run_id: str, page: str) -> str:
-    """Return the path of a page of a run; a run id holds ``:`` and ``+``, which a URL reads otherwise.
-
-    Example:
-        >>> run_url("deepspark_train", "manual__2026-01-31T04:05+00:00", "training")
-        '/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%2B00%3A00/training'
-    """
-    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
-    return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
 
 
 def model_url(name: str) -> str:

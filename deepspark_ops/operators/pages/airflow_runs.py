@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
-from deepspark_ops.run_view.state import AirflowRun, TaskState
+from deepspark_ops.run_view.state import ASKING, AirflowRun, TaskState
 
 FRESH_S: Final = 1.0
 """Twenty open pages of a run ask once in this time."""
@@ -26,6 +26,8 @@ _KEPT: Final = 64
 DAG_TAG: Final = "deepspark"
 """Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
 RUNS_LISTED: Final = 2_000
+ASKS_BY: Final = "ApproveOperator"
+"""Class of the tasks that wait for a person's answer."""
 
 
 class AirflowRuns:
@@ -92,10 +94,26 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
         DagRun.run_type, DagRun.triggering_user_name,
     )  # fmt: skip
     newest = select(*columns).where(DagRun.dag_id.in_(dags)).order_by(DagRun.run_after.desc()).limit(RUNS_LISTED)
+    waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
+        TaskInstance.dag_id.in_(dags),
+        TaskInstance.state.in_(ASKING),
+        TaskInstance.operator == ASKS_BY,
+    )
     with create_session() as session:
         found = session.execute(newest).all()
+        asks = {(dag, run): task for dag, run, task in session.execute(waiting)}
     return [
-        KnownRun(dag, run, str(state), _seconds(when), _seconds(began), _seconds(ended), _word(kind), user)
+        KnownRun(
+            dag,
+            run,
+            str(state),
+            _seconds(when),
+            _seconds(began),
+            _seconds(ended),
+            kind=_word(kind),
+            user=user,
+            asks=asks.get((dag, run)),
+        )
         for dag, run, state, when, began, ended, kind, user in found
     ]
 

@@ -6,23 +6,23 @@ process imports this file, each task's too, so nothing heavy is imported before 
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from deepspark_ops.operators import run_note
+from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.clean import CleanOperator
 from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.installation import site_path
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, model_url, run_url
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places, read_decided
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 Asgi = Callable[
     [MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]
 ]
-
-
-def site_path() -> str:
-    """Return the path that this Airflow is served under: what its ``base_url`` has after the host, mostly nothing."""
-    return urllib.parse.urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 @cache
@@ -108,7 +103,14 @@ class SparkUiLink(RunLink):
 
 
 _BEFORE: Final = (CheckOperator, IngestOperator)
-_AFTER: Final = (EvaluateOperator, EvaluateProductionOperator, ExportOperator, DecideOperator, PromoteOperator)
+_AFTER: Final = (
+    EvaluateOperator,
+    EvaluateProductionOperator,
+    ExportOperator,
+    DecideOperator,
+    ApproveOperator,
+    PromoteOperator,
+)
 
 
 def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
@@ -140,7 +142,7 @@ class DeepSparkPlugin(AirflowPlugin):
         RunLink("Report", "report", (TrainOperator, *_AFTER)),
         RunLink("Run", "training", (ConvertOperator, CleanOperator)),
         RunLink("Bundle", "bundle", (ExportOperator, ConvertOperator, PromoteOperator)),
-        ModelLink("Model", "", (DecideOperator, PromoteOperator)),
+        ModelLink("Model", "", (DecideOperator, ApproveOperator, PromoteOperator)),
         SparkUiLink("Spark UI", "", (TrainOperator,)),
     ]
     listeners = [run_note]  # noqa: RUF012

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, dataset_url, find_run, run_url
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, answer_url, dataset_url, find_run, run_url
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places, safe_run_id
 from deepspark_ops.run_index.index_file import SummaryReader
@@ -206,5 +206,15 @@ def _direction(query: Mapping[str, str], name: str | None) -> str:
 
 
 def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """Return a row with ``url`` of the run's page and ``key``, by which a comparison names the run."""
-    return {**row, "url": site + run_url(row["dag"], row["run"], "training"), "key": f"{row['dag']}/{row['run']}"}
+    """Return a row with the addresses that its page needs.
+
+    ``url`` is the run's page, ``answer_url`` the one on which a person answers what the run asks, and ``key`` names the
+    run in a comparison.
+    """
+    asks = row.get("asks")
+    return {
+        **row,
+        "url": site + run_url(row["dag"], row["run"], "training"),
+        "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks else None,
+        "key": f"{row['dag']}/{row['run']}",
+    }

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_run, model_url, run_url
+from deepspark_ops.operators.pages.addresses import URL_PREFIX, answer_url, file_url, find_run, model_url, run_url
 from deepspark_ops.operators.pages.champion import champion_of
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.run_plan import Places, read_decided
@@ -124,6 +124,7 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "shares": _SHARES,
         "compared_output": _compared_output(answer),
         "quiet_s": age if is_quiet else None,
+        "answer_url": site + answer_url(answer["dag"], answer["run"], state["asks"]) if state["asks"] else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "training_url": site + run_url(answer["dag"], answer["run"], "training"),
         "bundle_url": site + run_url(answer["dag"], answer["run"], "bundle"),

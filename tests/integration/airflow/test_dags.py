@@ -42,7 +42,8 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
         "evaluate": {"decide"},
         "evaluate_production": {"evaluate"},
         "decide": {"export"},
-        "export": {"promote"},
+        "export": {"approve", "promote"},
+        "approve": {"promote"},
         "promote": set(),
     },
     "deepspark_convert": {"convert": set()},
@@ -114,6 +115,18 @@ def test_another_timetable_is_told_in_words_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DEEPSPARK_RETRAIN_CRON", "30 6 * * 1")
     told = load("deepspark_retrain").description or ""
     assert told.endswith(": at 06:30, only on Monday (UTC), or when deepspark_dataset is updated")
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_a_failed_task_of_every_dag_is_told_where_somebody_is_to_be_told(
+    dag_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {len(task.on_failure_callback) for task in load(dag_id).task_dict.values()} == {0}
+    (tmp_path / "notifiers.json").write_text("[]")
+    monkeypatch.setenv("DEEPSPARK_NOTIFIERS", str(tmp_path / "notifiers.json"))
+    told = {callback for task in load(dag_id).task_dict.values() for callback in task.on_failure_callback}
+    assert [callback.__name__ for callback in told] == ["notify_failed"]
+    assert {len(task.on_failure_callback) for task in load(dag_id).task_dict.values()} == {1}
 
 
 TRIES: dict[str, dict[str, int]] = {

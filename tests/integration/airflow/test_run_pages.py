@@ -16,7 +16,8 @@ import pytest
 
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.run_index.index_file import read_index
-from deepspark_ops.run_index.listing import SORTS
+from deepspark_ops.run_index.listing import SORTS, KnownRun
+from tests.integration.airflow import page_runs
 from tests.integration.airflow.page_runs import EVIL, pages_client, write_run
 
 pytestmark = pytest.mark.airflow
@@ -81,6 +82,14 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
         assert part in text, part
     assert [r["state"] for r in answer["runs"]] == ["waiting", "finished", "stopped"]
     assert client.get("/runs").text.count("<polyline") == 2
+
+
+def test_a_run_that_waits_for_approval_says_so_and_leads_to_the_page_that_asks(client: Any, monkeypatch: Any) -> None:
+    asking = KnownRun("deepspark_train", "run-a", "running", 300.0, 300.0, asks="approve")
+    monkeypatch.setattr(page_runs, "KNOWN", [asking, *page_runs.KNOWN[1:]])
+    page = client.get("/runs?state=waits+for+approval").text
+    assert 'href="/dags/deepspark_train/runs/run-a/tasks/approve/required_actions" target="_top">waits for app' in page
+    assert shown(client, "/runs?state=waits+for+approval") == ["run-a"]
 
 
 def test_the_address_holds_search_filter_and_sort(client: Any) -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+from airflow.sdk import DAG, Asset, BaseOperator
 from airflow.sdk.execution_time.task_runner import set_current_context
 
 from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
@@ -22,7 +22,6 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
-from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
@@ -32,25 +31,19 @@ from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
-from deepspark_ops.registry.changes import Author, promote, roll_back
-from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.registry.changes import Author, roll_back
 from deepspark_ops.registry.model_folder import ModelFolder
-from deepspark_ops.registry.overview import read_model
-from deepspark_ops.registry.production import production_weights
 from deepspark_ops.run_view.stage_status import read_statuses
-from tests.reference.bundles import make_bundle
-from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+from tests.reference.evaluations import evaluation, write_evaluation
+from tests.unit.deepspark_ops.operators.operator_calls import ALIAS, DATASET, Retraining, context, execute
 
 pytestmark = pytest.mark.airflow
-
-DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
-ALIAS = AssetAlias("deepspark_ingested")
 
 
 @pytest.fixture
@@ -68,51 +61,10 @@ def dag() -> DAG:
         return made
 
 
-def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, events: Any = None) -> dict[str, Any]:
-    params = dag.params.dump() | (conf or {})
-    pushed: dict[str, str] = {}
-    return {
-        "dag": dag,
-        "params": params,
-        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf, run_type="scheduled", triggering_user_name=None),
-        "ti": SimpleNamespace(
-            xcom_pull=lambda task_ids: xcom, xcom_push=lambda key, value: pushed.update({key: value})
-        ),
-        "pushed": pushed,
-        "triggering_asset_events": events or {},
-        "outlet_events": OutletEvents(),
-    }
-
-
 def events_of(asset: Asset, *sources: str) -> Any:
     """What triggered a run, as Airflow gives it: by an asset, which Airflow 3.1 cannot hash."""
     events = [SimpleNamespace(extra={"source": source}) for source in sources]
     return SimpleNamespace(get=lambda key, default: events if key == asset else default)
-
-
-class OutletEvents:
-    """Airflow's: by an alias, which Airflow 3.1 cannot hash."""
-
-    def __init__(self) -> None:
-        self._recorder = Recorder()
-
-    def __getitem__(self, alias: AssetAlias) -> Recorder:
-        assert alias == ALIAS
-        return self._recorder
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.added: list[dict[str, str]] = []
-
-    def add(self, asset: Asset, extra: dict[str, str]) -> None:
-        assert asset is DATASET
-        self.added.append(extra)
-
-
-def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
-    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
-    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -360,71 +312,6 @@ def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) ->
         execute(
             EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag, xcom=xcom)
         )
-
-
-LABELS = [0, 1] * 50
-MODEL = Asset("deepspark_model", uri="x-deepspark://model")
-
-
-class Retraining:
-    """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with it."""
-
-    def __init__(self, places: Places, dag: DAG) -> None:
-        self.models = places.home / "models"
-        self._places = places
-        self._dag = dag
-        self.promoted("first", self._decision())
-        self.run = StageRun(places.home / "r", None, production_weights(self.models, "model"))
-
-    def promoted(self, name: str, decision: Decision) -> str:
-        config = PromoteConfig(models=self.models, model="model")
-        bundle = make_bundle(self._places.home / name / "bundle", name.encode(), run=name)
-        return promote(bundle, decision, config, Author("anna")).version
-
-    def bundle(self) -> Path:
-        return self.models / "model" / "versions" / "v1"
-
-    def _decision(self) -> Decision:
-        return decide(evaluation([0], [0]), None, PromoteConfig())
-
-    noted: str | None = None
-
-    def scored(self, n_wrong: int) -> None:
-        assert self.run.production is not None
-        weights = file_digest(self.run.production).removeprefix("sha256:")
-        theirs = evaluation(answers_with(LABELS, range(9)), LABELS, weights=weights)
-        write_evaluation(self.run.run_dir / "evaluation_production", theirs)
-        mine = evaluation(answers_with(LABELS, range(n_wrong)), LABELS)
-        write_evaluation(self.run.run_dir / "evaluation", mine)
-
-    def context(self) -> dict[str, Any]:
-        return context(self._dag, xcom=self.run.to_xcom())
-
-    def decide(self) -> dict[str, str]:
-        operator = DecideOperator(task_id="decide", places=self._places, dag=self._dag)
-        values = self.context()
-        try:
-            return dict(execute(operator, values))
-        finally:
-            self.noted = values["pushed"].get("deepspark_decision")
-
-    def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
-        make_bundle(self.run.run_dir / "bundle", b"second", run="second")
-        event = SimpleNamespace(extra={})
-        operator = PromoteOperator(task_id="promote", places=self._places, dag=self._dag, model_asset=MODEL)
-        return dict(execute(operator, self.context() | {"outlet_events": ByAsset(event)})), event.extra
-
-    def history(self) -> list[tuple[str, str | None, str]]:
-        return [(entry.action, entry.version, entry.who) for entry in read_model(self.models, "model").history]
-
-
-class ByAsset:
-    def __init__(self, event: SimpleNamespace) -> None:
-        self._event = event
-
-    def __getitem__(self, asset: Asset) -> SimpleNamespace:
-        assert asset == MODEL
-        return self._event
 
 
 @pytest.fixture

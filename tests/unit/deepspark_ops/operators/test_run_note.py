@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from airflow.models.dagrun import DagRun, DagRunNote
@@ -52,6 +52,17 @@ def test_note_says_the_decision_below_what_a_person_wrote(session, ended, note, 
         ended(dag_run=run, msg="")
     session.commit()
     assert session.get(DagRun, run.id).note == expected
+
+
+def test_note_says_what_was_decided_last(session) -> None:
+    run = run_with(session, decision="promoted: why")
+    found = {"dag_run_id": run.id, "dag_id": run.dag_id, "run_id": run.run_id, "key": REASON_KEY}
+    for task, hours, reason in (("approve", 1, "refused"), ("another", -1, "promoted: earlier")):
+        at = datetime.now(UTC) + timedelta(hours=hours)
+        session.add(XComModel(**found, task_id=task, value=reason, timestamp=at))
+    session.flush()
+    on_dag_run_success(dag_run=run, msg="")
+    assert run.note == "refused"
 
 
 def test_run_without_a_decision_keeps_its_note(session) -> None:

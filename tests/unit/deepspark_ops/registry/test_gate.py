@@ -104,11 +104,24 @@ def test_worse_class_keeps_production(config):
     decision = decide(scored(*mine), scored(*theirs), config)
     assert decision.reason == (
         'kept production: +9.5 points on 359 samples, p < 0.0001, but class "n3" fell by 16.7 points on 36 samples '
-        "(p = 0.02); max_class_loss allows 5.0 points"
+        "(p = 0.02); max_class_loss allows 5.0 points; a larger one lets it in, or deepspark models promote --force"
     )
     assert decide(scored(*mine), scored(*theirs), with_options(config, max_class_loss=0.17)).promotes
     # Five samples of a class of 36 are within chance where ten classes are looked at: 0.03125 > 0.2 / 10.
     assert decide(scored(*mine[:5]), scored(*theirs), config).promotes
+
+
+def test_a_class_that_production_answers_anyway_is_not_looked_at(config):
+    # Production takes the samples of n other classes of nine for class 3, and so has all of class 3 right.
+    mine = [k for k in range(359) if k % 10 == 3][:6]
+    for n_taken, promotes in ((10, True), (6, True), (5, False)):
+        taken = [(3 + k) % 10 for k in range(n_taken)]
+        theirs = evaluation(
+            np.where(np.isin(LABELS, taken), 3, LABELS), LABELS, n_classes=10, names=NAMES, sureness=0.9
+        )
+        decision = decide(scored(*mine), theirs, config)
+        assert decision.promotes is promotes
+        assert ('class "n3" fell by 16.7 points' in decision.reason) is not promotes
 
 
 def test_slower_model_keeps_production(config):

@@ -69,3 +69,11 @@ def test_a_run_that_goes_on_lasts_until_now_and_a_run_without_a_user_names_its_t
     assert (running["seconds"], running["who"], running["is_read"]) == (30.0, "scheduled", False)
     assert ROWS[0]["seconds"] == 60.0
     assert ROWS[0]["who"] == "Ada"
+
+
+def test_a_run_that_asks_a_person_waits_for_approval():
+    known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
+    found = row_of(known, RunSummary(made_of={}), now=500.0)
+    assert (found["state"], found["asks"]) == ("waits for approval", "approve")
+    assert row("a")["asks"] is None
+    assert chosen([found, *ROWS], RunQuery(filters=(("state", "waits for approval"),))) == [found]

@@ -70,6 +70,20 @@ def test_word_and_sentence(events, notes, run, name, text) -> None:
     assert (state.name, state.text, state.is_over) == (name, text, run.state in ("success", "failed"))
 
 
+@pytest.mark.parametrize("word", ["awaiting_input", "deferred"])
+def test_a_run_says_that_it_waits_for_a_person_and_which_task_asks(word) -> None:
+    events, asking = progress_of((*RUN, FINISHED)), note("approve", "waiting")
+    state = state_of(events, asking, airflow(train="success", approve=word), exists=True)
+    assert (state.name, state.text, state.asks) == ("finished", "waits for approval", "approve")
+    # It has been answered; or a person ended the run; or another task waits, for no person.
+    for tasks, notes in (
+        (airflow(train="success", approve="running"), asking),
+        (airflow("failed", train="success", approve=word), asking),
+        (airflow(train="success", sensor=word), note("sensor")),
+    ):
+        assert state_of(events, notes, tasks, exists=True).asks is None
+
+
 def test_a_retry_is_not_told_by_the_events_of_the_try_before() -> None:
     run = AirflowRun("running", {"train": TaskState("running", 2000.0, None, 2)})  # the events are of 1000 s
     for earlier in ((*RUN, FAILED), RUN):  # one that ended, and one that was killed

@@ -1,0 +1,153 @@
+"""Asks a person whether a model that passed the comparison goes into production, on Airflow's page Required Actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param
+from airflow.sdk.definitions.param import ParamsDict
+
+from deepspark_ops.config.durations import length_of
+from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport
+from deepspark_ops.operators.airflow_names import AirflowSkipException
+from deepspark_ops.operators.installation import site_path
+from deepspark_ops.operators.notices.send import notify
+from deepspark_ops.operators.promote import (
+    approval_config,
+    author_of,
+    promote_config,
+    read_decision,
+    tell_report,
+    write_decision,
+)
+from deepspark_ops.operators.run_addresses import run_url
+from deepspark_ops.operators.run_note import REASON_KEY
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.registry.approval import COMMENT_KEPT, answered, gate_decision, question, subject, waiting_text
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
+from deepspark_ops.registry.changes import Author, note_kept
+from deepspark_ops.registry.gate import Approval
+from deepspark_ops.registry.versions import now_text
+from deepspark_ops.run_paths import RunPaths
+
+_COMMENT = "comment"
+
+
+class ApproveOperator(ApprovalOperator):
+    """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
+
+    The DAG's form needs the fields of ``ApprovalConfig``: ``approval`` says whether anybody is asked at all, and the
+    task is skipped where nobody is, so ``promote`` has a trigger rule that lets this pass. No worker is held
+    meanwhile. Its result says ``approved``, ``who`` and ``comment``.
+
+    Example:
+        .. code-block:: python
+
+            approve = ApproveOperator(task_id="approve", places=installed_places())
+            promote = PromoteOperator(
+                task_id="promote", ..., trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+            )
+            decide >> export >> approve >> promote
+            export >> promote
+    """
+
+    def __init__(self, *, places: Places, **kwargs: Any) -> None:
+        """Keep where runs and models live; what is asked, and how long, is decided when the task runs."""
+        about = Param("", type=["string", "null"], title="Comment", description="Kept in the model's history")
+        super().__init__(
+            subject="Put a new version into production?",
+            defaults=self.REJECT,  # what Airflow answers when the time is over
+            **kwargs,
+        )
+        self.params = ParamsDict({_COMMENT: about})  # what the page asks for beside the answer; not the DAG's form
+        self.places = places
+
+    @ends_plainly
+    def execute(self, context: Any) -> Any:
+        """Ask, and give the worker back until there is an answer.
+
+        Raises:
+            AirflowSkipException: The run asks nobody.
+        """
+        run = StageRun.of(context)
+        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
+            config = approval_config(context)
+            if not config.approval:
+                msg = "nobody is asked: approval is off"
+                raise AirflowSkipException(msg)
+            self._prepare(context, run, config.approval_timeout)
+            return super().execute(context)
+
+    def _prepare(self, context: Any, run: StageRun, timeout: str) -> None:
+        decision = gate_decision(read_decision(run))
+        model = promote_config(context, self.places).model
+        paths = RunPaths(run.run_dir)
+        pages = {"Report": "report", "Training": "training"}
+        dag_run = context["dag_run"]
+        self.response_timeout = length_of(timeout)
+        self.subject = subject(decision, model)
+        self.body = question(
+            decision,
+            read_evaluation(paths.evaluation).metrics,
+            _production_metrics(run),
+            model=model,
+            timeout=timeout,
+            links={name: site_path() + run_url(dag_run.dag_id, dag_run.run_id, page) for name, page in pages.items()},
+        )
+        write_decision(run, decision)
+        told = waiting_text(decision)
+        tell_report(run, promotes=False, reason=told)
+        self.log.info("%s (at most %s)", told, timeout)
+        self.notifiers = [lambda values: notify(values, "approval", told, page="answer")]
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
+        """Keep the answer; without an approval skip what follows."""
+        return self._take(context, event=event)
+
+    @ends_plainly
+    def _take(self, context: Any, *, event: Mapping[str, Any]) -> dict[str, Any]:
+        run = StageRun.of(context)
+        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
+            asked = gate_decision(read_decision(run))
+            approval = _approval(event, asked.reason, approve=self.APPROVE)
+            decision = answered(asked, approval, timeout=approval_config(context).approval_timeout)
+            write_decision(run, decision)
+            if not decision.promotes:
+                author = Author(approval.who) if approval.who else author_of(context)
+                note_kept(promote_config(context, self.places), decision, author, run.run_dir.name)
+            tell_report(run, promotes=decision.promotes, reason=decision.reason)
+            context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
+            self.log.info("%s", decision.reason)
+            if not decision.promotes:
+                notify(context, "kept", decision.reason)
+            super().execute_complete(context, dict(event))
+        return {"approved": decision.promotes, "who": approval.who, "comment": approval.comment}
+
+
+def _production_metrics(run: StageRun) -> MetricsReport | None:
+    folder = run.run_dir / PRODUCTION_EVALUATION
+    has_any = run.production is not None and (folder / METRICS_NAME).is_file()
+    return read_evaluation(folder).metrics if has_any else None
+
+
+def _approval(event: Mapping[str, Any], asked: str, *, approve: str) -> Approval:
+    """Return the answer that Airflow hands over; it names no person where the time was over."""
+    person = event.get("responded_by_user")
+    who = str(person["name"] or person["id"]) if person else None
+    at = event.get("responded_at")
+    comment = " ".join(str((event.get("params_input") or {}).get(_COMMENT) or "").split())[:COMMENT_KEPT]
+    answer = "nobody" if who is None else "approved" if event["chosen_options"] == [approve] else "refused"
+    return Approval.model_validate(
+        {
+            "answer": answer,
+            "who": who,
+            "at": at.isoformat(timespec="seconds") if isinstance(at, datetime) else now_text(),
+            "comment": comment or None,
+            "asked": asked,
+        }
+    )

@@ -1,0 +1,161 @@
+"""Tells the notifiers of the setting what happens to a run. Whatever goes wrong here is a line in the log, no more."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from airflow.sdk.log import mask_secret
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.installation import site_url
+from deepspark_ops.operators.notices.setting import SETTING, Event, NotifierSetting, read_settings
+from deepspark_ops.operators.run_addresses import answer_url, run_url
+
+LIMIT_S: Final = 60.0
+"""One notifier has this long: a mail server that does not answer must not hold up a run."""
+_SHORTEST_SECRET: Final = 5
+"""Airflow masks none that is shorter, and warns."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a notifier's templates see as ``deepspark``, and its ``notify`` as ``context["deepspark"]``.
+
+    Attributes:
+        event: ``failed``, ``promoted``, ``kept`` or ``approval``.
+        dag: Id of the DAG.
+        run: Id of its run.
+        task: Id of the task that tells.
+        reason: Why, in one sentence, or the message that a task failed with.
+        link: Address of the page to look at: Report, Training, or the one that asks for approval.
+    """
+
+    event: Event
+    dag: str
+    run: str
+    task: str
+    reason: str
+    link: str
+
+
+def notify(context: Any, event: Event, reason: str, *, page: str = "report") -> None:
+    """Tell every notifier that is to hear of ``event``.
+
+    Args:
+        context: Of the task, in its process or in a callback.
+        event: What happened.
+        reason: Why.
+        page: The run's page to look at; ``answer`` is the one where a person answers the task.
+    """
+    try:
+        settings = [setting for setting in read_settings(os.environ) if event in setting.events]
+    except ConfigError as error:
+        _log.warning("nobody is told that the event is %s: %s", event, error)
+        return
+    if not settings:
+        return
+    ti = context["ti"]
+    path = answer_url(ti.dag_id, ti.run_id, ti.task_id) if page == "answer" else run_url(ti.dag_id, ti.run_id, page)
+    notice = Notice(event, ti.dag_id, ti.run_id, ti.task_id, reason, site_url() + path)
+    for setting in settings:
+        _send(setting, {**context, "deepspark": notice}, event)
+
+
+def notify_failed(context: Any) -> None:
+    """Tell that a task failed for good; Airflow calls it as ``on_failure_callback``."""
+    error = context.get("exception")
+    notify(context, "failed", str(error or "") or f"task {context['ti'].task_id} failed", page="training")
+
+
+def failure_notices() -> dict[str, Any]:
+    """Return what a DAG's ``default_args`` need, so that a failed task is told; nothing without the setting.
+
+    A setting that is wrong is said once, in the log of the process that reads the DAG.
+
+    Example::
+
+        with DAG("ours", default_args={"retries": 2, **failure_notices()}):
+            ...
+    """
+    if problem := setting_problem():
+        _warn_once(problem)
+    return {"on_failure_callback": notify_failed} if os.environ.get(SETTING) else {}
+
+
+def setting_problem() -> str | None:
+    """Return what is wrong with the setting, None if nothing is."""
+    try:
+        for setting in read_settings(os.environ):
+            _find(setting.notifier)
+    except ConfigError as error:
+        return f"notifications do not work: {error}"
+    return None
+
+
+@cache
+def _warn_once(problem: str) -> None:
+    _log.warning("%s", problem)
+
+
+def _find(name: str) -> Callable[..., Callable[[Any], Any]]:
+    """Return a notifier's class.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    module, _, member = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), member)
+    except Exception as error:  # noqa: BLE001 - importing runs somebody else's code
+        why = f"{type(error).__name__}: {error}"
+        msg = f"{SETTING}: there is no notifier {name} ({why}); its package must be installed, or lie on PYTHONPATH"
+        raise ConfigError(msg) from None
+    if not callable(found):
+        msg = f"{SETTING}: {name} is no class; a notifier is a subclass of airflow.sdk.BaseNotifier"
+        raise ConfigError(msg)
+    made: Callable[..., Callable[[Any], Any]] = found
+    return made
+
+
+def _send(setting: NotifierSetting, context: dict[str, Any], event: Event) -> None:
+    try:
+        for name, value in setting.arguments.items():  # one whose name says so is a secret: no log shows it
+            if not isinstance(value, str) or len(value) >= _SHORTEST_SECRET:
+                mask_secret(value, name)
+        with _limited(LIMIT_S):
+            _find(setting.notifier)(**setting.arguments)(context)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code, and no reason for a run to fail
+        _log.warning("notifier %s was not told %s: %s: %s", setting.notifier, event, type(error).__name__, error)
+    else:
+        _log.info("notifier %s was told: %s", setting.notifier, event)
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after a time, where the process has its alarm free for it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        msg = f"no end after {seconds:g} s"
+        raise TimeoutError(msg)
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,69 @@
+"""The setting that says which notifiers are told of what: a JSON file. No Airflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from deepspark_ops.errors import ConfigError
+
+SETTING: Final = "DEEPSPARK_NOTIFIERS"
+"""Variable of the environment that names the file."""
+Event = Literal["failed", "promoted", "kept", "approval"]
+"""A task failed for good; a model went into production; production stayed; a run waits for a person."""
+_EXAMPLE: Final = '[{"notifier": "my_company.notices.ChatNotifier", "arguments": {"conn_id": "chat"}}]'
+
+
+class NotifierSetting(BaseModel):
+    """One entry of the file.
+
+    Attributes:
+        notifier: The class, with its module: ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``.
+        arguments: What it is made with; texts in its template fields are templates.
+        events: What it is told of.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    notifier: str = Field(pattern=r"^\w+(\.\w+)+$")
+    arguments: dict[str, Any] = {}
+    events: tuple[Event, ...] = ("failed", "promoted", "kept", "approval")
+
+
+_FILE: Final = TypeAdapter(list[NotifierSetting])
+
+
+def read_settings(environment: Mapping[str, str]) -> tuple[NotifierSetting, ...]:
+    """Return the entries of the file that the environment names, none where it names none.
+
+    Raises:
+        ConfigError: The file is missing or wrong. The message has no value of it: one may be a secret.
+    """
+    name = environment.get(SETTING)
+    if not name:
+        return ()
+    where = f"{SETTING}={name}"
+    try:
+        given = json.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"{where}: {error.strerror or error}; it names a JSON file, e.g. {_EXAMPLE}"
+        raise ConfigError(msg) from None
+    except ValueError as error:
+        place = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else "not a text"
+        msg = f"{where}: no JSON ({place}); e.g. {_EXAMPLE}"
+        raise ConfigError(msg) from None
+    try:
+        return tuple(_FILE.validate_python([given] if isinstance(given, dict) else given))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        known = f"; known: {', '.join(NotifierSetting.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        finding = first["msg"]
+        if first["type"] == "string_pattern_mismatch":
+            finding = "must be a class with its module, as in a.module.AClass"
+        msg = f"{where}: {place + ': ' if place else ''}{finding}{known}; e.g. {_EXAMPLE}"
+        raise ConfigError(msg) from None

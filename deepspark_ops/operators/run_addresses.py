@@ -1,0 +1,30 @@
+"""Addresses of the pages about a run, for the tasks and for the pages themselves. No framework."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Final
+
+URL_PREFIX: Final = "/deepspark"
+
+
+def run_url(dag_id: str, run_id: str, page: str) -> str:
+    """Return the path of a page of a run; a run id holds ``:`` and ``+``, which a URL reads otherwise.
+
+    Example:
+        >>> run_url("deepspark_train", "manual__2026-01-31T04:05+00:00", "training")
+        '/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%2B00%3A00/training'
+    """
+    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
+    return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
+
+
+def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
+    """Return the path of Airflow's page on which a person answers a task that asks.
+
+    Example:
+        >>> answer_url("deepspark_retrain", "r", "approve")
+        '/dags/deepspark_retrain/runs/r/tasks/approve/required_actions'
+    """
+    dag, run, task = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id, task_id))
+    return f"/dags/{dag}/runs/{run}/tasks/{task}/required_actions"

@@ -1,0 +1,157 @@
+"""A person's word on a candidate that passed the gate: what is asked, and what the answer makes of the decision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from deepspark_ops.evaluate.comparison.answers import Comparison
+from deepspark_ops.evaluate.comparison.paired import p_text
+from deepspark_ops.evaluate.comparison.section import changed_classes
+from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.registry.gate import KEPT, PROMOTED, Approval, Decision
+
+CLASSES_SHOWN: Final = 6
+COMMENT_KEPT: Final = 500
+"""Characters of a person's comment."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&:/@])")
+
+
+def gate_decision(decision: Decision) -> Decision:
+    """Return the decision as the gate made it: without what was answered when it was asked before."""
+    if decision.approval is None:
+        return decision
+    return decision.model_copy(update={"promotes": True, "reason": decision.approval.asked, "approval": None})
+
+
+def answered(decision: Decision, approval: Approval, *, timeout: str) -> Decision:
+    """Return the decision with the answer in it.
+
+    Args:
+        decision: The gate's; it promotes.
+        approval: The answer to it.
+        timeout: How long was waited for one, as a person wrote it.
+    """
+    figures = decision.reason.removeprefix(PROMOTED)
+    said = f" ({approval.comment})" if approval.comment else ""
+    reason = {
+        "approved": f"{PROMOTED}{figures}; approved by {approval.who}{said}",
+        "refused": f"{KEPT}refused by {approval.who}{said}; {figures}",
+        "nobody": f"{KEPT}nobody approved within {timeout}; {figures}",
+    }[approval.answer]
+    return decision.model_copy(
+        update={"promotes": approval.answer == "approved", "reason": reason, "approval": approval}
+    )
+
+
+def waiting_text(decision: Decision) -> str:
+    """Return the sentence that stands for the decision until there is an answer."""
+    return f"waits for approval: {decision.reason.removeprefix(PROMOTED)}"
+
+
+def subject(decision: Decision, model: str) -> str:
+    """Return the question in one line of plain text."""
+    figures = decision.reason.removeprefix(PROMOTED)
+    return f"Put a new version of {model} into production? {figures[:1].upper()}{figures[1:]}"
+
+
+def question(
+    decision: Decision,
+    candidate: MetricsReport,
+    production: MetricsReport | None,
+    *,
+    model: str,
+    timeout: str,
+    links: Mapping[str, str],
+) -> str:
+    """Return what a person needs to answer, in Markdown; names of classes and of the model count as text.
+
+    Args:
+        decision: The gate's.
+        candidate: The candidate's figures.
+        production: Those of what is in production, on the same samples; None if there is no such model.
+        model: Whose version it would be.
+        timeout: How long the answer may take, as a person wrote it.
+        links: What to look at -> its address.
+    """
+    against = _text(decision.against or "production")
+    found = f"passed the comparison with what is in production ({against})."
+    kept = f"keeps {against}."
+    if production is None:
+        found, kept = "has no other to be compared with. Nothing is in production yet.", "leaves the model without one."
+    parts = [
+        f"A model that was trained for **{_text(model)}** {found}",
+        _figures(candidate, production, against),
+    ]
+    if decision.comparison is not None:
+        parts += [_gain(decision.comparison), _classes(decision.comparison)]
+    parts += [
+        " · ".join(f"[{name}]({address})" for name, address in links.items()),
+        f"**Approve** puts it into production. **Reject**, or no answer within {timeout}, {kept}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _figures(candidate: MetricsReport, production: MetricsReport | None, against: str) -> str:
+    columns = [("new", candidate)] + ([] if production is None else [(f"production ({against})", production)])
+    rows = [("accuracy (95 % interval)", [_accuracy(metrics) for _, metrics in columns])]
+    if candidate.top5 is not None:
+        rows.append(("top-5 accuracy", [_percent(metrics.top5) for _, metrics in columns]))
+    rows.append(("loss", [f"{metrics.loss:.4g}" for _, metrics in columns]))
+    rows.append(("images/s", [_speed(metrics) for _, metrics in columns]))
+    head = f"| {candidate.n_samples:,} samples | " + " | ".join(name for name, _ in columns) + " |"
+    return "\n".join([head, "| --- |" + " --- |" * len(columns), *_rows(rows)])
+
+
+def _gain(comparison: Comparison) -> str:
+    level = f"{100 * comparison.interval_level:.3g} % interval"
+    low, high = comparison.interval
+    if comparison.metric == "loss":
+        gain = f"{comparison.gain:.4g} less loss, {level} {low:.4g} to {high:.4g}"
+    else:
+        measure = "accuracy" if comparison.metric == "top1" else "top-5 accuracy"
+        gain = f"{100 * comparison.gain:+.1f} points of {measure}, {level} {100 * low:+.1f} to {100 * high:+.1f}"
+    return (
+        f"Gain: **{gain}**, {p_text(comparison.p_value)}. "
+        f"{comparison.n_gained:,} samples are right with the new model alone, {comparison.n_lost:,} with production's."
+    )
+
+
+def _classes(comparison: Comparison) -> str:
+    changed = changed_classes(comparison)
+    if not changed:
+        return ""
+    rows = [
+        (_text(one.name), [f"{one.n_samples:,}", _percent(one.candidate), _percent(one.production)])
+        for one in changed[:CLASSES_SHOWN]
+    ]
+    head = ["| classes that changed most | samples | new | production |", "| --- | --- | --- | --- |"]
+    return "\n".join([*head, *_rows(rows)])
+
+
+def _rows(rows: list[tuple[str, list[str]]]) -> list[str]:
+    return [f"| {name} | " + " | ".join(values) + " |" for name, values in rows]
+
+
+def _accuracy(metrics: MetricsReport) -> str:
+    low, high = metrics.top1_interval
+    return f"{_percent(metrics.top1)} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _speed(metrics: MetricsReport) -> str:
+    return "-" if metrics.speed is None else f"{metrics.speed.images_per_s:,.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _text(name: str) -> str:
+    r"""Return a name as Markdown that shows it as it is.
+
+    Example:
+        >>> print(_text("[a](b)\n|"))
+        \[a\]\(b\) \|
+    """
+    return _MARKUP.sub(r"\\\1", " ".join(name.split()))

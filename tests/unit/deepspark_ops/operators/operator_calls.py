@@ -1,0 +1,140 @@
+"""Operators called as Airflow calls them, without Airflow: a task's context, and the operators of a retraining."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.registry.changes import Author, promote
+from deepspark_ops.registry.gate import Decision, decide
+from deepspark_ops.registry.overview import read_model
+from deepspark_ops.registry.production import production_weights
+from tests.reference.bundles import make_bundle
+from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+
+DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
+ALIAS = AssetAlias("deepspark_ingested")
+
+
+def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, events: Any = None) -> dict[str, Any]:
+    params = dag.params.dump() | (conf or {})
+    pushed: dict[str, str] = {}
+    return {
+        "dag": dag,
+        "params": params,
+        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf, run_type="scheduled", triggering_user_name=None),
+        "ti": SimpleNamespace(
+            dag_id="d",
+            run_id="r",
+            task_id="t",
+            xcom_pull=lambda task_ids: xcom,
+            xcom_push=lambda key, value: pushed.update({key: value}),
+        ),
+        "pushed": pushed,
+        "triggering_asset_events": events or {},
+        "outlet_events": OutletEvents(),
+    }
+
+
+class OutletEvents:
+    """Airflow's: by an alias, which Airflow 3.1 cannot hash."""
+
+    def __init__(self) -> None:
+        self._recorder = Recorder()
+
+    def __getitem__(self, alias: AssetAlias) -> Recorder:
+        assert alias == ALIAS
+        return self._recorder
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.added: list[dict[str, str]] = []
+
+    def add(self, asset: Asset, extra: dict[str, str]) -> None:
+        assert asset is DATASET
+        self.added.append(extra)
+
+
+def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
+    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
+    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
+
+
+LABELS = [0, 1] * 50
+MODEL = Asset("deepspark_model", uri="x-deepspark://model")
+
+
+class Retraining:
+    """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with it."""
+
+    def __init__(self, places: Places, dag: DAG) -> None:
+        self.models = places.home / "models"
+        self._places = places
+        self._dag = dag
+        self.promoted("first", self._decision())
+        self.run = StageRun(places.home / "r", None, production_weights(self.models, "model"))
+
+    def promoted(self, name: str, decision: Decision) -> str:
+        config = PromoteConfig(models=self.models, model="model")
+        bundle = make_bundle(self._places.home / name / "bundle", name.encode(), run=name)
+        return promote(bundle, decision, config, Author("anna")).version
+
+    def bundle(self) -> Path:
+        return self.models / "model" / "versions" / "v1"
+
+    def _decision(self) -> Decision:
+        return decide(evaluation([0], [0]), None, PromoteConfig())
+
+    noted: str | None = None
+
+    def scored(self, n_wrong: int) -> None:
+        assert self.run.production is not None
+        weights = file_digest(self.run.production).removeprefix("sha256:")
+        theirs = evaluation(answers_with(LABELS, range(9)), LABELS, weights=weights)
+        write_evaluation(self.run.run_dir / "evaluation_production", theirs)
+        mine = evaluation(answers_with(LABELS, range(n_wrong)), LABELS)
+        write_evaluation(self.run.run_dir / "evaluation", mine)
+
+    conf: dict[str, Any] | None = None
+
+    def context(self) -> dict[str, Any]:
+        return context(self._dag, xcom=self.run.to_xcom(), conf=self.conf)
+
+    def decide(self) -> dict[str, str]:
+        operator = DecideOperator(task_id="decide", places=self._places, dag=self._dag)
+        values = self.context()
+        try:
+            return dict(execute(operator, values))
+        finally:
+            self.noted = values["pushed"].get("deepspark_decision")
+
+    def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
+        make_bundle(self.run.run_dir / "bundle", b"second", run="second")
+        event = SimpleNamespace(extra={})
+        operator = PromoteOperator(task_id="promote", places=self._places, dag=self._dag, model_asset=MODEL)
+        values = self.context() | {"outlet_events": ByAsset(event)}
+        try:
+            return dict(execute(operator, values)), event.extra
+        finally:
+            self.noted = values["pushed"].get("deepspark_decision", self.noted)
+
+    def history(self) -> list[tuple[str, str | None, str]]:
+        return [(entry.action, entry.version, entry.who) for entry in read_model(self.models, "model").history]
+
+
+class ByAsset:
+    def __init__(self, event: SimpleNamespace) -> None:
+        self._event = event
+
+    def __getitem__(self, asset: Asset) -> SimpleNamespace:
+        assert asset == MODEL
+        return self._event
