@@ -110,6 +110,7 @@ def noted_stage(
     except AirflowSkipException as reason:
         lines.end()
         file.end("skipped", str(reason))
+        _tell(run_dir, log)
         raise
     except WAITS:
         lines.end()

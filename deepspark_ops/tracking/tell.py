@@ -17,7 +17,7 @@ from typing import Final
 from caffe_import.extras import MissingExtra, require
 from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.processes.job_log import FAILED, JobLog, LineHandler, StageFailed
-from deepspark_ops.processes.spark_submit import job_variables, popen_arguments
+from deepspark_ops.processes.spark_submit import job_variables
 from deepspark_ops.tracking.configured import TRACKING_URI, client_variables, is_configured, redacted
 
 TELL_TIMEOUT_S: Final = 60.0
@@ -51,7 +51,7 @@ def _tell_or_warn(config: TrackConfig, on_line: LineHandler, timeout_s: float) -
 def tell(config: TrackConfig, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
     """Tell the MLflow that the environment names of a run or a model.
 
-    Call it from a thread that lives until it returns (see ``popen_arguments``).
+    Thread-safe. The client ends with the thread that calls this.
 
     Args:
         config: Of what.
@@ -82,8 +82,11 @@ def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
         path = Path(folder, "config.json")
         path.write_text(config.model_dump_json(), encoding="utf-8")
         try:
-            done = subprocess.run(  # type: ignore[call-overload]
+            # The client asks by itself to end with this thread: no code of ours between fork and exec, where a process
+            # with many threads, such as a server, may hang.
+            done = subprocess.run(
                 [sys.executable, "-m", "deepspark_ops.tracking", str(path)],
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -91,7 +94,6 @@ def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
                 check=False,
                 timeout=timeout_s,
                 env={**os.environ, **job_variables(os.environ), **client_variables(os.environ)},
-                **popen_arguments(),
             )
         except subprocess.TimeoutExpired:
             msg = f"it took more than {timeout_s:g} s and was ended"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import read_pointer
+from tests.processes import wait_until
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
@@ -124,6 +126,27 @@ def test_a_rollback_by_the_form_is_kept_in_history_and_audit_log(client: Any, te
     assert (extra["model"], extra["result"]["version"], extra["result"]["previous"]) == ("digits", "v1", "v2")
     assert "v1 is in production: rolled back by anna" in text_of(client.get("/models/digits?done=3"))
     assert "rolled back by" not in text_of(client.get("/models/digits"))
+
+
+def test_mlflow_is_told_of_a_rollback_and_the_person_does_not_wait_for_it(
+    client: Any, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deepspark_ops.operators.pages.models import changes
+
+    told, may_go_on = [], threading.Event()
+
+    def tell(model: Path, _: object) -> None:
+        assert may_go_on.wait(60)
+        told.append(model)
+
+    monkeypatch.setattr(changes, "tell_model", tell)
+    send(client, "rollback", to="v1", was="v2", reason="misreads sevens")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert send(client, "rollback", to="v2", was="v1", reason="or not").status_code == 303
+    assert told == []
+    may_go_on.set()
+    wait_until(lambda: told, "MLflow being told")
+    assert told == [team.model.root]
 
 
 def test_the_form_offers_what_came_before_and_every_version_that_is_there(client: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +21,10 @@ from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import read_model
 from deepspark_ops.registry.production import Production
+from deepspark_ops.tracking.configured import is_configured
+from deepspark_ops.tracking.tell import tell_model
 
+_LOG = logging.getLogger(__name__)
 VERIFY_BYTES: Final = 4 * 2**30
 """About ten seconds of reading; more is for the command."""
 REASON_LENGTH: Final = 500
@@ -53,7 +58,7 @@ class ModelChanges:
             DeepSparkError: What ``roll_back`` of the registry raises; or no reason.
         """
         author = Author(self.who, _needed(reason))
-        return _done(roll_back(self._folder(), author, to=to or None, was=was or None))
+        return self._done(roll_back(self._folder(), author, to=to or None, was=was or None))
 
     def promote(self, what: str, reason: str, dags: Collection[str], *, force: bool) -> Done:
         """Put a version or a run's bundle into production, if the gate lets it.
@@ -74,7 +79,7 @@ class ModelChanges:
         if ended.production is None:
             msg = f'{ended.decision.reason}. Tick "do not ask the gate" to promote it all the same'
             raise ConfigError(msg)
-        return _done(ended.production)
+        return self._done(ended.production)
 
     def verify(self) -> list[dict[str, Any]]:
         """Compare every file with its digest; return a row per version.
@@ -99,6 +104,13 @@ class ModelChanges:
     def _folder(self) -> ModelFolder:
         return ModelFolder(self.places.home / "models" / self.name)
 
+    def _done(self, production: Production) -> Done:
+        """Tell MLflow, where one is configured, without having the person wait for it."""
+        if is_configured(os.environ):
+            model = self._folder().root
+            threading.Thread(target=tell_model, args=(model, _log_line), name=f"MLflow {model.name}").start()
+        return production.model_dump(mode="json", include={"model", "version", "previous", "who", "reason", "change"})
+
     def _score(self, run_dir: Path, bundle: Path, output: Path) -> None:
         """Refuse: a process with TensorFlow, for minutes, is nothing for Airflow's API server."""
         msg = (
@@ -108,6 +120,10 @@ class ModelChanges:
         raise ConfigError(msg)
 
 
+def _log_line(level: int, text: str) -> None:
+    _LOG.log(level, "%s", text)
+
+
 def _needed(reason: str) -> str:
     text = " ".join(reason.split())
     if not text or len(text) > REASON_LENGTH:
@@ -115,7 +131,3 @@ def _needed(reason: str) -> str:
         msg = f"reason: {found}; say why in at most {REASON_LENGTH} characters, it is kept in the model's history"
         raise ConfigError(msg)
     return text
-
-
-def _done(production: Production) -> Done:
-    return production.model_dump(mode="json", include={"model", "version", "previous", "who", "reason", "change"})

@@ -114,9 +114,12 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
     assert read_statuses(run_dir)["other"].status == "skipped"
 
 
-@pytest.mark.parametrize("error", [None, ConfigError("no such file")])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(None, "finished"), (ConfigError("no such file"), "failed"), (AirflowSkipException("kept production"), "skipped")],
+)
 def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None, status: str
 ) -> None:
     told: list[tuple[Path, str]] = []
     monkeypatch.setattr(
@@ -125,7 +128,7 @@ def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
 
     def run() -> None:
         with (
-            pytest.raises(ConfigError) if error else nullcontext(),
+            pytest.raises(type(error)) if error else nullcontext(),
             noted_stage(tmp_path, "train", logging.getLogger()),
         ):
             if error:
@@ -135,7 +138,7 @@ def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
     assert told == []
     (tmp_path / "events.jsonl").touch()
     run()
-    assert told == [(tmp_path, "failed" if error else "finished")]
+    assert told == [(tmp_path, status)]
 
 
 def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
