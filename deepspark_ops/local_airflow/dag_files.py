@@ -13,6 +13,7 @@ DAGS: Final[Mapping[str, str]] = {
     "deepspark_train": "a Caffe solver in; a trained, evaluated and exported model out",
     "deepspark_retrain": "train the model in production further, by time or on new data; keep the better one",
     "deepspark_convert": "a net and weights trained elsewhere in; a checked bundle out; no training",
+    "deepspark_compare": "one solver trained in several ways; one table: accuracy, time, bytes",
     "deepspark_clean": "list, or remove, the runs and datasets that nothing needs any more",
 }
 """Id of a DAG, which is also the name of its file and of its module -> what it does."""

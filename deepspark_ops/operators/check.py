@@ -63,8 +63,8 @@ class CheckOperator(BaseOperator):
         with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
             self._skip_other_sources(context, params)
-            run = self._decide_paths(context, params, run_dir)
-            config = self._check_values(params, run)
+            run = StageRun(run_dir, chosen_dataset(params, self.places), self._production(context))
+            config = checked_config(params, run, self.places)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
             run_job(
@@ -96,30 +96,45 @@ class CheckOperator(BaseOperator):
             "model": model
         }
 
-    def _decide_paths(self, context: Any, params: Mapping[str, Any], run_dir: Path) -> StageRun:
-        dataset = None
-        if str(params.get("source") or "").strip():
-            ingest = config_from_params(IngestConfig, params, self.places.root, output=Path("undecided"))
-            _require_files(ingest)
-            _require_test_split(ingest)
-            dataset = self.places.dataset_folder(ingest)
-        production = None
-        if self.warm_start:
-            approval_config(context)  # a wrong value is refused now, not after the training
-            promotion = promote_config(context, self.places)
-            production = production_weights(promotion.models, promotion.model)
-        return StageRun(run_dir, dataset, production)
+    def _production(self, context: Any) -> Path | None:
+        if not self.warm_start:
+            return None
+        approval_config(context)  # a wrong value is refused now, not after the training
+        promotion = promote_config(context, self.places)
+        return production_weights(promotion.models, promotion.model)
 
-    def _check_values(self, params: Mapping[str, Any], run: StageRun) -> CheckConfig:
-        """Validate the values of all stages, so that a wrong one is refused now and not after the training."""
-        root = self.places.root
-        train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
-        plan_strategy(train)
-        config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
-        data: dict[str, Any] = {"dataset": run.dataset}
-        if run.dataset is not None and not is_ingested(run.dataset):
-            data = {"ingest": config_from_params(SourceConfig, params, root)}
-        return config_from_params(CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir)
+
+def chosen_dataset(params: Mapping[str, Any], places: Places) -> Path | None:
+    """Return the folder of the dataset that a run's source is ingested into; None without a source.
+
+    Raises:
+        ConfigError: A value is wrong, a file is missing, or there would be no test set.
+    """
+    if not str(params.get("source") or "").strip():
+        return None
+    ingest = config_from_params(IngestConfig, params, places.root, output=Path("undecided"))
+    _require_files(ingest)
+    _require_test_split(ingest)
+    return places.dataset_folder(ingest)
+
+
+def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> CheckConfig:
+    """Validate the values of all stages, so that a wrong one is refused now and not after the training.
+
+    Returns:
+        What the process of stage check looks at further.
+
+    Raises:
+        ConfigError: Names each wrong value.
+    """
+    root = places.root
+    train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
+    plan_strategy(train)
+    config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
+    data: dict[str, Any] = {"dataset": run.dataset}
+    if run.dataset is not None and not is_ingested(run.dataset):
+        data = {"ingest": config_from_params(SourceConfig, params, root)}
+    return config_from_params(CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir)
 
 
 def _require_files(config: IngestConfig) -> None:

@@ -65,7 +65,7 @@ def form_params(
             if name in optional:
                 keywords["type"] = [keywords["type"], "null"]
             if choices and name in choices:
-                keywords["enum"] = list(choices[name])
+                keywords["examples" if _takes_list(schema) else "enum"] = list(choices[name])  # of a list: to tick
             part = _part(title, schema["form"], is_first=title == sections[0][0])
             params[name] = Param(defaults.get(name, schema.get("default")), **part, **keywords)
     if unused := sorted(set(defaults) - set(params)):
@@ -105,17 +105,21 @@ def _flat(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         flat["examples"] = [*words, *schema.get("examples", [])]  # words are proposals where any text may stand
     elif words:
         flat["enum"] = [*words, *([None] if "null" in types else [])]
-    if schema.get("default") == "" and "null" not in types:
+    if schema.get("default") in ("", []) and "null" not in types:
         types.append("null")  # the form takes an empty text that may not be null for a missing one
     flat["type"] = types[0] if len(types) == 1 else sorted(types, key="null".__eq__)
     flat["title"] = schema["title"]
     flat["description"] = f"{schema['description']} [{name}]"
     flat["form"] = schema["form"]
     if "default" in schema:
-        flat["default"] = schema["default"]
+        flat["default"] = None if schema["default"] == [] and types[0] == "string" else schema["default"]
     if schema.get("format") == "multiline":
         flat["format"] = "multiline"
     return flat
+
+
+def _takes_list(schema: Mapping[str, Any]) -> bool:
+    return isinstance(schema["type"], list) and schema["type"][0] == "array"
 
 
 def _words(variant: Mapping[str, Any]) -> list[str]:

@@ -58,7 +58,7 @@ class IngestOperator(SparkStageOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Ingest, unless there is nothing to do."""
-        run = StageRun.of(context)
+        run = self.stage_run(context)
         if run.dataset is None:
             self.log.info("no source given: training reads the sources that the net names")
             return {}

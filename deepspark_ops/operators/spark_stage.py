@@ -130,6 +130,10 @@ class SparkStageOperator(SparkSubmitOperator):
         super().__init__(application=str(application), conn_id=conn_id, name=stage_of(self.module), **kwargs)
         self.places = places
 
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the paths of the run, by default those that its check stage decided."""
+        return StageRun.of(context)
+
     def stage_config(self, context: Any, run: StageRun, master: str) -> StageConfig:
         """Return the config of this stage for a run."""
         raise NotImplementedError
@@ -141,7 +145,7 @@ class SparkStageOperator(SparkSubmitOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
-        run = StageRun.of(context)
+        run = self.stage_run(context)
         with (
             noted_stage(run.run_dir, str(self.task_id), self.log, first_group=self.first_group) as self._on_line,
             airflow_errors(),

@@ -31,7 +31,7 @@ class TrainOperator(SparkStageOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
         """Train. Airflow runs this task only after the run's ingestion has succeeded."""
-        run = StageRun.of(context)
+        run = self.stage_run(context)
         if run.dataset is not None:
             note_announced(run.dataset)
         trained: dict[str, str] = super().execute(context)

@@ -293,6 +293,7 @@ class Coordinator:
                 "overlap_sums": counters[:, columns.OVERLAPS].tolist(),
                 "duplicate_chunks": int(self._center.all_counters[..., columns.DUPLICATES].sum()),
                 "uncertain_chunks": int(self._center.all_counters[..., columns.UNCERTAIN].sum()),
+                "moved_bytes": int(self._center.all_counters[..., columns.MOVED_BYTES].sum()),
             }
 
     def close(self) -> None:

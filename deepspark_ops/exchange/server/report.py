@@ -60,6 +60,7 @@ class ServerReport:
             "seconds": round(seconds, 3),
             "exchanges_per_s": round(exchanges / seconds, 2),
             "bytes_per_s": round(moved_bytes / seconds),
+            "moved_bytes": totals[1],  # since the run was started: the sum of the rates is not exact
             "overlaps": overlaps,
             "staleness": round(staleness / exchanges, 3),
         }

@@ -103,6 +103,7 @@ class ExchangeStatus:
         overlap_sums: Likewise, of their overlaps.
         duplicate_chunks: Pushed chunks that came twice and were applied once.
         uncertain_chunks: Chunks of which a killed server had perhaps applied a part.
+        moved_bytes: Bytes of parameters that the ended exchanges have pushed and pulled.
     """
 
     clock: int
@@ -118,6 +119,7 @@ class ExchangeStatus:
     overlap_sums: tuple[int, ...]
     duplicate_chunks: int
     uncertain_chunks: int
+    moved_bytes: int
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> ExchangeStatus:

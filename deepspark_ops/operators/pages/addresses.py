@@ -11,6 +11,7 @@ from deepspark_ops.operators.run_addresses import URL_PREFIX as URL_PREFIX
 from deepspark_ops.operators.run_addresses import answer_url as answer_url
 from deepspark_ops.operators.run_addresses import run_url as run_url
 from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.trials.plan import trial_run_id
 
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
 MODELS_URL: Final = f"{URL_PREFIX}/models"
@@ -31,6 +32,21 @@ def file_url(dag_id: str, run_id: str, name: str) -> str:
 def dataset_url(name: str) -> str:
     """Return the path of the page of a dataset."""
     return f"{DATASETS_URL}/{urllib.parse.quote(name, safe='')}"
+
+
+def mapped_run_id(run_id: str, map_index: str | int) -> str:
+    """Return the run id of the trial that a mapped task is of; the run's own for any other task.
+
+    Args:
+        run_id: Of the DAG run.
+        map_index: Of the task; Airflow leaves ``{MAP_INDEX}`` in the address for one that is not mapped.
+
+    Example:
+        >>> mapped_run_id("manual__2026", "2"), mapped_run_id("manual__2026", -1), mapped_run_id("r", "{MAP_INDEX}")
+        ('manual__2026__trial_03', 'manual__2026', 'r')
+    """
+    text = str(map_index)
+    return trial_run_id(run_id, int(text) + 1) if text.isdecimal() and len(text) < 5 else run_id
 
 
 def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:

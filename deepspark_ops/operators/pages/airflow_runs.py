@@ -16,9 +16,11 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from deepspark_ops.operators.pages.trials import folded, of_trial
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
 from deepspark_ops.run_view.state import ASKING, AirflowRun, TaskState
+from deepspark_ops.trials.plan import comparison_of
 
 FRESH_S: Final = 1.0
 """Twenty open pages of a run ask once in this time."""
@@ -58,7 +60,15 @@ class AirflowRuns:
 
 
 def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
-    """Return a run as the database has it now."""
+    """Return a run as the database has it now; for the run id of a trial, the comparison as that trial sees it."""
+    found = _read_run(dag_id, run_id)
+    if found is None and (trial := comparison_of(run_id)) is not None:
+        whole = _read_run(dag_id, trial[0], map_index=trial[1] - 1)
+        found = None if whole is None else of_trial(whole)
+    return found
+
+
+def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> AirflowRun | None:
     with create_session() as session:
         run = select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         state = session.scalar(run)
@@ -71,14 +81,15 @@ def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
             TaskInstance.end_date,
             TaskInstance.try_number,
         )
-        found = session.execute(
-            select(*columns).where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
-        ).all()
-    tasks = {
-        task: TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
-        for task, word, began, ended, tries in found
-    }
-    return AirflowRun(str(state), tasks)
+        wanted = [TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id]
+        if map_index is not None:
+            wanted.append(TaskInstance.map_index.in_((-1, map_index)))
+        found = session.execute(select(*columns).where(*wanted)).all()
+    tasks: dict[str, list[TaskState]] = {}
+    for task, word, began, ended, tries in found:
+        one = TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
+        tasks.setdefault(task, []).append(one)
+    return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()})
 
 
 def tagged_dags() -> set[str]:

@@ -12,7 +12,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from deepspark_ops.operators.pages.addresses import find_run
+from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
 from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.answers import shown, site_of
 from deepspark_ops.operators.pages.bundle import BundlePage
@@ -68,7 +68,8 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
     bundles = BundlePage(places)
 
     @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
-    def report(request: Request, dag_id: str, run_id: str) -> Response:
+    def report(request: Request, dag_id: str, run_id: str, map_index: str = "") -> Response:
+        run_id = mapped_run_id(run_id, map_index)
         found = find_report(places, dag_id, run_id)
         if found is None:
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
@@ -89,8 +90,10 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
 
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
     def show_training(
-        request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False
-    ) -> Response:
+        request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False,
+        map_index: str = "",
+    ) -> Response:  # fmt: skip
+        run_id = mapped_run_id(run_id, map_index)
         if format != "json":
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False)
         answer = page.answer(dag_id, run_id, since=since)

@@ -18,12 +18,26 @@ from deepspark_ops.operators import run_note
 from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.clean import CleanOperator
+from deepspark_ops.operators.compare import (
+    CheckTrialsOperator,
+    CompareOperator,
+    EvaluateTrialOperator,
+    IngestOnceOperator,
+    TrainTrialOperator,
+)
 from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.installation import site_path
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, model_url, run_url
+from deepspark_ops.operators.pages.addresses import (
+    RUNS_URL,
+    URL_PREFIX,
+    find_run,
+    mapped_run_id,
+    model_url,
+    run_url,
+)
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.run_plan import Places, read_decided
 from deepspark_ops.operators.train import TrainOperator
@@ -81,7 +95,8 @@ class RunLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the page's address."""
-        return site_path() + run_url(ti_key.dag_id, ti_key.run_id, self._page)
+        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
+        return site_path() + run_url(ti_key.dag_id, run, self._page)
 
 
 class ModelLink(RunLink):
@@ -99,10 +114,12 @@ class SparkUiLink(RunLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return their address as the run noted it; empty, which shows no button, where there are none now."""
-        return str(_training().answer(ti_key.dag_id, ti_key.run_id, has_lines=False)["spark_ui"])
+        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
+        return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
 
-_BEFORE: Final = (CheckOperator, IngestOperator)
+_BEFORE: Final = (CheckOperator, IngestOperator, CheckTrialsOperator, IngestOnceOperator)
+_TRAIN: Final = (TrainOperator, TrainTrialOperator)
 _AFTER: Final = (
     EvaluateOperator,
     EvaluateProductionOperator,
@@ -110,12 +127,16 @@ _AFTER: Final = (
     DecideOperator,
     ApproveOperator,
     PromoteOperator,
+    EvaluateTrialOperator,
+    CompareOperator,
 )
 
 
 def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
     """Return a tab as Airflow takes it; one route may stand for one destination only."""
     href = f"{site_path()}{URL_PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}/{page}"
+    if destination == "task_instance":
+        href += "?map_index={MAP_INDEX}"  # of a comparison: the trial that the task is of
     route = f"deepspark-{page}" if destination == "dag_run" else f"deepspark-{page}-{destination.replace('_', '-')}"
     return {"name": name, "href": href, "destination": destination, "url_route": route}
 
@@ -138,12 +159,12 @@ class DeepSparkPlugin(AirflowPlugin):
         _tab("Report", "report", "dag_run"),
     ]
     operator_extra_links = [  # noqa: RUF012
-        RunLink("Training", "training", (*_BEFORE, TrainOperator, *_AFTER)),
-        RunLink("Report", "report", (TrainOperator, *_AFTER)),
+        RunLink("Training", "training", (*_BEFORE, *_TRAIN, *_AFTER)),
+        RunLink("Report", "report", (*_TRAIN, *_AFTER)),
         RunLink("Run", "training", (ConvertOperator, CleanOperator)),
         RunLink("Bundle", "bundle", (ExportOperator, ConvertOperator, PromoteOperator)),
         ModelLink("Model", "", (DecideOperator, ApproveOperator, PromoteOperator)),
-        SparkUiLink("Spark UI", "", (TrainOperator,)),
+        SparkUiLink("Spark UI", "", _TRAIN),
     ]
     listeners = [run_note]  # noqa: RUF012
 

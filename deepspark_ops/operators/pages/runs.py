@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, answer_url, dataset_url, find_run, run_url
 from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.pages.trials import known_trial
 from deepspark_ops.operators.run_plan import Places, safe_run_id
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import FILTERS, KnownRun, RunQuery, choices, chosen, row_of
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from deepspark_ops.run_index.summary import RunSummary
+from deepspark_ops.trials.plan import comparison_of
 
 ANSWER_VERSION: Final = 1
 ROWS_SHOWN: Final = 500
@@ -135,11 +137,15 @@ class RunsPage:
         """Return what Airflow knows, newest first, then folders of runs that it has forgotten."""
         known = self._airflow_runs(dags) if dags else []
         yield from (run for run in known if run.dag in dags)
-        names = {(run.dag, safe_run_id(run.run)) for run in known}
+        names = {(run.dag, safe_run_id(run.run)): run for run in known}
         for dag in sorted(dags):
             folder = self._places.home / "runs" / dag
             paths = sorted(folder.iterdir()) if folder.is_dir() else []
             for path in paths:
+                trial = comparison_of(path.name)
+                if trial is not None and (whole := names.get((dag, trial[0]))) is not None:
+                    yield known_trial(whole, path)
+                    continue
                 if path.is_dir() and (dag, path.name) not in names and safe_run_id(path.name) == path.name:
                     yield KnownRun(dag, path.name, None, when=path.stat().st_mtime)
 

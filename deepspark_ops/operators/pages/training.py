@@ -14,6 +14,7 @@ from typing import Any, Final
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, answer_url, file_url, find_run, model_url, run_url
 from deepspark_ops.operators.pages.champion import champion_of
 from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.pages.trials import ComparedTrials, comparison_of_trial
 from deepspark_ops.operators.run_plan import Places, read_decided
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
@@ -60,17 +61,24 @@ class TrainingPage:
         paths = RunPaths(folder or self._places.home / "no such run")
         reading = self._readings.of(paths.root) if paths.root.is_dir() else RunReadings().of(paths.root)
         statuses = read_statuses(paths.root)
+        trials = ComparedTrials.of(paths.root, airflow)
         with reading.lock:
             reading.refresh()
             state = state_of(reading.progress, statuses, airflow, exists=paths.root.is_dir())
+            if trials is not None:
+                state = trials.state(statuses, airflow)
             numbers = training_answer(
                 reading, state, statuses=statuses, airflow=airflow, now=self._clock(), run_dir=paths.root, since=since,
                 has_lines=has_lines,
             )  # fmt: skip
         decided = read_decided(paths.root)
         there = {"has_report": (paths.evaluation / "report.html").is_file(), "has_bundle": paths.bundle.is_dir()}
+        of_trials = {
+            "comparison": comparison_of_trial(paths.root),
+            "trials": [] if trials is None else trials.rows(self._readings.of),
+        }
         compared = {"model": decided.model, "production": champion_of(paths.root, decided)}
-        return {"dag": dag_id, "run": run_id, "folder": str(paths.root), **there, **compared, **numbers}
+        return {"dag": dag_id, "run": run_id, "folder": str(paths.root), **there, **compared, **of_trials, **numbers}
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
         """Return the parts of the page that change while a run goes on, as HTML."""
@@ -123,6 +131,9 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "state": state,
         "shares": _SHARES,
         "compared_output": _compared_output(answer),
+        "site": site,
+        "comparison_url": answer["comparison"]
+        and site + run_url(answer["dag"], answer["comparison"]["run"], "training"),
         "quiet_s": age if is_quiet else None,
         "answer_url": site + answer_url(answer["dag"], answer["run"], state["asks"]) if state["asks"] else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),

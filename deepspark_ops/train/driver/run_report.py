@@ -60,7 +60,7 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     """Report a run that has come to its end."""
     rate = watch.images_per_s()
     speed = {"images_per_s": round(rate, 1)} if rate is not None else {}
-    counts = {"exchanges": sum(status.exchanges), "reissued_grants": status.reissued_grants}
+    counts = {**_exchanged(status), "reissued_grants": status.reissued_grants}
     report_stage(run, "finished", status.acknowledged, **speed, **counts, uncertain_chunks=status.uncertain_chunks)
     shown = "".join(f" {name}={value}" for name, value in speed.items())
     last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"
@@ -69,7 +69,7 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
 
 def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
     """Report a run that a signal has stopped, and where it goes on."""
-    report_stage(run, "stopped", status.acknowledged, signal=number.name)
+    report_stage(run, "stopped", status.acknowledged, signal=number.name, **_exchanged(status))
     if not watch.written:
         _LOG.info("stopped by %s at clock=%d: nothing to save since the start", number.name, status.acknowledged)
         return
@@ -80,3 +80,7 @@ def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signa
         status.acknowledged,
         last,
     )
+
+
+def _exchanged(status: ExchangeStatus) -> dict[str, int]:
+    return {"exchanges": sum(status.exchanges), "moved_bytes": status.moved_bytes}

@@ -47,9 +47,16 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
         "promote": set(),
     },
     "deepspark_convert": {"convert": set()},
+    "deepspark_compare": {
+        "check": {"ingest"},
+        "ingest": {"train", "evaluate", "compare"},
+        "train": {"evaluate"},
+        "evaluate": {"compare"},
+        "compare": set(),
+    },
     "deepspark_clean": {"clean": set()},
 }
-TRAINS = ("deepspark_train", "deepspark_retrain")
+TRAINS = ("deepspark_train", "deepspark_retrain", "deepspark_compare")
 
 
 def load(dag_id: str) -> DAG:
@@ -132,6 +139,8 @@ def test_a_failed_task_of_every_dag_is_told_where_somebody_is_to_be_told(
 TRIES: dict[str, dict[str, int]] = {
     "deepspark_train": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2},
     "deepspark_convert": {"convert": 2},
+    # A trial that was tried again would have another time than one that was not.
+    "deepspark_compare": {"check": 0, "ingest": 2, "train": 0, "evaluate": 2, "compare": 2},
     "deepspark_clean": {"clean": 0},
 }
 

@@ -284,7 +284,7 @@ def test_twenty_open_pages_ask_airflows_database_once_a_second() -> None:
 
 
 def test_links_on_the_tasks_lead_to_the_runs_pages() -> None:
-    key = SimpleNamespace(dag_id="deepspark_train", run_id=RUN_ID)
+    key = SimpleNamespace(dag_id="deepspark_train", run_id=RUN_ID, map_index=-1)
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
     address = "/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%3A06.789%2B00%3A00/"
     assert links["Training"].get_link(None, ti_key=key) == f"{address}training"

@@ -190,6 +190,7 @@ def test_with_locks_no_push_is_lost(tmp_path: Path, transport: str, lock: str) -
     with start_exchange(settings, initial_vector(20_000)) as running:
         runs = run_workers(running.address, 3, want=1)
         center = running.center.snapshot()
+        status = running.poll()
     held, expected = sum_before_and_after(runs, center, 60)
     np.testing.assert_allclose(held, expected, atol=1e-3)  # float32 rounding of 60 exchanges is 1e-5
     last = [event.data for event in read_events(settings.events) if event.kind == "server"][-1]
@@ -197,8 +198,9 @@ def test_with_locks_no_push_is_lost(tmp_path: Path, transport: str, lock: str) -
     assert 0.0 < abs(last["deviation"]) <= last["rounding"]
     assert last["watched_pushes"] > 0
     assert last["exchanges_per_s"] > 0
-    per_exchange = last["bytes_per_s"] / last["exchanges_per_s"]
-    assert 8 * 20_000 <= 1.01 * per_exchange < 9 * 20_000  # by socket the first pulls are bytes too
+    # Each exchange pushes and pulls every parameter, in 4 bytes; by socket the three first pulls are bytes too.
+    moved = (sum(status.exchanges) * 2 + (3 if transport == "socket" else 0)) * 4 * 20_000
+    assert status.moved_bytes == last["moved_bytes"] == moved
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -44,6 +44,7 @@ def test_report_says_what_was_exchanged_since_the_last_one() -> None:
         "seconds": 1.5,
         "exchanges_per_s": 2.0,
         "bytes_per_s": 1600,
+        "moved_bytes": 2400,
         "overlaps": 0,
         "staleness": round(1 / 3, 3),  # worker 0 knows the center from before worker 1's exchange
     }
@@ -53,7 +54,7 @@ def test_report_says_what_was_exchanged_since_the_last_one() -> None:
     bench.now += 2.0
     found = bench.report.next()
     assert found is not None
-    assert (found["exchanges"], found["seconds"]) == (1, 2.0)
+    assert (found["exchanges"], found["seconds"], found["moved_bytes"]) == (1, 2.0, 3200)
 
 
 def test_report_says_what_the_watch_found() -> None:

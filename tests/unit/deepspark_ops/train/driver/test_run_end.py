@@ -14,7 +14,7 @@ from deepspark_ops.train.driver.run_end import check_result, unchanged_text
 from deepspark_ops.train.snapshots.snapshot import UNCHANGED
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
-FINISHED = ExchangeStatus(40, 40, True, (), 0, (40,), None, (3, 5), 8, (0, 0), (0, 0), 0, 0)
+FINISHED = ExchangeStatus(40, 40, True, (), 0, (40,), None, (3, 5), 8, (0, 0), (0, 0), 0, 0, 0)
 
 
 def check(*outcomes: WorkerOutcome, has_changed: bool = True, **status: object) -> None:

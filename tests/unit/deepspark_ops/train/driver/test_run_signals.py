@@ -13,7 +13,7 @@ from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver import run_signals
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 
-STATUS = ExchangeStatus(0, 0, False, (), 0, (), None, (), 0, (), (), 0, 0)
+STATUS = ExchangeStatus(0, 0, False, (), 0, (), None, (), 0, (), (), 0, 0, 0)
 
 
 class FakeRun:

@@ -21,6 +21,7 @@ def status(**changes: object) -> ExchangeStatus:
         "clock": 0, "acknowledged": 0, "finished": False, "live_workers": (), "reissued_grants": 0, "snapshots": (),
         "failure": None, "exchanges": (), "applied": 0, "staleness_sums": (), "overlap_sums": (), "duplicate_chunks": 0,
         "uncertain_chunks": 0,
+        "moved_bytes": 0,
     }  # fmt: skip
     return ExchangeStatus(**{**fields, **changes})
 

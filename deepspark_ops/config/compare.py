@@ -1,0 +1,88 @@
+"""Options of the DAG deepspark_compare: what varies from trial to trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from deepspark_ops.config.base import FORM, StageConfig
+
+_LIST: Final = [{"type": "string"}, {"type": "array"}]
+"""A text in the form; programs may send a list."""
+
+
+def _items(given: Any) -> Any:
+    """Take one value, a text with commas between values, or a list."""
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    parts = [part.strip() if isinstance(part, str) else part for part in parts]
+    return tuple(part for part in parts if part != "")
+
+
+def _texts(given: Any) -> Any:
+    return tuple(str(part) if isinstance(part, int) else part for part in _items(given))
+
+
+_Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_items),
+    WithJsonSchema({"anyOf": [{"type": "array"}, {"type": "string"}]}, mode="validation"),
+]
+_Periods = Annotated[tuple[str, ...], BeforeValidator(_texts), WithJsonSchema({"anyOf": _LIST}, mode="validation")]
+_Counts = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=10_000)], ...],
+    BeforeValidator(_items),
+    WithJsonSchema({"anyOf": _LIST}, mode="validation"),
+]
+_Rates = Annotated[
+    tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...],
+    BeforeValidator(_items),
+    WithJsonSchema({"anyOf": _LIST}, mode="validation"),
+]
+_Files = Annotated[tuple[Path, ...], BeforeValidator(_items), WithJsonSchema({"anyOf": _LIST}, mode="validation")]
+_ALL = "all combinations of the lists are trained"
+
+
+class CompareConfig(StageConfig):
+    """Train in several ways and compare; an empty list takes the one value of the form."""
+
+    strategies: _Words = Field(
+        (),
+        title="Strategies to compare",
+        description=f"Strategies that take the place of the one above; {_ALL}, at most 64. Empty: the one above",
+        json_schema_extra=FORM,
+    )
+    workers: _Counts = Field(
+        (),
+        title="Numbers of workers to compare",
+        description="E.g. '1, 2, 4'. Empty: the one above",
+        json_schema_extra={**FORM, "allowed": "whole numbers from 1 to 10000, commas between them, e.g. '1, 2, 4'"},
+    )
+    comm_periods: _Periods = Field(
+        (),
+        title="Minibatches between exchanges (tau) to compare",
+        description="E.g. '1, 10, auto, 1@0 10@2000'. Empty: the one above",
+        json_schema_extra=FORM,
+    )
+    base_lrs: _Rates = Field(
+        (),
+        title="Learning rates to compare",
+        description="base_lr of the solver, e.g. '0.1, 0.01'. Empty: the solver's",
+        json_schema_extra={**FORM, "allowed": "numbers above 0, commas between them, e.g. '0.1, 0.01'"},
+    )
+    solvers: _Files = Field(
+        (),
+        title="Solver files to compare",
+        description="E.g. 'nets/adam_solver.prototxt, nets/sgd_solver.prototxt'. Empty: the one above",
+        json_schema_extra=FORM,
+    )
+    target_accuracy: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        title="Accuracy to reach",
+        description="The table has the time until a test net reached this share, e.g. 0.95; default: the lowest last"
+        " accuracy of the trials, which all of them reach",
+        json_schema_extra=FORM,
+    )

@@ -1,0 +1,259 @@
+"""The tasks of a comparison: one check and one ingestion, a training and an evaluation per trial, one table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError, TrainingFailed
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.airflow_names import AirflowFailException
+from deepspark_ops.operators.check import checked_config, chosen_dataset
+from deepspark_ops.operators.evaluate import EvaluateOperator
+from deepspark_ops.operators.form import config_from_params, refuse_unknown
+from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.notices.send import setting_problem
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.processes.job_log import LineHandler
+from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.run_view.stage_status import read_statuses
+from deepspark_ops.trials.plan import Plan, Value, form_values, make_plan, read_plan, write_plan
+from deepspark_ops.trials.standing import TRAIN
+
+_SHOWN_SETTINGS = (
+    "solver", "overrides", "source", "weights", "strategy", "strategy_options", "n_workers", "comm_period", "devices",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """What a trial's tasks are given, as plain JSON values.
+
+    Attributes:
+        name: What the trial has of its own; Airflow shows it in the place of a number.
+        run_dir: The trial's folder.
+        dataset: The dataset of all trials; None trains on the net's own sources.
+        values: What takes the place of the form's values.
+    """
+
+    name: str
+    run_dir: str
+    dataset: str | None
+    values: Mapping[str, Value]
+
+    def stage_run(self) -> StageRun:
+        """Return the trial's paths."""
+        return StageRun(Path(self.run_dir), None if self.dataset is None else Path(self.dataset), production=None)
+
+    def context(self, context: Any) -> dict[str, Any]:
+        """Return a task's context with the trial's values among the run's."""
+        return {**context, "params": form_values(self.values, context["params"])}
+
+
+class CheckTrialsOperator(BaseOperator):
+    """Decide which trials there are, validate the values of each, and read each solver and its nets once.
+
+    Its result is a list with what ``TrainTrialOperator`` and ``EvaluateTrialOperator`` take, one entry per trial.
+
+    Example:
+        .. code-block:: python
+
+            check = CheckTrialsOperator(task_id="check", places=installed_places(), retries=0)
+            ingest = IngestOnceOperator(task_id="ingest", places=installed_places())
+            train = TrainTrialOperator.partial(task_id="train", places=installed_places()).expand(trial=ingest.output)
+    """
+
+    def __init__(self, *, places: Places, **kwargs: Any) -> None:
+        """Keep where runs and datasets live."""
+        super().__init__(**kwargs)
+        self.places = places
+
+    @ends_plainly
+    def execute(self, context: Any) -> list[dict[str, Any]]:
+        """Return the trials."""
+        params, run = context["params"], context["dag_run"]
+        run_dir = self.places.run_folder(run.dag_id, run.run_id)
+        with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
+            refuse_unknown(run.conf, list(context["dag"].params))
+            compare = config_from_params(CompareConfig, params, self.places.root)
+            plan = make_plan(compare, run.dag_id, run.run_id, partial(self.places.run_folder, run.dag_id))
+            _refuse_two_rates(compare, params)
+            dataset = chosen_dataset(params, self.places)
+            configs = self._checked(plan, params, dataset)
+            if problem := setting_problem():
+                on_line(logging.WARNING, problem)
+            write_plan(run_dir, plan)
+            self._look_into(configs, run_dir, on_line)
+        for trial in plan.trials:
+            self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
+        found = None if dataset is None else str(dataset)
+        return [asdict(TrialRun(trial.name, trial.run_dir, found, trial.values)) for trial in plan.trials]
+
+    def _checked(self, plan: Plan, params: Mapping[str, Any], dataset: Path | None) -> list[CheckConfig]:
+        """Validate each trial's values.
+
+        Raises:
+            ConfigError: Names each trial that is wrong, with what is wrong.
+        """
+        configs, problems = [], []
+        for trial in plan.trials:
+            own = form_values(trial.values, params)
+            try:
+                config = checked_config(own, StageRun(Path(trial.run_dir), dataset, None), self.places)
+                load_solver(config.solver, config.overrides)
+                configs.append(config)
+            except (ConfigError, CaffeImportError) as error:
+                problems.append(f'trial {trial.number}, "{trial.name}": {error}')
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return configs
+
+    def _look_into(self, configs: Sequence[CheckConfig], run_dir: Path, on_line: LineHandler) -> None:
+        """Read each solver's nets and data, once with the most workers of its trials."""
+        for solver in dict.fromkeys(config.solver for config in configs):
+            most = max((one for one in configs if one.solver == solver), key=lambda one: one.n_workers)
+            path = RunPaths(most.run_dir or run_dir).stages / "check.json"
+            run_job("deepspark_ops.preflight", most, on_line=on_line, config_path=path, cwd=self.places.root)
+
+
+def _refuse_two_rates(compare: CompareConfig, params: Mapping[str, Any]) -> None:
+    if compare.base_lrs and "base_lr" in str(params.get("overrides") or ""):
+        msg = "base_lrs is given and overrides has base_lr, too: give one of them"
+        raise ConfigError(msg)
+
+
+class IngestOnceOperator(IngestOperator):
+    """Ingest the source of a comparison once, for all of its trials. Its result is the list that check has made.
+
+    The list comes from here, so that tasks mapped over it, which run though a training failed, do not run without data.
+    """
+
+    @ends_plainly
+    def execute(self, context: Any) -> Any:
+        """Ingest, unless there is nothing to do, and return the trials."""
+        super().execute(context)
+        return self._trials(context)
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the comparison's folder, and the dataset that its check stage chose."""
+        run, one = context["dag_run"], TrialRun(**self._trials(context)[0]).stage_run()
+        return StageRun(self.places.run_folder(run.dag_id, run.run_id), one.dataset, production=None)
+
+    def _trials(self, context: Any) -> list[dict[str, Any]]:
+        trials = context["ti"].xcom_pull(task_ids="check")
+        if not trials:
+            msg = 'task "check" of this run left no result; clear it together with this task'
+            raise AirflowFailException(msg)
+        return list(trials)
+
+
+class TrainTrialOperator(TrainOperator):
+    """Train one trial; ``trial`` is an entry of what ``CheckTrialsOperator`` returns."""
+
+    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
+        """Keep the trial."""
+        super().__init__(**kwargs)
+        self.trial = trial
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the trial's paths."""
+        return TrialRun(**self.trial).stage_run()
+
+    def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
+        """Return the train config of the trial."""
+        return super().stage_config(TrialRun(**self.trial).context(context), run, master)
+
+
+class EvaluateTrialOperator(EvaluateOperator):
+    """Score one trial; ``trial`` is an entry of what ``CheckTrialsOperator`` returns."""
+
+    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
+        """Keep the trial."""
+        super().__init__(**kwargs)
+        self.trial = trial
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the trial's paths.
+
+        Raises:
+            AirflowFailException: Its training failed.
+        """
+        run = TrialRun(**self.trial).stage_run()
+        trained = read_statuses(run.run_dir).get(TRAIN)
+        if trained is None or trained.status != "finished":
+            # No skip: Airflow skips what follows a skipped task, whatever else has succeeded.
+            msg = f'trial "{self.trial["name"]}" has not been trained; the log of its task train says why'
+            raise AirflowFailException(msg)
+        return run
+
+    def stage_config(self, context: Any, run: StageRun) -> EvaluateConfig:
+        """Return the evaluate config of the trial."""
+        return super().stage_config(TrialRun(**self.trial).context(context), run)
+
+
+class CompareOperator(BaseOperator):
+    """Write the table and the page that compare the run's trials; a trial that failed is a row with its reason.
+
+    Its result has ``report``, ``table`` (comparison.json) and the table's ``digest``.
+    """
+
+    def __init__(self, *, places: Places, **kwargs: Any) -> None:
+        """Keep where runs live."""
+        super().__init__(**kwargs)
+        self.places = places
+
+    @ends_plainly
+    def execute(self, context: Any) -> dict[str, str]:
+        """Write them, and return where they are."""
+        from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
+        from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
+
+        run = context["dag_run"]
+        run_dir = self.places.run_folder(run.dag_id, run.run_id)
+        folder = RunPaths(run_dir).evaluation
+        with noted_stage(run_dir, str(self.task_id), self.log), airflow_errors():
+            plan = read_plan(run_dir)
+            if plan is None:
+                msg = f"{run_dir}: the run has no list of trials; clear its task check together with this one"
+                raise ConfigError(msg)
+            courses = read_courses(plan.trials)
+            table = make_table(plan, courses)
+            page = render_page(table, courses, _settings(plan, context["params"]))
+            write_text_whole(folder / "report.html", page)
+            write_text_whole(folder / CSV_NAME, table.to_csv())
+            write_text_whole(folder / TABLE_NAME, table.to_json())
+            for line in table.lines():
+                self.log.info("%s", line)
+            if all(row.status == "failed" for row in table.rows):
+                msg = f'every trial failed; the first one, "{table.rows[0].name}": {table.rows[0].reason}'
+                raise TrainingFailed(msg)
+        return {
+            "report": str(folder / "report.html"),
+            "table": str(folder / TABLE_NAME),
+            "digest": file_digest(folder / TABLE_NAME),
+        }
+
+
+def _settings(plan: Plan, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the trials have in common, name -> text."""
+    own = plan.trials[0].values
+    return {
+        name: " ".join(str(params[name]).split())
+        for name in _SHOWN_SETTINGS
+        if name not in own and params.get(name) not in (None, "")
+    }

@@ -1,0 +1,99 @@
+"""DAG deepspark_compare: one solver over strategies, workers, tau, learning rates or solver files; one table."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from airflow.sdk import DAG, TriggerRule
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.operators.compare import (
+    CheckTrialsOperator,
+    CompareOperator,
+    EvaluateTrialOperator,
+    IngestOnceOperator,
+    TrainTrialOperator,
+)
+from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.installation import installed_places
+from deepspark_ops.operators.notices.send import failure_notices
+
+AT_ONCE = "DEEPSPARK_COMPARE_AT_ONCE"
+
+_DESCRIPTION = """
+Trains one net in several ways, on the same data, and compares them in one table and one plot: accuracy, time to an
+accuracy, bytes that the workers exchanged.
+
+* What varies are the lists: strategies, numbers of workers, tau, learning rates, solver files. **All combinations** are
+  trained, at most 64; an empty list takes the one value of the form. All are checked before the first one trains.
+* One trial trains at a time, since trials on one machine slow each other down, and their times would say nothing. On a
+  cluster that has room for several, `DEEPSPARK_COMPARE_AT_ONCE=4` in Airflow's environment lets 4 train at once.
+* A trial that fails is a row of the table with its reason; the others go on. It is not tried again by itself, since its
+  time would be another one's: clear its task, and what follows, to train it again.
+* The result is in the tab *Report* of the run, and in `runs/deepspark_compare/<run>/evaluation/`: `comparison.json`,
+  `comparison.csv`. Each trial has a folder of its own beside the run's, `<run>__trial_01`, and its own pages.
+"""
+
+
+def make_dag() -> DAG:
+    """Return the DAG for this Airflow's places."""
+    places = installed_places()
+    mapped = {
+        "places": places, "max_active_tis_per_dagrun": _at_once(), "map_index_template": "{{ task.trial['name'] }}",
+    }  # fmt: skip
+    with DAG(
+        dag_id="deepspark_compare",
+        description="Train one net in several ways and compare accuracy, time and bytes",
+        doc_md=_DESCRIPTION,
+        schedule=None,
+        catchup=False,
+        is_paused_upon_creation=False,  # it runs only when it is triggered
+        max_active_runs=1,  # trials of two comparisons would disturb each other's times
+        params=form_params(
+            [
+                ("Compare", CompareConfig),
+                ("Train", CheckConfig),
+                ("Train", TrainConfig),
+                ("Ingest", IngestConfig),
+                ("Evaluate", EvaluateConfig),
+            ],
+            {**digits_example(places.root), "strategies": ["easgd", "local_sgd"]},
+            optional=["source"],
+            choices={"strategy": strategy_names(), "strategies": strategy_names()},
+        ),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
+        tags=["deepspark"],
+    ) as dag:
+        check = CheckTrialsOperator(task_id="check", places=places, retries=0)
+        ingest = IngestOnceOperator(task_id="ingest", places=places)
+        train = TrainTrialOperator.partial(task_id="train", retries=0, **mapped).expand(trial=ingest.output)
+        # All trainings first: an evaluation beside a training would take time from it. What comes after runs though a
+        # trial has failed, but not without data: ingest is the one success that is needed.
+        evaluate = EvaluateTrialOperator.partial(
+            task_id="evaluate", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, **mapped
+        ).expand(trial=ingest.output)
+        compare = CompareOperator(task_id="compare", places=places, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+        check >> ingest >> train >> evaluate >> compare
+        ingest >> compare
+    return dag
+
+
+def _at_once() -> int:
+    """Return how many trials may train at the same time.
+
+    Raises:
+        ConfigError: The environment does not say a number; Airflow shows the message as the file's import error.
+    """
+    given = os.environ.get(AT_ONCE, "").strip() or "1"
+    if not given.isdecimal() or int(given) < 1:
+        msg = f"{AT_ONCE}={given}: must be the number of trials that train at once, 1 or more"
+        raise ConfigError(msg)
+    return int(given)

@@ -1,0 +1,157 @@
+"""The trials of a comparison on its page Training: how each stands, with the way to each one's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deepspark_ops.operators.pages.addresses import run_url
+from deepspark_ops.run_index.index_file import read_index
+from deepspark_ops.run_index.listing import KnownRun
+from deepspark_ops.run_index.summary import summarize
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.run_view.reading import RunReading
+from deepspark_ops.run_view.stage_status import StageStatus, read_statuses
+from deepspark_ops.run_view.state import BEFORE, AirflowRun, RunState, StateName, TaskState, state_of
+from deepspark_ops.trials.plan import Plan, Trial, comparison_of, read_member, read_plan, trial_run_id
+from deepspark_ops.trials.standing import Standing, standing_of
+
+OF_TRIALS: Final = ("train", "evaluate")
+"""Tasks of which each trial has one."""
+_OVER: Final[Mapping[str, StateName]] = {"success": "finished", "failed": "failed"}
+_AIRFLOWS: Final = {
+    "waiting": "queued", "running": "running", "trained": "running", "finished": "success", "failed": "failed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ComparedTrials:
+    """The trials of one comparison, as they stand now.
+
+    Attributes:
+        plan: The trials.
+        standings: How each stands, in the same order.
+    """
+
+    plan: Plan
+    standings: Sequence[Standing]
+
+    @classmethod
+    def of(cls, run_dir: Path, airflow: AirflowRun | None) -> ComparedTrials | None:
+        """Return those of a run; None if it is no comparison."""
+        plan = read_plan(run_dir)
+        if plan is None:
+            return None
+        is_over = airflow is not None and airflow.is_over
+        statuses = [read_statuses(Path(trial.run_dir)) for trial in plan.trials]
+        return cls(plan, [standing_of(one, is_over=is_over) for one in statuses])
+
+    def state(self, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> RunState:
+        """Return what the comparison is doing.
+
+        Args:
+            statuses: What the tasks of the comparison itself have noted.
+            airflow: The DAG run; None if Airflow does not know it.
+        """
+        own = {name: task for name, task in (airflow.tasks if airflow else {}).items() if name not in OF_TRIALS}
+        known = AirflowRun(airflow.state, own) if airflow is not None else None
+        before = state_of(RunProgress(), statuses, known, exists=True)
+        words = [standing.word for standing in self.standings]
+        if before.error is not None or set(words) == {"waiting"}:
+            return before
+        n_scored, n_failed = words.count("finished"), words.count("failed")
+        n_trained = n_scored + words.count("trained")
+        text = f"{n_trained} of {len(words)} trials are trained, {n_scored} scored"
+        text += f", {n_failed} failed" if n_failed else ""
+        now = [trial.name for trial, word in zip(self.plan.trials, words, strict=True) if word == "running"]
+        text += f"; now: {now[0]}" if now else ""
+        is_over = known is not None and known.is_over
+        name: StateName = "running" if known is None or not is_over else _OVER.get(known.state, "failed")
+        return RunState(name, text, is_over=is_over, done=n_scored + n_failed, total=len(words))
+
+    def rows(self, reading_of: Callable[[Path], RunReading]) -> list[dict[str, Any]]:
+        """Return a row per trial, plain JSON values.
+
+        Args:
+            reading_of: Returns the reading of a run that has no index yet.
+        """
+        both = zip(self.plan.trials, self.standings, strict=True)
+        return [_row(self.plan, trial, standing, reading_of) for trial, standing in both]
+
+
+def comparison_of_trial(run_dir: Path) -> dict[str, str] | None:
+    """Return of which comparison a run is a trial, and the trial's name; None if it is none."""
+    member = read_member(run_dir)
+    return None if member is None else {"run": member.run, "name": member.name}
+
+
+def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Path], RunReading]) -> dict[str, Any]:
+    folder = Path(trial.run_dir)
+    row: dict[str, Any] = {
+        "name": trial.name,
+        "run": trial.run,
+        "url": run_url(plan.dag, trial.run, "training"),
+        "report_url": run_url(plan.dag, trial.run, "report"),
+        "state": standing.word,
+        "reason": standing.reason,
+        "clock": None,
+        "max_iter": None,
+        "accuracy": None,
+        "images_per_s": None,
+        "has_report": (RunPaths(folder).evaluation / "report.html").is_file(),
+    }
+    if not RunPaths(folder).events.is_file():
+        return row
+    with suppress(OSError):
+        found = read_index(folder) or summarize(reading_of(folder), folder)
+        row |= found.model_dump(include={"clock", "max_iter", "accuracy", "images_per_s"})
+    return row
+
+
+def folded(tasks: Sequence[TaskState]) -> TaskState:
+    """Return the tasks that one task was mapped to as one: what goes on first, then what failed."""
+    order = ("running", "up_for_retry", "queued", "scheduled", None, "failed", "upstream_failed", "success", "skipped")
+    first = min(tasks, key=lambda task: order.index(task.state) if task.state in order else len(order))
+    began = [task.began for task in tasks if task.began is not None]
+    ended = [task.ended for task in tasks if task.ended is not None]
+    is_over = len(ended) == len(tasks)
+    return TaskState(
+        first.state, min(began, default=None), max(ended, default=None) if is_over else None, first.try_number
+    )
+
+
+def of_trial(run: AirflowRun) -> AirflowRun:
+    """Return the DAG run as one of its trials sees it: over once the trial's own tasks are."""
+    tasks = {name: task for name, task in run.tasks.items() if name in (*BEFORE, *OF_TRIALS)}
+    states = [tasks[name].state for name in OF_TRIALS if name in tasks]
+    if states and states[-1] in ("success", "failed", "skipped", "upstream_failed"):
+        return AirflowRun("success" if set(states) == {"success"} else "failed", tasks)
+    return AirflowRun(run.state, tasks)
+
+
+def known_trial(known: KnownRun, folder: Path) -> KnownRun:
+    """Return a trial's run as a list shows it.
+
+    Args:
+        known: The comparison that it is of.
+        folder: The trial's.
+    """
+    statuses = read_statuses(folder)
+    is_over = known.state in ("success", "failed")
+    own = [status for name, status in statuses.items() if name in OF_TRIALS]
+    word = standing_of(statuses, is_over=is_over).word
+    found = comparison_of(folder.name)
+    return KnownRun(
+        known.dag,
+        trial_run_id(known.run, found[1] if found else 0),
+        _AIRFLOWS[word],
+        when=known.when,
+        began=min((status.began for status in own), default=None),
+        ended=max((status.time for status in own), default=None) if word in ("finished", "failed") else None,
+        kind=known.kind,
+        user=known.user,
+    )

@@ -1,0 +1,137 @@
+"""How a trial's training went over time: its tests, when it reached an accuracy, and the bytes of its exchanges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from deepspark_ops.events import Event
+from deepspark_ops.run_view.chart_lines import is_share
+from deepspark_ops.run_view.series import net_outputs
+
+
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """A test net on the center.
+
+    Attributes:
+        clock: Minibatches over all workers.
+        seconds: Training time until its parameters were taken; see ``read_course``.
+        accuracy: Share of its samples that are right.
+    """
+
+    clock: int
+    seconds: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a training went.
+
+    Attributes:
+        tests: Of the first test net with an accuracy, by clock.
+        seconds: Training time; see ``read_course``.
+        exchanges: Exchanges of all workers; None before the first report.
+        moved_bytes: Bytes of parameters that they pushed and pulled; None likewise.
+        images_per_s: Of the whole training; None if it did not end.
+    """
+
+    tests: tuple[AccuracyPoint, ...]
+    seconds: float
+    exchanges: int | None
+    moved_bytes: int | None
+    images_per_s: float | None
+
+    @property
+    def last_accuracy(self) -> float | None:
+        """The accuracy of the last test; None without one."""
+        return self.tests[-1].accuracy if self.tests else None
+
+
+@dataclass
+class _Start:
+    """One start of the training: a retry is another one."""
+
+    clock: int
+    zero: float | None = None
+    last: float = 0.0
+    exchanges: int | None = None
+    moved_bytes: int | None = None
+    images_per_s: float | None = None
+    tests: dict[int, list[AccuracyPoint]] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.zero is None else max(0.0, self.last - self.zero)
+
+
+def read_course(events: Iterable[Event]) -> Course:
+    """Return how a training went.
+
+    Time counts from when the first worker joined, after Spark and TensorFlow have started: that is the same for every
+    trial. A training that was started again goes on with the time and the bytes that it had spent; tests after the
+    snapshot that it went on from are of work that was lost, and count no more.
+    """
+    starts: list[_Start] = []
+    for event in events:
+        if event.kind == "stage" and event.data.get("status") == "started":
+            starts.append(_Start(event.clock, last=event.time))
+        elif starts:
+            _take(starts[-1], event, before=sum(start.seconds for start in starts[:-1]))
+    tests: dict[int, list[AccuracyPoint]] = {}
+    for start in starts:
+        for net in tests:
+            tests[net] = [point for point in tests[net] if point.clock <= start.clock]
+        for net, points in start.tests.items():
+            tests.setdefault(net, []).extend(points)
+    first = tests[min(tests)] if tests else []
+    return Course(
+        tests=tuple(sorted(first, key=lambda point: (point.clock, point.seconds))),
+        seconds=sum(start.seconds for start in starts),
+        exchanges=_total([start.exchanges for start in starts]),
+        moved_bytes=_total([start.moved_bytes for start in starts]),
+        images_per_s=starts[-1].images_per_s if starts else None,
+    )
+
+
+def _take(start: _Start, event: Event, *, before: float) -> None:
+    start.last = max(start.last, event.time)
+    match event.kind:
+        case "worker_joined" if start.zero is None:
+            start.zero = event.time
+        case "evaluation":
+            _take_test(start, event, before)
+        case "server" if "moved_bytes" in event.data:
+            start.moved_bytes = int(event.data["moved_bytes"])
+            start.exchanges = (start.exchanges or 0) + int(event.data["exchanges"])
+        case "stage" if "moved_bytes" in event.data:
+            start.moved_bytes, start.exchanges = int(event.data["moved_bytes"]), int(event.data["exchanges"])
+            rate = event.data.get("images_per_s")
+            start.images_per_s = float(rate) if isinstance(rate, int | float) else None
+
+
+def _take_test(start: _Start, event: Event, before: float) -> None:
+    accuracy = next((value for name, value in net_outputs(event).items() if is_share(name)), math.nan)
+    if math.isnan(accuracy) or start.zero is None:
+        return
+    taken = event.time - float(event.data.get("seconds", 0.0))
+    point = AccuracyPoint(event.clock, before + max(0.0, taken - start.zero), accuracy)
+    start.tests.setdefault(int(event.data.get("test_net", 0)), []).append(point)
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def time_to(tests: Iterable[AccuracyPoint], target: float) -> AccuracyPoint | None:
+    """Return the first test, by time, that reached an accuracy; None if none did.
+
+    Example:
+        >>> tests = [AccuracyPoint(0, 0.1, 0.1), AccuracyPoint(100, 2.0, 0.93), AccuracyPoint(200, 4.0, 0.97)]
+        >>> time_to(tests, 0.93), time_to(tests, 0.98)
+        (AccuracyPoint(clock=100, seconds=2.0, accuracy=0.93), None)
+    """
+    return min((point for point in tests if point.accuracy >= target), key=lambda point: point.seconds, default=None)

@@ -1,0 +1,212 @@
+"""The trials of a comparison: all combinations of the lists, and the file that says which they are."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+
+MAX_TRIALS: Final = 64
+PLAN_NAME: Final = "trials.json"
+"""In ``stages/`` of the comparison's folder."""
+MEMBER_NAME: Final = "trial.json"
+"""In ``stages/`` of a trial's folder; it names the comparison, so that neither is removed without the other."""
+PLAN_VERSION: Final = 1
+VARIED: Final = ("solver", "strategy", "n_workers", "comm_period", "base_lr")
+"""What a trial may have of its own, in the order of its name; the last is a field of the solver."""
+Value = str | int | float
+_TRIAL = re.compile(r"(.+)__trial_(\d{2,})")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Trial(_Frozen):
+    """One training of a comparison.
+
+    Attributes:
+        number: From 1.
+        name: What it has of its own, e.g. ``easgd, 2 workers, tau 10``.
+        values: Those of ``VARIED`` that a list gave.
+        run: Its run id, from the comparison's.
+        run_dir: Its folder.
+    """
+
+    number: int
+    name: str
+    values: dict[str, Value]
+    run: str
+    run_dir: str
+
+
+class Plan(_Frozen):
+    """The trials of one DAG run.
+
+    Attributes:
+        format_version: Version of this form.
+        dag: Id of the DAG.
+        run: Id of the run.
+        target_accuracy: As it was asked for; None for the lowest last accuracy.
+        trials: By number.
+    """
+
+    format_version: Literal[1] = PLAN_VERSION
+    dag: str
+    run: str
+    target_accuracy: float | None
+    trials: tuple[Trial, ...]
+
+
+def make_plan(config: CompareConfig, dag: str, run: str, folder_of: Callable[[str], Path]) -> Plan:
+    """Return all combinations of the lists; the last list varies first.
+
+    Args:
+        config: The lists.
+        dag: Id of the DAG.
+        run: Id of its run.
+        folder_of: Returns the folder of a run id.
+
+    Raises:
+        ConfigError: There are too many, or only one.
+    """
+    lists: dict[str, Sequence[Value]] = {
+        "solver": tuple(map(str, config.solvers)),
+        "strategy": config.strategies,
+        "n_workers": config.workers,
+        "comm_period": config.comm_periods,
+        "base_lr": config.base_lrs,
+    }
+    given = {name: tuple(dict.fromkeys(values)) for name, values in lists.items() if values}
+    combined = [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
+    counts = " x ".join(f"{len(values)} {_LISTS[name]}" for name, values in given.items())
+    if len(combined) > MAX_TRIALS:
+        msg = f"{counts} are {len(combined)} trials; at most {MAX_TRIALS} are compared: shorten a list"
+        raise ConfigError(msg)
+    if len(combined) < 2:
+        names = ", ".join(_LISTS.values())
+        msg = f"there is one trial, and nothing to compare it with: give two or more values in one of {names}"
+        raise ConfigError(msg)
+    shown = {name: _shown(name, values) for name, values in given.items() if len(values) > 1}
+    trials = []
+    for number, values in enumerate(combined, start=1):
+        trial_run = trial_run_id(run, number)
+        name = ", ".join(shown[one][values[one]] for one in VARIED if one in shown)
+        trials.append(Trial(number=number, name=name, values=values, run=trial_run, run_dir=str(folder_of(trial_run))))
+    return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials))
+
+
+_LISTS: Final = {
+    "solver": "solvers",
+    "strategy": "strategies",
+    "n_workers": "workers",
+    "comm_period": "comm_periods",
+    "base_lr": "base_lrs",
+}
+
+
+def _shown(name: str, values: Sequence[Value]) -> dict[Value, str]:
+    if name == "solver":
+        return dict(zip(values, _short_names([Path(str(value)) for value in values]), strict=True))
+    words: dict[str, Callable[[Value], str]] = {
+        "strategy": str,
+        "n_workers": lambda value: "1 worker" if value == 1 else f"{value} workers",
+        "comm_period": lambda value: f"tau {value}",
+        "base_lr": lambda value: f"base_lr {value:g}",
+    }
+    return {value: words[name](value) for value in values}
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the files' names without suffix; with as many folders before them as tell them apart."""
+    for n_parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = [str(Path(*path.with_suffix("").parts[-n_parts:])) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def form_values(values: Mapping[str, Value], params: Mapping[str, Any]) -> dict[str, Any]:
+    r"""Return a form's values with those of a trial in their place.
+
+    Example:
+        >>> form_values({"n_workers": 4, "base_lr": 0.1}, {"n_workers": 2, "overrides": "max_iter: 9", "gray": True})
+        {'n_workers': 4, 'overrides': 'max_iter: 9\nbase_lr: 0.1', 'gray': True}
+    """
+    found = {**params, **{name: value for name, value in values.items() if name != "base_lr"}}
+    if "base_lr" in values:
+        found["overrides"] = f"{params.get('overrides') or ''}\nbase_lr: {values['base_lr']}".lstrip()
+    return found
+
+
+def trial_run_id(run: str, number: int) -> str:
+    """Return the run id of a trial: its pages and its folder have it in their names.
+
+    Example:
+        >>> trial_run_id("manual__2026-01-31T04:05:06+00:00", 3)
+        'manual__2026-01-31T04:05:06+00:00__trial_03'
+    """
+    return f"{run}__trial_{number:02d}"
+
+
+def comparison_of(run: str) -> tuple[str, int] | None:
+    """Return the comparison's run id and the trial's number of a trial's run id; None for any other run id.
+
+    Example:
+        >>> comparison_of("manual__2026__trial_03"), comparison_of("manual__2026")
+        (('manual__2026', 3), None)
+    """
+    match = _TRIAL.fullmatch(run)
+    return (match[1], int(match[2])) if match else None
+
+
+def write_plan(run_dir: Path, plan: Plan) -> None:
+    """Write the plan into the comparison's folder, and into each trial's which comparison it is of."""
+    stages = RunPaths(run_dir).stages
+    stages.mkdir(parents=True, exist_ok=True)
+    write_text_whole(stages / PLAN_NAME, plan.model_dump_json(indent=1) + "\n")
+    for trial in plan.trials:
+        member = Member(comparison=str(run_dir), run=plan.run, name=trial.name)
+        stages = RunPaths(Path(trial.run_dir)).stages
+        stages.mkdir(parents=True, exist_ok=True)
+        write_text_whole(stages / MEMBER_NAME, member.model_dump_json(indent=1) + "\n")
+
+
+class Member(_Frozen):
+    """What a trial's folder says of itself.
+
+    Attributes:
+        format_version: Version of this form.
+        comparison: Folder of the comparison.
+        run: The comparison's run id.
+        name: Of the trial.
+    """
+
+    format_version: Literal[1] = PLAN_VERSION
+    comparison: str
+    run: str
+    name: str
+
+
+def read_plan(run_dir: Path) -> Plan | None:
+    """Return the plan of a comparison; None for a run that is none."""
+    try:
+        return Plan.model_validate_json((RunPaths(run_dir).stages / PLAN_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def read_member(run_dir: Path) -> Member | None:
+    """Return what a trial's folder says of itself; None for a run that is no trial."""
+    try:
+        return Member.model_validate_json((RunPaths(run_dir).stages / MEMBER_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -1,0 +1,183 @@
+"""The table that compares trials: a row each, out of its folder; as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.events import read_events
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.stage_status import read_statuses
+from deepspark_ops.trials.course import Course, read_course, time_to
+from deepspark_ops.trials.plan import Plan, Trial, Value
+from deepspark_ops.trials.standing import Standing, standing_of
+
+TABLE_VERSION: Final = 1
+TABLE_NAME: Final = "comparison.json"
+CSV_NAME: Final = "comparison.csv"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Row(_Frozen):
+    """One trial.
+
+    Attributes:
+        number: From 1.
+        name: What it has of its own.
+        run: Its run id.
+        run_dir: Its folder.
+        values: Solver, strategy, n_workers, comm_period and base_lr where lists gave them.
+        status: ``finished`` or ``failed``.
+        reason: Why it failed, whole.
+        accuracy: Share of the evaluation's samples that are right; None without an evaluation.
+        accuracy_interval: Its 95 % interval.
+        loss: Mean loss on these samples.
+        last_test_accuracy: Of the last test while it trained; None without such tests.
+        seconds_to_target: Training time until the target was reached; None if it was not.
+        clock_to_target: Minibatches over all workers until then.
+        seconds: Training time.
+        images_per_s: Of the whole training.
+        exchanges: Exchanges of all workers.
+        moved_bytes: Bytes of parameters that they pushed and pulled.
+    """
+
+    number: int
+    name: str
+    run: str
+    run_dir: str
+    values: dict[str, Value]
+    status: Literal["finished", "failed"]
+    reason: str
+    accuracy: float | None
+    accuracy_interval: tuple[float, float] | None
+    loss: float | None
+    last_test_accuracy: float | None
+    seconds_to_target: float | None
+    clock_to_target: int | None
+    seconds: float | None
+    images_per_s: float | None
+    exchanges: int | None
+    moved_bytes: int | None
+
+
+class Table(_Frozen):
+    """A whole comparison.
+
+    Attributes:
+        format_version: Version of this form.
+        created: UTC, ISO 8601, whole seconds.
+        dag: Id of the DAG.
+        run: Id of the run.
+        target_accuracy: What ``seconds_to_target`` is the time to; None if no trial was tested while it trained.
+        target_is_given: Whether it was asked for; else it is the lowest last accuracy of the trials.
+        rows: By number.
+    """
+
+    format_version: Literal[1] = TABLE_VERSION
+    created: str
+    dag: str
+    run: str
+    target_accuracy: float | None
+    target_is_given: bool
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> str:
+        """Return the file's text."""
+        return self.model_dump_json(indent=1) + "\n"
+
+    def lines(self) -> list[str]:
+        """Return the rows for a log, each trial in one line but for its reason."""
+        target = "" if self.target_accuracy is None else f" to {self.target_accuracy:.4g}"
+        found = []
+        for row in self.rows:
+            if row.status == "failed":
+                found.append(f"{row.name}: failed: {row.reason}")
+                continue
+            numbers = {
+                "accuracy": row.accuracy, f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
+                "bytes": row.moved_bytes,
+            }  # fmt: skip
+            found.append(f"{row.name}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
+        return found
+
+    def to_csv(self) -> str:
+        """Return a line per trial under a line of names; a value that there is not is empty."""
+        columns = [name for name in Row.model_fields if name not in ("values", "accuracy_interval")]
+        varied = list(dict.fromkeys(name for row in self.rows for name in row.values))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*columns, *varied])
+        for row in self.rows:
+            values: list[Any] = [getattr(row, name) for name in columns]
+            values += [row.values.get(name) for name in varied]
+            writer.writerow(["" if value is None else _safe(value) for value in values])
+        return text.getvalue()
+
+
+def _safe(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
+
+
+def make_table(plan: Plan, courses: Mapping[int, Course]) -> Table:
+    """Return the table of a comparison whose trials have all ended.
+
+    Args:
+        plan: Its trials.
+        courses: Of each trial, by number.
+    """
+    standings = {trial.number: standing_of(read_statuses(Path(trial.run_dir)), is_over=True) for trial in plan.trials}
+    finished = [courses[number] for number, standing in standings.items() if standing.word == "finished"]
+    last = [course.last_accuracy for course in finished if course.last_accuracy is not None]
+    target = plan.target_accuracy if plan.target_accuracy is not None else min(last, default=None)
+    return Table(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        dag=plan.dag,
+        run=plan.run,
+        target_accuracy=target,
+        target_is_given=plan.target_accuracy is not None,
+        rows=tuple(_row(trial, courses[trial.number], standings[trial.number], target) for trial in plan.trials),
+    )
+
+
+def read_courses(trials: Sequence[Trial]) -> dict[int, Course]:
+    """Return how each trial's training went, by number."""
+    return {trial.number: read_course(read_events(RunPaths(Path(trial.run_dir)).events)) for trial in trials}
+
+
+def _row(trial: Trial, course: Course, standing: Standing, target: float | None) -> Row:
+    metrics = _metrics(Path(trial.run_dir)) if standing.word == "finished" else None
+    reached = time_to(course.tests, target) if target is not None else None
+    return Row(
+        **trial.model_dump(),
+        status="finished" if standing.word == "finished" else "failed",
+        reason=standing.reason,
+        accuracy=None if metrics is None else metrics.top1,
+        accuracy_interval=None if metrics is None else metrics.top1_interval,
+        loss=None if metrics is None else metrics.loss,
+        last_test_accuracy=course.last_accuracy,
+        seconds_to_target=None if reached is None else round(reached.seconds, 3),
+        clock_to_target=None if reached is None else reached.clock,
+        seconds=round(course.seconds, 3) or None,
+        images_per_s=course.images_per_s,
+        exchanges=course.exchanges,
+        moved_bytes=course.moved_bytes,
+    )
+
+
+def _metrics(run_dir: Path) -> MetricsReport | None:
+    with suppress(OSError, DataError):
+        return read_metrics(RunPaths(run_dir).evaluation / METRICS_NAME)
+    return None

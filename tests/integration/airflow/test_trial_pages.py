@@ -1,0 +1,169 @@
+"""Trials on the pages: a comparison lists its trials, each trial has its page, and the list of runs has them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.operators.compare import CompareOperator, TrainTrialOperator
+from deepspark_ops.operators.pages import plugin
+from deepspark_ops.operators.pages.addresses import mapped_run_id
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_index.listing import KnownRun
+from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_view.state import AirflowRun, TaskState
+from deepspark_ops.trials.plan import make_plan, trial_run_id, write_plan
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
+
+pytestmark = pytest.mark.airflow
+
+DAG = "deepspark_compare"
+RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
+URL = f"/runs/{DAG}/{RUN_ID.replace('+', '%2B')}"
+KNOWN = KnownRun(DAG, RUN_ID, "running", 300.0, 300.0, None, "manual", "ada")
+
+
+def tasks(train: str, evaluate: str | None = None) -> dict[str, TaskState]:
+    done = {"check": TaskState("success", 990.0, 995.0), "ingest": TaskState("success", 995.0, 999.0)}
+    return {**done, "train": TaskState(train, 999.0), "evaluate": TaskState(evaluate), "compare": TaskState(None)}
+
+
+@pytest.fixture
+def airflow() -> dict[str, AirflowRun]:
+    """What Airflow says of runs; a test changes it."""
+    first = AirflowRun("running", tasks("success"))
+    return {RUN_ID: AirflowRun("running", tasks("running")), trial_run_id(RUN_ID, 1): first}
+
+
+@pytest.fixture
+def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
+    from fastapi.testclient import TestClient
+
+    from deepspark_ops.operators.pages import app as pages
+    from deepspark_ops.operators.pages.rights import readable_dags
+    from deepspark_ops.operators.pages.runs import RunsPage
+    from deepspark_ops.operators.pages.training import TrainingPage
+
+    places = Places(tmp_path, tmp_path)
+    config = CompareConfig(strategies=("easgd", "<b>sync", "downpour"))
+    plan = make_plan(config, DAG, RUN_ID, lambda run: places.run_folder(DAG, run))
+    write_plan(places.run_folder(DAG, RUN_ID), plan)
+    first, second, _ = (Path(trial.run_dir) for trial in plan.trials)
+    (first / "events.jsonl").write_bytes(lines([*RUN, stage("finished", 1000, 1100.0, images_per_s=812.5)]))
+    StatusFile(first, "train").end("finished")
+    (second / "events.jsonl").write_bytes(lines(RUN[:10]))
+    StatusFile(second, "train")
+    runs = RunsPage(places, lambda dags: [KNOWN], lambda: {DAG})
+    app = pages.build_app(places, TrainingPage(places, lambda dag, run: airflow.get(run)), runs=runs)
+    for route in app.routes:
+        for dependency in getattr(route, "dependencies", ()):
+            app.dependency_overrides[dependency.dependency] = lambda: None
+    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[readable_dags] = lambda: {DAG}
+    with TestClient(app) as made:
+        made.folders = [Path(trial.run_dir) for trial in plan.trials]
+        yield made
+
+
+def test_page_of_a_comparison_lists_its_trials_and_leads_to_theirs(client: Any) -> None:
+    answer = client.get(f"{URL}/training?format=json").json()
+    assert answer["state"]["name"] == "running"
+    assert answer["state"]["text"] == "1 of 3 trials are trained, 0 scored; now: <b>sync"
+    rows = [(row["name"], row["state"], row["clock"], row["max_iter"], row["images_per_s"]) for row in answer["trials"]]
+    assert rows == [
+        ("easgd", "trained", 1000, 1000, 812.5),
+        ("<b>sync", "running", 200, 1000, rows[1][4]),
+        ("downpour", "waiting", None, None, None),
+    ]
+    page = client.get(f"{URL}/training").text
+    assert "Comparison of 3 trials" in page
+    assert "<b>sync" not in page
+    for row in answer["trials"]:
+        assert f'href="{row["url"]}"' in page
+        assert client.get(row["url"].removeprefix("/deepspark")).status_code == 200
+    own = client.get(answer["trials"][0]["url"].removeprefix("/deepspark")).text
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", own))
+    assert "easgd finished task evaluate comes next" in text
+    assert "1,000 / 1,000" in text
+    assert f'href="/deepspark{URL.replace(":", "%3A")}/training"' in own
+
+
+def test_a_comparison_that_is_over_says_which_trials_failed(client: Any, airflow: dict[str, AirflowRun]) -> None:
+    StatusFile(client.folders[0], "evaluate").end("finished")
+    StatusFile(client.folders[2], "train").end("failed", "no weight changed")
+    over = {**tasks("failed", "skipped"), "compare": TaskState("success", 1.0, 2.0)}
+    airflow[RUN_ID] = AirflowRun("success", over)
+    answer = client.get(f"{URL}/training?format=json").json()
+    assert (answer["state"]["name"], answer["state"]["is_over"]) == ("finished", True)
+    # The second one's task has noted no end, though the run is over: it was killed.
+    assert [(row["state"], row["reason"][:17]) for row in answer["trials"]] == [
+        ("finished", ""),
+        ("failed", "it left no messag"),
+        ("failed", "no weight changed"),
+    ]
+    assert "1 scored, 2 failed" in answer["state"]["text"]
+
+
+def test_a_comparison_that_failed_before_its_trials_says_so(client: Any, airflow: dict[str, AirflowRun]) -> None:
+    first = client.folders[0]
+    StatusFile(first.with_name(first.name.removesuffix("__trial_01")), "ingest").end("failed", "no disk")
+    failed = {"check": TaskState("success", 1.0), "ingest": TaskState("failed", 2.0), "train": TaskState(None)}
+    airflow[RUN_ID] = AirflowRun("failed", failed)
+    state = client.get(f"{URL}/training?format=json").json()["state"]
+    assert (state["name"], state["error"]) == ("failed", {"stage": "ingest", "text": "no disk"})
+
+
+def test_list_of_runs_has_a_row_per_trial_with_its_comparisons_user_and_its_own_state(client: Any) -> None:
+    rows = {row["run"]: row for row in client.get("/runs?format=json").json()["runs"]}
+    told = {run.removeprefix(RUN_ID): (row["state"], row["strategy"], row["who"]) for run, row in rows.items()}
+    assert told == {
+        "": ("running", None, "ada"),
+        "__trial_01": ("running", "easgd", "ada"),
+        "__trial_02": ("running", "easgd", "ada"),
+        "__trial_03": ("waiting", None, "ada"),
+    }
+
+
+def test_a_mapped_tasks_button_and_tab_lead_to_its_trial(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "site_path", lambda: "")
+    links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
+    training, report = links["Training"], links["Report"]
+    assert TrainTrialOperator in training.operators
+    assert CompareOperator in report.operators
+    key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, map_index=1)
+    assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(trial_run_id(RUN_ID, 2))}/training"
+    key.map_index = -1
+    assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(RUN_ID)}/training"
+    # What Airflow puts into the tab's address: a number, or the text itself for a task that is not mapped.
+    for index, name in (("1", "&lt;b&gt;sync"), ("%7BMAP_INDEX%7D", "Comparison of 3 trials"), ("-1", "Comparison of")):
+        assert name in client.get(f"{URL}/training?map_index={index}").text
+    assert mapped_run_id("r", "9" * 30) == "r"
+
+
+def _quoted(run: str) -> str:
+    return run.replace(":", "%3A").replace("+", "%2B")
+
+
+def test_tasks_of_trials_are_one_in_the_comparison_and_one_trials_in_its_page() -> None:
+    from deepspark_ops.operators.pages.trials import folded, of_trial
+
+    def words(*states: str | None) -> str | None:
+        return folded([TaskState(state) for state in states]).state
+
+    assert words("success", "running", "failed") == "running"
+    assert words("success", None, "failed") is None
+    assert words("success", "failed", "skipped") == "failed"
+    assert words("success", "skipped") == "success"
+    whole = folded([TaskState("success", 5.0, 9.0), TaskState("success", 3.0, 6.0)])
+    assert (whole.began, whole.ended) == (3.0, 9.0)
+    assert folded([TaskState("success", 5.0, 9.0), TaskState("running", 9.0)]).ended is None
+    assert of_trial(AirflowRun("running", tasks("running"))).state == "running"
+    assert of_trial(AirflowRun("running", tasks("success", "success"))).is_over
+    failed = of_trial(AirflowRun("running", tasks("failed", "skipped")))
+    assert (failed.state, "compare" in failed.tasks) == ("failed", False)

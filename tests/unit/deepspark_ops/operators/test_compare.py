@@ -1,0 +1,238 @@
+"""What the tasks of a comparison decide and pass on, with the stages' own processes left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.operators import compare as compare_module
+from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
+from deepspark_ops.operators.compare import (
+    CheckTrialsOperator,
+    CompareOperator,
+    EvaluateTrialOperator,
+    IngestOnceOperator,
+    TrainTrialOperator,
+)
+from deepspark_ops.operators.dags import deepspark_compare
+from deepspark_ops.operators.form import config_from_params, form_params
+from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.trials.plan import read_plan
+from tests.e2e.small_example import SmallExample
+from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    SmallExample(tmp_path).write()
+    return Places(tmp_path, tmp_path / "home")
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
+    return deepspark_compare.make_dag()
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
+    configs: list[CheckConfig] = []
+    monkeypatch.setattr(compare_module, "run_job", lambda module, config, **_: configs.append(config))
+    return configs
+
+
+def context(dag: DAG, places: Places, *, xcom: Any = None, **conf: Any) -> dict[str, Any]:
+    conf = SmallExample(places.root).conf(strategies=["easgd", "sync"], **conf)
+    return {
+        "dag": dag,
+        "params": dag.params.dump() | conf,
+        "dag_run": SimpleNamespace(dag_id="deepspark_compare", run_id="run", conf=conf),
+        "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
+    }
+
+
+def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
+    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
+    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
+
+
+def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
+    places: Places, dag: DAG, checked: list[CheckConfig]
+) -> None:
+    check = CheckTrialsOperator(task_id="check", places=places)
+    found = execute(check, context(dag, places, workers="1, 3", base_lrs="0.5", comm_period=1))
+    assert json.loads(json.dumps(found)) == found
+    names = ["easgd, 1 worker", "easgd, 3 workers", "sync, 1 worker", "sync, 3 workers"]
+    assert [trial["name"] for trial in found] == names
+    assert len({trial["dataset"] for trial in found}) == 1
+    runs = places.home / "runs" / "deepspark_compare"
+    assert [Path(trial["run_dir"]).relative_to(runs).as_posix() for trial in found][-1] == "run__trial_04"
+    plan = read_plan(runs / "run")
+    assert plan is not None
+    assert [trial.name for trial in plan.trials] == names
+    (config,) = checked  # of the trial with the most workers
+    assert (config.n_workers, config.overrides, config.parity) == (3, "base_lr: 0.5", True)
+
+
+def test_a_trial_trains_by_its_own_values_and_the_forms(places: Places, dag: DAG, checked: list[CheckConfig]) -> None:
+    values = context(dag, places, comm_periods="1, 1@0 4@9", overrides="max_iter: 9", comm_period=7)
+    values["params"]["strategies"] = ["easgd", "downpour"]
+    trials = execute(CheckTrialsOperator(task_id="check", places=places), values)
+    configs = []
+    for at, trial in enumerate(trials):
+        train = TrainTrialOperator(task_id=f"train{at}", places=places, trial=trial)
+        configs.append(train.stage_config(values, train.stage_run(values), "local[2]"))
+    assert [(one.strategy, one.comm_period) for one in configs] == [
+        ("easgd", 1),
+        ("easgd", "1@0 4@9"),
+        ("downpour", 1),
+        ("downpour", "1@0 4@9"),
+    ]
+    assert {(one.overrides, one.n_workers, one.master) for one in configs} == {("max_iter: 9", 2, "local[2]")}
+    assert len({one.run_dir for one in configs}) == 4
+    assert configs[0].dataset == Path(trials[0]["dataset"])
+    ingest = IngestOnceOperator(task_id="ingest", places=places)
+    run = ingest.stage_run(values | {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials)})
+    assert (run.run_dir.name, run.dataset) == ("run", configs[0].dataset)
+
+
+def test_all_wrong_trials_are_told_with_their_values_before_any_trains(
+    places: Places, dag: DAG, checked: list[CheckConfig]
+) -> None:
+    with pytest.raises(AirflowFailException) as refused:
+        execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places, comm_periods="2, often"))
+    lines = str(refused.value).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        'trial 2, "easgd, tau often"',
+        'trial 3, "sync, tau 2"',
+        'trial 4, "sync, tau often"',
+    ]
+    assert "must be auto, a whole number, or a schedule" in lines[0]
+    assert "strategy sync exchanges after every minibatch; allowed: 1" in lines[1]
+    assert checked == []
+    assert not (places.home / "runs" / "deepspark_compare" / "run__trial_01").exists()
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"workerz": "1, 2"}, 'unknown parameter "workerz"; did you mean "workers"'),
+        ({"base_lrs": "0.1, 0.2", "overrides": "base_lr: 1"}, "base_lrs is given and overrides has base_lr, too"),
+        ({"solvers": "none.prototxt, small_solver.prototxt"}, 'trial 1, "none, easgd": /'),
+        ({"workers": ", ".join(map(str, range(1, 34)))}, "2 strategies x 33 workers are 66 trials; at most 64"),
+        ({"overrides": "max_itr: 3"}, 'unknown field "max_itr"'),
+        ({"source": "none.txt"}, "none.txt: no such file or folder"),
+    ],
+)
+def test_mistakes_are_refused_by_name(
+    places: Places, dag: DAG, checked: list[CheckConfig], conf: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException) as refused:
+        execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places, **conf))
+    assert message in str(refused.value)
+    assert checked == []
+
+
+@pytest.fixture
+def trials(places: Places, dag: DAG, checked: list[CheckConfig]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places))
+    return found
+
+
+def finish(trial: dict[str, Any]) -> None:
+    run = RunPaths(Path(trial["run_dir"]))
+    events = [
+        Event("stage", 0, DRIVER, {"status": "started"}, 1.0),
+        Event("worker_joined", 0, 0, {}, 2.0),
+        Event("evaluation", 100, 0, {"accuracy": 0.75, "seconds": 0.0}, 4.0),
+        Event("stage", 100, DRIVER, {"status": "finished", "exchanges": 5, "moved_bytes": 800}, 5.0),
+    ]
+    run.events.write_text("".join(event.to_json() + "\n" for event in events))
+    labels = [0, 1] * 4
+    write_evaluation(run.evaluation, evaluation(answers_with(labels, [1]), labels))
+    for stage in ("train", "evaluate"):
+        StatusFile(run.root, stage).end("finished")
+
+
+def test_a_trial_that_was_not_trained_is_not_scored(places: Places, dag: DAG, trials: list[dict[str, Any]]) -> None:
+    finish(trials[0])
+    StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
+    good, bad = (
+        EvaluateTrialOperator(task_id=f"evaluate{at}", places=places, trial=trial) for at, trial in enumerate(trials)
+    )
+    values = context(dag, places)
+    assert good.stage_config(values, good.stage_run(values)).run_dir == Path(trials[0]["run_dir"])
+    with pytest.raises(AirflowFailException, match='trial "sync" has not been trained'):
+        bad.stage_run(values)
+
+
+def test_one_trial_that_failed_is_a_row_and_no_end_of_the_comparison(
+    places: Places, dag: DAG, trials: list[dict[str, Any]]
+) -> None:
+    finish(trials[0])
+    StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
+    result = execute(CompareOperator(task_id="compare", places=places), context(dag, places))
+    rows = json.loads(Path(result["table"]).read_text())["rows"]
+    assert [(row["status"], row["reason"], row["accuracy"], row["moved_bytes"]) for row in rows] == [
+        ("finished", "", 0.875, 800),
+        ("failed", "no weight changed", None, None),
+    ]
+    page = Path(result["report"]).read_text()
+    assert "no weight changed" in page
+    assert "small_solver.prototxt" in page  # what all trials have in common
+    assert Path(result["report"]) == places.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html"
+
+
+def test_without_any_result_the_comparison_fails_and_still_leaves_its_page(
+    places: Places, dag: DAG, trials: list[dict[str, Any]]
+) -> None:
+    for trial in trials:
+        StatusFile(Path(trial["run_dir"]), "train").end("failed", "no Java")
+    with pytest.raises(AirflowException, match='every trial failed; the first one, "easgd": no Java'):
+        execute(CompareOperator(task_id="compare", places=places), context(dag, places))
+    assert (places.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html").is_file()
+
+
+def test_lists_are_texts_in_the_form_and_strategies_are_ticked() -> None:
+    params = form_params(
+        [("Compare", CompareConfig), ("Train", TrainConfig)],
+        {"solver": "s.prototxt"},
+        choices={"strategies": strategy_names()},
+    )
+    schemas = {name: params[name].schema if name in params else None for name in CompareConfig.model_fields}
+    assert schemas["strategies"]["type"] == ["array", "string", "null"]
+    assert schemas["strategies"]["examples"] == list(strategy_names())
+    assert "enum" not in schemas["strategies"]
+    for name in ("workers", "comm_periods", "base_lrs", "solvers"):
+        assert schemas[name]["type"] == ["string", "array", "null"]
+    values = {name: param.value for name, param in params.items()}
+    assert config_from_params(CompareConfig, values, Path("/r")) == CompareConfig()
+    given = values | {"workers": "1, 2", "base_lrs": [0.1], "solvers": "a.prototxt", "strategies": "easgd"}
+    found = config_from_params(CompareConfig, given, Path("/r"))
+    assert (found.workers, found.base_lrs, found.solvers) == ((1, 2), (0.1,), (Path("/r/a.prototxt"),))
+
+
+def test_how_many_trials_train_at_once_is_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = {}
+    for given in (None, "3"):
+        if given is not None:
+            monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", given)
+        tasks = deepspark_compare.make_dag().task_dict
+        at_once[given] = {tasks[name].max_active_tis_per_dagrun for name in ("train", "evaluate")}
+    assert at_once == {None: {1}, "3": {3}}
+    monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", "many")
+    with pytest.raises(ValueError, match="DEEPSPARK_COMPARE_AT_ONCE=many: must be the number of trials"):
+        deepspark_compare.make_dag()

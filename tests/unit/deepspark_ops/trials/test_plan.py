@@ -1,0 +1,120 @@
+"""The trials of a comparison: all combinations, their names, their bounds, and how their values reach the stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.trials.plan import (
+    Plan,
+    comparison_of,
+    form_values,
+    make_plan,
+    read_member,
+    read_plan,
+    trial_run_id,
+    write_plan,
+)
+
+
+def plan_of(folder: Path = Path("/r"), **values: Any) -> Plan:
+    return make_plan(parse_config(CompareConfig, values), "deepspark_compare", "run", lambda run: folder / run)
+
+
+def test_trials_are_all_combinations_named_by_what_differs() -> None:
+    plan = plan_of(strategies=["easgd", "sync"], workers="1, 2", comm_periods="1", base_lrs=[0.1])
+    assert [(trial.name, trial.values) for trial in plan.trials] == [
+        ("easgd, 1 worker", {"strategy": "easgd", "n_workers": 1, "comm_period": "1", "base_lr": 0.1}),
+        ("easgd, 2 workers", {"strategy": "easgd", "n_workers": 2, "comm_period": "1", "base_lr": 0.1}),
+        ("sync, 1 worker", {"strategy": "sync", "n_workers": 1, "comm_period": "1", "base_lr": 0.1}),
+        ("sync, 2 workers", {"strategy": "sync", "n_workers": 2, "comm_period": "1", "base_lr": 0.1}),
+    ]
+    assert [(trial.number, trial.run) for trial in plan.trials][2:] == [(3, "run__trial_03"), (4, "run__trial_04")]
+    assert plan.trials[0].run_dir == "/r/run__trial_01"
+    assert len({trial.run_dir for trial in plan.trials}) == 4
+
+
+def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:
+    names = [trial.name for trial in plan_of(comm_periods="1, auto , 1@0 10@2000, 1", base_lrs="0.1, 0.10").trials]
+    assert names == ["tau 1", "tau auto", "tau 1@0 10@2000"]
+    assert [trial.name for trial in plan_of(comm_periods=[1, 10], base_lrs="1e-5, 0.5").trials] == [
+        "tau 1, base_lr 1e-05",
+        "tau 1, base_lr 0.5",
+        "tau 10, base_lr 1e-05",
+        "tau 10, base_lr 0.5",
+    ]
+
+
+def test_solver_files_are_told_apart_by_as_little_of_their_path_as_does_it() -> None:
+    assert [t.name for t in plan_of(solvers="nets/adam.prototxt, nets/sgd.prototxt").trials] == ["adam", "sgd"]
+    plan = plan_of(solvers=["/a/x/s.prototxt", "/a/y/s.prototxt"])
+    assert [trial.name for trial in plan.trials] == ["x/s", "y/s"]
+    assert plan.trials[1].values == {"solver": "/a/y/s.prototxt"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "there is one trial, and nothing to compare it with: give two or more values in one of solvers, strat"),
+        ({"workers": "2, 2"}, "there is one trial"),
+        (
+            {"workers": list(range(1, 14)), "base_lrs": [0.1, 0.2, 0.3, 0.4, 0.5]},
+            "13 workers x 5 base_lrs are 65 trials; at most 64 are compared: shorten a list",
+        ),
+        (
+            {"workers": "two"},
+            "workers='two': must be whole numbers from 1 to 10000, commas between them, e.g. '1, 2, 4'",
+        ),
+        ({"workers": "0, 1"}, "workers='0': must be whole numbers"),
+        ({"base_lrs": [-0.1]}, "base_lrs=-0.1: must be numbers above 0, commas between them, e.g. '0.1, 0.01'"),
+        ({"base_lrs": "nan"}, "base_lrs='nan': must be numbers above 0"),
+        ({"strategies": [{"a": 1}]}, "strategies={'a': 1}: Input should be a valid string"),
+        ({"target_accuracy": 95}, "target_accuracy=95: Input should be less than or equal to 1"),
+    ],
+)
+def test_lists_that_cannot_be_are_refused_in_words(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan_of(**values)
+    assert message in str(refused.value)
+
+
+def test_as_many_trials_as_allowed_are_planned() -> None:
+    assert len(plan_of(workers=list(range(1, 9)), comm_periods=list(range(1, 9))).trials) == 64
+
+
+def test_values_of_a_trial_take_the_place_of_the_forms() -> None:
+    params = {"n_workers": 2, "strategy": "easgd", "overrides": None, "gray": True}
+    assert form_values({"strategy": "sync", "comm_period": "4"}, params) == {
+        "n_workers": 2,
+        "strategy": "sync",
+        "comm_period": "4",
+        "overrides": None,
+        "gray": True,
+    }
+    assert form_values({"base_lr": 1e-05}, params)["overrides"] == "base_lr: 1e-05"
+    assert params["strategy"] == "easgd"
+
+
+def test_comparison_and_trials_name_each_other_in_their_folders(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, workers="1, 2", target_accuracy=0.9)
+    write_plan(tmp_path / "run", plan)
+    assert read_plan(tmp_path / "run") == plan
+    member = read_member(tmp_path / "run__trial_02")
+    assert member is not None
+    assert (member.comparison, member.run, member.name) == (str(tmp_path / "run"), "run", "2 workers")
+    assert read_plan(tmp_path / "run__trial_02") is None
+    assert read_member(tmp_path / "run") is None
+
+
+def test_a_trials_run_id_says_of_which_comparison_it_is() -> None:
+    assert comparison_of(trial_run_id("manual__2026-01-31T04:05:06+00:00", 64)) == (
+        "manual__2026-01-31T04:05:06+00:00",
+        64,
+    )
+    assert comparison_of("a__trial_1") is None
+    assert comparison_of("__trial_01") is None

@@ -1,0 +1,138 @@
+"""The table of a comparison, made from folders of trials: finished ones, and ones that failed in each way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.stage_status import Status, StatusFile
+from deepspark_ops.trials.page import render_page
+from deepspark_ops.trials.plan import Plan, make_plan
+from deepspark_ops.trials.table import Table, make_table, read_courses
+from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+
+LABELS = [0, 1] * 10
+
+
+def plan_of(folder: Path, target: float | None = None) -> Plan:
+    config = CompareConfig(strategies=("easgd", "sync", "lbfgs", "downpour"), target_accuracy=target)
+    return make_plan(config, "deepspark_compare", "run", lambda run: folder / run)
+
+
+def note(run_dir: Path, stage: str, status: Status, message: str = "") -> None:
+    StatusFile(run_dir, stage).end(status, message)
+
+
+def train(run_dir: Path, accuracies: list[float], *, moved_bytes: int = 4_000) -> None:
+    """Leave what a training leaves that was tested every 100 minibatches, which took it 2 s each."""
+    events = [
+        Event("stage", 0, DRIVER, {"status": "started"}, 10.0),
+        Event("worker_joined", 0, 0, {}, 20.0),
+        *(
+            Event("evaluation", 100 * at, 0, {"accuracy": accuracy, "seconds": 0.0}, 20.0 + 2.0 * at)
+            for at, accuracy in enumerate(accuracies)
+        ),
+        Event("stage", 300, DRIVER, {"status": "finished", "exchanges": 5, "moved_bytes": moved_bytes}, 30.0),
+    ]
+    RunPaths(run_dir).events.write_text("".join(event.to_json() + "\n" for event in events))
+    note(run_dir, "train", "finished")
+
+
+def evaluate(run_dir: Path, *, n_wrong: int) -> None:
+    write_evaluation(run_dir / "evaluation", evaluation(answers_with(LABELS, range(n_wrong)), LABELS))
+    note(run_dir, "evaluate", "finished")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four trials: two that finished, one whose training failed, one that was killed."""
+    runs = [tmp_path / f"run__trial_{number:02d}" for number in (1, 2, 3, 4)]
+    for run in runs:
+        run.mkdir()
+    train(runs[0], [0.1, 0.8, 0.9, 0.95])
+    evaluate(runs[0], n_wrong=1)
+    train(runs[1], [0.1, 0.9, 0.92, 0.9], moved_bytes=7_000)
+    evaluate(runs[1], n_wrong=3)
+    note(runs[2], "train", "failed", "stage train failed: no weight changed\nraise max_iter <b>")
+    StatusFile(runs[3], "train")  # begun, no end noted
+    return tmp_path
+
+
+def table_of(plan: Plan) -> Table:
+    return make_table(plan, read_courses(plan.trials))
+
+
+def test_rows_say_what_each_trial_reached_and_what_it_took(folder: Path) -> None:
+    table = table_of(plan_of(folder))
+    # 0.95 and 0.9 were the last accuracies of the tests; the first trial was at 0.9 after 4 s, the second after 2 s.
+    assert (table.target_accuracy, table.target_is_given) == (0.9, False)
+    rows = [
+        (row.name, row.status, row.accuracy, row.seconds_to_target, row.clock_to_target, row.seconds, row.moved_bytes)
+        for row in table.rows
+    ]
+    assert rows == [
+        ("easgd", "finished", 0.95, 4.0, 200, 10.0, 4_000),
+        ("sync", "finished", 0.85, 2.0, 100, 10.0, 7_000),
+        ("lbfgs", "failed", None, None, None, None, None),
+        ("downpour", "failed", None, None, None, None, None),
+    ]
+    assert table.rows[2].reason == "stage train failed: no weight changed\nraise max_iter <b>"
+    assert "it was killed" in table.rows[3].reason
+    assert Table.model_validate_json(table.to_json()) == table
+
+
+def test_a_target_that_was_asked_for_need_not_be_reached(folder: Path) -> None:
+    table = table_of(plan_of(folder, target=0.93))
+    assert (table.target_accuracy, table.target_is_given) == (0.93, True)
+    assert [row.seconds_to_target for row in table.rows] == [6.0, None, None, None]
+
+
+def test_a_trial_whose_evaluation_failed_has_failed_with_its_reason(folder: Path) -> None:
+    note(folder / "run__trial_01", "evaluate", "failed", "no test set")
+    row = table_of(plan_of(folder)).rows[0]
+    assert (row.status, row.reason, row.accuracy, row.moved_bytes) == ("failed", "no test set", None, 4_000)
+
+
+def test_csv_has_a_line_per_trial_and_no_cell_that_a_spreadsheet_would_run(folder: Path) -> None:
+    table = table_of(plan_of(folder))
+    cells = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [line["strategy"] for line in cells] == ["easgd", "sync", "lbfgs", "downpour"]
+    assert (cells[0]["accuracy"], cells[0]["moved_bytes"], cells[2]["accuracy"]) == ("0.95", "4000", "")
+    assert cells[2]["reason"] == table.rows[2].reason
+    odd = table.rows[0].model_copy(update={"name": "=1+1"})
+    (line,) = csv.DictReader(io.StringIO(table.model_copy(update={"rows": (odd,)}).to_csv()))
+    assert line["name"] == "'=1+1"
+
+
+def test_page_shows_each_trial_its_reason_and_its_lines_and_loads_nothing(folder: Path) -> None:
+    plan = plan_of(folder)
+    courses = read_courses(plan.trials)
+    page = render_page(make_table(plan, courses), courses, {"solver": "s.prototxt", "overrides": "<i>"})
+    assert "no weight changed\nraise max_iter &lt;b&gt;" in page
+    assert "&lt;i&gt;" in page
+    assert page.count("<polyline") == 2 * 3  # two charts: a line for each of two trials, and one for the target
+    assert page.count('class="number best"') == 3  # accuracy, time and bytes: one trial is best in each
+    assert "95.0\u202f%" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
+
+
+def test_trials_without_tests_are_compared_all_the_same(folder: Path) -> None:
+    for number in (1, 2):
+        train(folder / f"run__trial_0{number}", [])
+    plan = plan_of(folder)
+    courses = read_courses(plan.trials)
+    table = make_table(plan, courses)
+    assert table.target_accuracy is None
+    assert [row.accuracy for row in table.rows] == [0.95, 0.85, None, None]
+    page = render_page(table, courses, {})
+    assert "so there is no time to an accuracy" in page
+    assert "<polyline" not in page
+    assert json.loads(table.to_json())["rows"][0]["seconds_to_target"] is None
