@@ -178,7 +178,7 @@
     if (!made) {
       const box = document.createElement("div");
       box.className = "chart";
-      box.style.order = String(run.charts.findIndex((one) => one.name === chart.name)); // whichever has values first
+      box.dataset.place = String(run.charts.findIndex((one) => one.name === chart.name));
       const title = document.createElement("h3");
       title.textContent = chart.title;
       const plot = document.createElement("div");
@@ -186,7 +186,9 @@
       plot.tabIndex = 0;
       plot.setAttribute("role", "img");
       box.append(title, plot);
-      document.getElementById(chart.is_first ? "charts" : "more_charts").append(box);
+      // In their order, whichever has values first.
+      const all = document.getElementById(chart.is_first ? "charts" : "more_charts");
+      all.insertBefore(box, [...all.children].find((other) => Number(other.dataset.place) > Number(box.dataset.place)) ?? null);
       made = { chart, box, plot, isDrawn: false };
       charts.set(chart.name, made);
       plot.addEventListener("keydown", onKey);
