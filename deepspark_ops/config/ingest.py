@@ -142,6 +142,12 @@ class IngestConfig(SourceConfig):
         description="More bad records than this share fail the task",
         json_schema_extra=EXPERT,
     )
+    strict: bool = Field(
+        False,
+        title="Strict",
+        description="Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...",
+        json_schema_extra=EXPERT,
+    )
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
     master: SparkMaster = "local[*]"

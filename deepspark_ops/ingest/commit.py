@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import numpy as np
 from caffe_import.files.mean_file import write_mean
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.dataset_findings import find_duplicates, find_thin_classes
+from deepspark_ops.ingest.findings import WARNINGS_NAME, Findings, ordered, refused, summary, write_warnings
 from deepspark_ops.ingest.mean import mean_image, mean_values
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, wanted_splits
 from deepspark_ops.ingest.records import Rejection
@@ -72,10 +75,13 @@ def commit_dataset(
     """
     try:
         _check_results(config, plan, results)
+        findings = _all_findings(plan, results)
+        _check_findings(config, findings)
     except DataError:
         discard(plan)
         raise
-    (config.output / REJECTED_NAME).unlink(missing_ok=True)
+    for name in (REJECTED_NAME, WARNINGS_NAME):
+        (config.output / name).unlink(missing_ok=True)
     paths = DatasetPaths(config.output)
     train = [result for result in _of_split(results, "train") if result.n_samples]
     n_train = sum(result.n_samples for result in train)
@@ -86,7 +92,8 @@ def commit_dataset(
     for split in plan.splits():
         name = paths.mean().name if split == "train" else f"../train/{paths.mean().name}"
         mean = FileRecord(file=name, sha256=mean_digest)
-        manifests[split] = _commit_split(config, recipe, plan, _of_split(results, split), values, mean)
+        of_split = _of_split(results, split)
+        manifests[split] = _commit_split(config, recipe, plan, of_split, values, mean, findings[split])
     if "test" not in manifests:
         # A test set of an earlier ingestion belongs to another training set.
         shutil.rmtree(paths.split("test"), ignore_errors=True)
@@ -132,6 +139,45 @@ def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[Sha
             raise DataError(msg)
 
 
+def _all_findings(plan: IngestPlan, results: Sequence[ShardResult]) -> dict[SplitName, Findings]:
+    """Return what was found in lists, in records, and by looking at all of them together, by split."""
+    duplicates = find_duplicates(plan.tasks, results)
+    findings = {split: Findings() for split in plan.splits()}
+    for split, found in findings.items():
+        found.merge(plan.findings.get(split, Findings()))
+        found.merge(duplicates[split])
+        for result in _of_split(results, split):
+            found.merge(result.findings)
+    histogram = np.sum([result.label_counts for result in _of_split(results, "train")], axis=0)
+    findings["train"].merge(find_thin_classes(histogram, plan.class_names))
+    return findings
+
+
+def _check_findings(config: IngestConfig, findings: Mapping[SplitName, Findings]) -> None:
+    counts: Counter[str] = Counter()
+    for found in findings.values():
+        counts.update(found.counts)
+    if not config.strict or not refused(counts):
+        return
+    path = config.output / WARNINGS_NAME
+    write_warnings(path, [item for found in findings.values() for item in found.named])
+    msg = f"strict: {summary(refused(counts))}; all are in {path}"
+    raise DataError(msg)
+
+
+def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetManifest]) -> None:
+    """Refuse a dataset that is there already if its ingestion found what ``strict`` forbids.
+
+    Raises:
+        DataError: Names what and where it is listed.
+    """
+    for split, manifest in manifests.items():
+        if config.strict and (found := refused(manifest.warnings)):
+            path = DatasetPaths(config.output).split(split) / WARNINGS_NAME
+            msg = f"strict: {summary(found)}; all are in {path}"
+            raise DataError(msg)
+
+
 def _commit_split(
     config: IngestConfig,
     recipe: Recipe,
@@ -139,6 +185,7 @@ def _commit_split(
     results: Sequence[ShardResult],
     values: tuple[float, ...],
     mean: FileRecord,
+    findings: Findings,
 ) -> DatasetManifest:
     split = results[0].split
     folder = DatasetPaths(config.output).split(split)
@@ -173,7 +220,11 @@ def _commit_split(
         rejected_file=REJECTED_NAME if rejected else None,
         n_bytes=sum(shard.n_bytes for shard in shards),
         split_rule=split_rule(config),
+        warnings=ordered(findings.counts),
+        warnings_file=WARNINGS_NAME if findings.counts else None,
     )
+    if findings.counts:
+        write_warnings(folder / WARNINGS_NAME, findings.named)
     if rejected:
         _write_rejected(folder / REJECTED_NAME, rejected)
     if config.shard_format == "hdf5":
@@ -196,9 +247,10 @@ def _remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:
     keep = {MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
     keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" else set()
     keep |= {REJECTED_NAME} if manifest.n_rejected else set()
+    keep |= {WARNINGS_NAME} if manifest.warnings else set()
     keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()
     for path in folder.iterdir():
-        is_ours = path.suffix in {".lmdb", ".h5", ".tmp"} or path.name in {REJECTED_NAME, HDF5_LIST_NAME}
+        is_ours = path.suffix in {".lmdb", ".h5", ".tmp"} or path.name in {REJECTED_NAME, WARNINGS_NAME, HDF5_LIST_NAME}
         if is_ours and path.name not in keep:
             _remove(path)
 

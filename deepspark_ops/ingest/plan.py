@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.dataset_findings import find_repeated_paths
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
+from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
@@ -33,8 +35,8 @@ _ALWAYS_DIGESTED = frozenset(
 )
 """Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
 digests of datasets made without it as they were."""
-_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction"})
-"""Where the dataset is and how many bad records may be left out do not change its bytes."""
+_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction", "strict"})
+"""Where the dataset is and what is allowed to be wrong with it do not change its bytes."""
 _MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
 _PAGE_BYTES = 4096
@@ -60,6 +62,7 @@ class IngestPlan:
         n_records: Entries of the sources, bad ones included.
         n_classes: Labels are in [0, n_classes).
         class_names: In label order, may be empty.
+        findings: What else there is to say of the sources' lists, by split.
     """
 
     tasks: tuple[ShardTask, ...]
@@ -67,6 +70,7 @@ class IngestPlan:
     n_records: int
     n_classes: int
     class_names: tuple[str, ...]
+    findings: Mapping[SplitName, Findings] = field(default_factory=dict)
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks, train first."""
@@ -158,7 +162,14 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
         sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
         n_classes,
         names,
+        {split: _list_findings(index) for split, index in indexes.items()},
     )
+
+
+def _list_findings(index: SourceIndex) -> Findings:
+    found = find_repeated_paths(index)
+    found.merge(index.findings)
+    return found
 
 
 def _source_record(config: IngestConfig, source: Path) -> SourceRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from caffe_import.files.datum import Image
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.ingest.findings import Findings
 
 Positions = npt.NDArray[np.int64]
 """Positions of records in their source, counted from 0."""
@@ -67,6 +68,7 @@ class SourceIndex:
         class_names: If the source itself names its classes.
         are_names: The source gives names as labels: its labels are places in its own ``class_names``; another source of
             the same dataset, or a list of names, may order them otherwise.
+        findings: What is odd about the source, though its records can be used.
     """
 
     labels: npt.NDArray[np.int64]
@@ -76,3 +78,4 @@ class SourceIndex:
     rejected: tuple[Rejection, ...] = ()
     class_names: tuple[str, ...] = ()
     are_names: bool = False
+    findings: Findings = field(default_factory=Findings)

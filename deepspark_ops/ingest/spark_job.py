@@ -26,8 +26,9 @@ from pyspark.errors import PySparkException
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.ingest.commit import commit_dataset, current_dataset, discard
+from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
+from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
 from deepspark_ops.ingest.plan import IngestPlan, make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
@@ -91,6 +92,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     recipe = make_recipe(config)
     manifests = current_dataset(config, recipe)
     if manifests is not None:
+        check_strict(config, manifests)
         _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
         return manifests
     beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
@@ -118,6 +120,8 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             f"{manifest.n_bytes:,}",
             f"{manifest.n_rejected:,}",
         )
+        if manifest.warnings:
+            _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests
 

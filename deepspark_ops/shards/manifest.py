@@ -80,7 +80,7 @@ class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file; 1 has no ``split_rule``.
+        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``.
         split: Which part of the dataset.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
@@ -98,9 +98,11 @@ class DatasetManifest(_Frozen):
         rejected_file: One JSON line per bad record; None if there are none.
         n_bytes: Of all shards.
         split_rule: How its samples were told from those of the other split; None if there is no other, or in version 1.
+        warnings: Kind -> how often it was found: what is odd about records that are in the shards all the same.
+        warnings_file: One JSON line for each that is named; None if there are none.
     """
 
-    format_version: Literal[1, 2] = 2
+    format_version: Literal[1, 2, 3] = 3
     split: SplitName
     shard_format: ShardFormat
     encoded: bool
@@ -118,6 +120,8 @@ class DatasetManifest(_Frozen):
     rejected_file: str | None = None
     n_bytes: int = Field(ge=1)
     split_rule: SplitRule | None = None
+    warnings: dict[str, Annotated[int, Field(ge=1)]] = {}
+    warnings_file: str | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:

@@ -303,6 +303,27 @@ FAULTS = (
         (f"{_PIPELINE}/ingest/test_shard_assignment.py",),
     ),
     Fault(
+        "the-test-set-orders-its-classes-by-itself",
+        "deepspark_ops/ingest/named_classes.py",
+        "return replace(index, labels=places[index.labels])",
+        "return index",
+        (f"{_PIPELINE}/ingest/test_named_classes.py",),
+    ),
+    Fault(
+        "an-image-without-a-class-shifts-the-others",
+        "deepspark_ops/ingest/sources/class_folders.py",
+        "reader=tree.reader.subset(at),",
+        "reader=tree.reader,",
+        (f"{_PIPELINE}/ingest/sources/test_class_folders.py",),
+    ),
+    Fault(
+        "records-of-a-block-have-one-place",
+        "deepspark_ops/ingest/files/hadoop_files.py",
+        "yield Place(at, size, index), key, value",
+        "yield Place(at, size, 0), key, value",
+        (f"{_PIPELINE}/ingest/sources/test_sequence_file.py",),
+    ),
+    Fault(
         "hdf5-shard-overwrites-its-first-rows",
         "deepspark_ops/shards/hdf5_shard.py",
         "label[n_rows:stop] = labels",

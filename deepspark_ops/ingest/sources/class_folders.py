@@ -15,6 +15,7 @@ from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import Archive, is_archive, is_compressed, open_archive, split_member
 from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp, is_image_name
+from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
@@ -27,10 +28,11 @@ _TESTS = ("test", "val", "valid", "validation")
 
 @dataclass(frozen=True)
 class _Tree:
-    """Image names below a root, sorted, with slashes, and what reads them."""
+    """Image names below a root, sorted, with slashes, what reads them, and the names of other files."""
 
     names: tuple[str, ...]
     reader: RecordReader
+    passed_by: Sequence[str] = ()
 
 
 def index_class_folders(source: Path, work: Path) -> SourceIndex:
@@ -53,6 +55,9 @@ def index_class_folders(source: Path, work: Path) -> SourceIndex:
     classes = sorted_classes(texts)
     if _are_sets(classes):
         raise ConfigError(_say_splits(source, classes))
+    findings = Findings()
+    for name in tree.passed_by:
+        findings.add(Finding("file_passed_by", name, "is no image by its name"))
     at = np.array([place for place, name in enumerate(tree.names) if "/" in name], np.int64)
     return SourceIndex(
         labels=np.array(labels_of(texts, classes), np.int64),
@@ -66,6 +71,7 @@ def index_class_folders(source: Path, work: Path) -> SourceIndex:
         ),
         class_names=classes,
         are_names=True,
+        findings=findings,
     )
 
 
@@ -75,7 +81,7 @@ def digest_class_folders(source: Path) -> str:
     if member is not None or path.is_file():
         return sha256_of_file(path)
     digest = hashlib.sha256()
-    for name in _names_below(path):
+    for name in _names_below(path)[0]:
         digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + file_stamp(path / name))
     return digest.hexdigest()
 
@@ -122,8 +128,8 @@ def _say_splits(source: Path, classes: Sequence[str]) -> str:
 def _tree(source: Path, work: Path) -> _Tree:
     path, member = split_member(source)
     if member is None and path.is_dir():
-        names = _names_below(path)
-        return _Tree(names, FolderReader(path, names))
+        names, others = _names_below(path)
+        return _Tree(names, FolderReader(path, names), others)
     archive = open_archive(path, work)
     if member in archive.members:
         msg = f"{source}: a file of the archive and no folder; source_format=image_list reads a list"
@@ -136,19 +142,23 @@ def _tree(source: Path, work: Path) -> _Tree:
     return _Tree(names, archive.reader([posixpath.join(root, name) for name in names]))
 
 
-def _names_below(root: Path) -> tuple[str, ...]:
-    """Return the images below a folder, relative to it; class folders may be links, hidden files are passed by."""
+def _names_below(root: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Return images and other files below a folder, relative to it, sorted; class folders may be links.
+
+    Hidden files are no part of either.
+    """
     found: list[str] = []
     for entry in os.scandir(root):
         if entry.name.startswith("."):
             continue
         if not entry.is_dir():
-            found += [entry.name] if is_image_name(entry.name) else []
+            found.append(entry.name)
             continue
         for folder, _, files in os.walk(entry.path):
             prefix = os.path.relpath(folder, root)
-            found += [f"{prefix}/{file}" for file in files if not file.startswith(".") and is_image_name(file)]
-    return tuple(sorted(found))
+            found += [f"{prefix}/{file}" for file in files if not file.startswith(".")]
+    found.sort()
+    return tuple(name for name in found if is_image_name(name)), [name for name in found if not is_image_name(name)]
 
 
 def _members_below(archive: Archive, root: str) -> Iterable[str]:

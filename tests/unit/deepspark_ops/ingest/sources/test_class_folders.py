@@ -72,10 +72,12 @@ def test_archive_gives_the_same_as_the_folder(tmp_path, name, top):
 
 def test_an_image_beside_the_class_folders_is_a_bad_record(tmp_path):
     root = fill(tmp_path / "root")
-    shutil.copy(root / "ant" / "3.png", root / "cover.png")
+    shutil.copy(root / "cat" / "1.jpg", root / "a cover.jpg")
     index = index_class_folders(root, tmp_path)
     assert classes_of(index) == EXPECTED
-    assert [(item.name, item.reason) for item in index.rejected] == [("cover.png", "the image lies in no class folder")]
+    assert [(item.name, item.reason) for item in index.rejected] == [
+        ("a cover.jpg", "the image lies in no class folder")
+    ]
     with index.reader.opened() as read:  # the bad one shifts no other
         assert read(0) == (root / index.names[0]).read_bytes()
 

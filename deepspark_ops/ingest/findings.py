@@ -1,0 +1,98 @@
+"""What an ingestion found out about its data that does not make a record unusable: counted, named, never silent."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.run_paths import write_text_whole
+
+WARNINGS_NAME: Final = "warnings.jsonl"
+KINDS: Final[Mapping[str, str]] = {
+    "damaged_image": "images that the decoder complained about",
+    "reduced_to_8_bits": "images of more than 8 bits a channel, reduced to 8",
+    "alpha_dropped": "images whose transparency was dropped",
+    "orientation_applied": "images turned as their EXIF data say",
+    "orientation_ignored": "images not turned though their EXIF data say so",
+    "duplicate": "records with the content of an earlier one",
+    "duplicate_in_test": "test records with the content of a training record",
+    "duplicate_other_label": "records with the content of an earlier one and another label",
+    "path_with_two_labels": "paths that are listed with different labels",
+    "class_without_sample": "classes below the largest label without a training sample",
+    "class_with_one_sample": "classes with one training sample",
+    "file_passed_by": "files in class folders that are no images by their names",
+}
+"""Kind -> what it counts."""
+NOTES: Final = frozenset({"orientation_applied", "file_passed_by"})
+"""Kinds that nothing is wrong with: ``strict`` does not refuse them."""
+NAMED_OF_A_KIND: Final = 1000
+"""So many of one kind are named for each shard; all are counted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        name: Of the record, path or class.
+        text: What was found.
+        position: Of the record in its source, counted from 0; None for what is no record.
+    """
+
+    kind: str
+    name: str
+    text: str
+    position: int | None = None
+
+
+@dataclass
+class Findings:
+    """Counts everything and names the first of each kind."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    named: list[Finding] = field(default_factory=list)
+
+    def add(self, finding: Finding) -> None:
+        """Count one more."""
+        self.counts[finding.kind] += 1
+        if self.counts[finding.kind] <= NAMED_OF_A_KIND:
+            self.named.append(finding)
+
+    def merge(self, other: Findings) -> None:
+        """Take in those of another part."""
+        self.counts.update(other.counts)
+        self.named += other.named
+
+
+def ordered(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts above zero, in the order of ``KINDS``."""
+    return {kind: counts[kind] for kind in KINDS if counts.get(kind)}
+
+
+def summary(counts: Mapping[str, int]) -> str:
+    """Return the counts in words.
+
+    Example:
+        >>> summary({"duplicate": 2, "damaged_image": 1})
+        'images that the decoder complained about: 1; records with the content of an earlier one: 2'
+    """
+    return "; ".join(f"{KINDS[kind]}: {count:,}" for kind, count in ordered(counts).items())
+
+
+def refused(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return what ``strict`` refuses."""
+    return {kind: count for kind, count in ordered(counts).items() if kind not in NOTES}
+
+
+def write_warnings(path: Path, named: Iterable[Finding]) -> None:
+    """Write one JSON object a line, by kind, then by place in the source."""
+    kinds = list(KINDS)
+    rows: Sequence[Finding] = sorted(
+        named, key=lambda item: (kinds.index(item.kind), -1 if item.position is None else item.position, item.name)
+    )
+    write_text_whole(path, "".join(json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in rows))
