@@ -26,6 +26,11 @@ LISTED = "[...document.querySelectorAll('input[name=run]')].map(box => box.value
 TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
 
 
+def widths_of_pictures(within: str) -> str:
+    """Return an expression: the widths of the pictures that the browser has really drawn."""
+    return f"[...document.querySelectorAll('{within} img')].map(picture => picture.naturalWidth)"
+
+
 @pytest.fixture(scope="module")
 def logged_in(airflow: AirflowInstance) -> Iterator[Page]:
     """A page of the administrator."""
@@ -63,6 +68,11 @@ def test_runs_are_searched_filtered_ticked_and_compared(page: Page, airflow: Air
     first, second = run_from_source(airflow), run_on_own_data(airflow)
     page.goto(airflow.site + RUNS_URL)
     page.wait_until(f"{json.dumps([key(first), key(second)])}.every(run => {LISTED}.includes(run))")
+    assert "or when deepspark_dataset is updated" in page.text()  # deepspark_retrain's schedule, as Airflow has it
+    page.resize(1280, 900)
+    page.wait_until("window.innerWidth === 1280")
+    wanted, there = page.evaluate("(table => [table.scrollWidth, table.clientWidth])(document.querySelector('.wide'))")
+    assert wanted <= there
     assert_looks(page, "runs")
 
     page.fill("input[name=search]", "own_data")
@@ -84,7 +94,11 @@ def test_runs_are_searched_filtered_ticked_and_compared(page: Page, airflow: Air
     text = page.text()
     for told in ("2 runs", "Settings that differ", "n_workers", "Confusion matrices"):
         assert told in text
-    assert page.evaluate("document.querySelectorAll('.matrices figure').length") == 2
+    assert page.evaluate("document.querySelectorAll('.matrices figure').length") == 3  # with their difference
+    assert "the other wrong" in text
+    widths = page.evaluate(widths_of_pictures(".gallery"))
+    assert widths
+    assert min(widths) > 0
     assert_looks(page, "compare")
 
 
@@ -95,6 +109,13 @@ def test_a_dataset_is_shown_with_the_runs_that_used_it(page: Page, airflow: Airf
     page.evaluate("document.querySelectorAll('summary').forEach(summary => summary.click())")
     page.wait_until(f"document.body.innerText.includes({json.dumps(run.run_id)})")
     assert_looks(page, "datasets")
+    page.click("h2 a")
+    page.wait_until("location.pathname.includes('/datasets/') && document.readyState === 'complete'")
+    assert "manifest's digest" in page.text()
+    widths = page.evaluate(widths_of_pictures(".classes"))
+    assert len(widths) == 10
+    assert min(widths) > 0
+    assert_looks(page, "dataset")
 
 
 def test_a_model_is_listed_and_leads_to_its_run(page: Page, airflow: AirflowInstance) -> None:
