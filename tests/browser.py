@@ -69,7 +69,7 @@ class Page:
     def wait_until(self, expression: str, timeout_s: float = 120.0) -> Any:
         """Wait until an expression is true, and return its value; true for an element."""
         deadline = time.monotonic() + timeout_s
-        asked = f"Promise.resolve({expression}).then(value => value instanceof Node || value)"  # a node has no value
+        asked = f"Promise.resolve({expression}).then(value => value?.nodeType ? true : value)"  # a node has no value
         while True:
             with suppress(AssertionError):  # while one document goes and the next comes
                 if value := self.evaluate(asked):

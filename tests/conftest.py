@@ -65,7 +65,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for trouble in shared.end():
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
         session.config.get_terminal_writer().line(f"\nFAILED at the end of the shared Airflow: {trouble}", red=True)
-    if session.exitstatus and shared.was_started:
+    if session.exitstatus == pytest.ExitCode.TESTS_FAILED and shared.was_started:
         session.config.get_terminal_writer().line(f"\nLogs and runs of the shared Airflow: {shared.kept()}")
 
 
