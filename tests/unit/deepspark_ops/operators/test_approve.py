@@ -13,18 +13,22 @@ import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk import DAG
 
+from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.operators import approve as approve_module
+from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators.airflow_names import WAITS, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.approve import ApproveOperator
+from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.run_plan import Places
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.overview import read_model
 from deepspark_ops.run_view.stage_status import read_statuses
 from tests.reference.evaluations import evaluation
-from tests.unit.deepspark_ops.operators.operator_calls import Retraining, execute
+from tests.unit.deepspark_ops.operators.operator_calls import Retraining, context, execute
 
 pytestmark = pytest.mark.airflow
 
@@ -214,3 +218,23 @@ def test_a_run_without_its_decision_says_what_to_clear(asking: Asking) -> None:
     (asking.run.run_dir / "decision.json").unlink()
     with pytest.raises(AirflowFailException, match=r'decision\.json is missing; clear task "decide" of this run'):
         execute(asking.operator, asking.context())
+
+
+def test_check_refuses_a_wait_that_is_none_and_warns_of_notifiers_that_do_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_module, "run_job", lambda *_, **__: None)
+    (tmp_path / "s.prototxt").touch()
+    sections = [("Train", CheckConfig), ("Train", TrainConfig), ("Promote", PromoteConfig), ("Promote", ApprovalConfig)]
+    with DAG("d", params=form_params(sections, {"solver": "s.prototxt"}), schedule=None) as dag:
+        check = CheckOperator(task_id="check", places=Places(tmp_path, tmp_path), warm_start=True)
+    with pytest.raises(
+        AirflowFailException, match=r"^approval_timeout='a day': must be a length of time with its unit"
+    ):
+        execute(check, context(dag, conf={"approval_timeout": "a day"}))
+
+    monkeypatch.setenv("DEEPSPARK_NOTIFIERS", str(tmp_path / "none.json"))
+    execute(check, context(dag))
+    ((_, warning),) = read_statuses(tmp_path / "runs" / "d" / "r")["check"].warnings
+    assert warning.startswith("notifications do not work: DEEPSPARK_NOTIFIERS=")
+    assert "No such file or directory" in warning
