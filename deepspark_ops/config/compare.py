@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,14 +11,17 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from deepspark_ops.config.base import FORM, StageConfig
 
 _LIST: Final = [{"type": "string"}, {"type": "array"}]
-"""A text in the form; programs may send a list."""
+"""A text of any number of lines in the form, which Airflow sends as a list of lines; programs may send a list."""
 
 
 def _items(given: Any) -> Any:
-    """Take one value, a text with commas between values, or a list."""
-    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
-    parts = [part.strip() if isinstance(part, str) else part for part in parts]
-    return tuple(part for part in parts if part != "")
+    """Take one value, a text with commas or lines between values, or a list of any of these."""
+    parts = given if isinstance(given, list | tuple) else [given]
+    found: list[Any] = []
+    for part in parts:
+        found += re.split(r"[,\n]", part) if isinstance(part, str) else [part]
+    found = [part.strip() if isinstance(part, str) else part for part in found]
+    return tuple(part for part in found if part != "")
 
 
 def _texts(given: Any) -> Any:
@@ -41,7 +45,7 @@ _Rates = Annotated[
     WithJsonSchema({"anyOf": _LIST}, mode="validation"),
 ]
 _Files = Annotated[tuple[Path, ...], BeforeValidator(_items), WithJsonSchema({"anyOf": _LIST}, mode="validation")]
-_ALL = "all combinations of the lists are trained"
+_ALL: Final = "all combinations of the lists are trained"
 
 
 class CompareConfig(StageConfig):
@@ -50,31 +54,31 @@ class CompareConfig(StageConfig):
     strategies: _Words = Field(
         (),
         title="Strategies to compare",
-        description=f"Strategies that take the place of the one above; {_ALL}, at most 64. Empty: the one above",
+        description=f"Take the place of the one in section Train; {_ALL}, at most 64. Empty: that one",
         json_schema_extra=FORM,
     )
     workers: _Counts = Field(
         (),
         title="Numbers of workers to compare",
-        description="E.g. '1, 2, 4'. Empty: the one above",
+        description="With commas or in lines, e.g. 1, 2, 4. Empty: the number in section Train",
         json_schema_extra={**FORM, "allowed": "whole numbers from 1 to 10000, commas between them, e.g. '1, 2, 4'"},
     )
     comm_periods: _Periods = Field(
         (),
         title="Minibatches between exchanges (tau) to compare",
-        description="E.g. '1, 10, auto, 1@0 10@2000'. Empty: the one above",
+        description="With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the value in section Train",
         json_schema_extra=FORM,
     )
     base_lrs: _Rates = Field(
         (),
         title="Learning rates to compare",
-        description="base_lr of the solver, e.g. '0.1, 0.01'. Empty: the solver's",
+        description="base_lr of the solver, with commas or in lines, e.g. 0.1, 0.01. Empty: the solver's",
         json_schema_extra={**FORM, "allowed": "numbers above 0, commas between them, e.g. '0.1, 0.01'"},
     )
     solvers: _Files = Field(
         (),
         title="Solver files to compare",
-        description="E.g. 'nets/adam_solver.prototxt, nets/sgd_solver.prototxt'. Empty: the one above",
+        description="With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train",
         json_schema_extra=FORM,
     )
     target_accuracy: float | None = Field(

@@ -723,6 +723,20 @@ FAULTS = (
         ("tests/unit/caffe_import/surgery/test_edit.py",),
     ),
     Fault(
+        "work-that-was-lost-counts-for-the-time-to-an-accuracy",
+        "deepspark_ops/trials/course.py",
+        "point.clock <= start.clock]",
+        "True]",
+        ("tests/unit/deepspark_ops/trials/test_course.py",),
+    ),
+    Fault(
+        "a-trial-that-was-not-trained-is-scored",
+        "deepspark_ops/operators/compare.py",
+        'if trained is None or trained.status != "finished":',
+        "if trained is None:",
+        ("tests/unit/deepspark_ops/operators/test_compare.py",),
+    ),
+    Fault(
         "a-solver-is-upgraded-as-a-net",
         "caffe_import/surgery/upgrade_file.py",
         "return sum(own) * 2 > len(own)",

@@ -42,6 +42,8 @@ def test_trials_are_all_combinations_named_by_what_differs() -> None:
 def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:
     names = [trial.name for trial in plan_of(comm_periods="1, auto , 1@0 10@2000, 1", base_lrs="0.1, 0.10").trials]
     assert names == ["tau 1", "tau auto", "tau 1@0 10@2000"]
+    lines = plan_of(workers=["1, 2", "4"], strategies="easgd\nsync")  # as Airflow's form sends a text of lines
+    assert [trial.values["n_workers"] for trial in lines.trials] == [1, 2, 4] * 2
     assert [trial.name for trial in plan_of(comm_periods=[1, 10], base_lrs="1e-5, 0.5").trials] == [
         "tau 1, base_lr 1e-05",
         "tau 1, base_lr 0.5",
