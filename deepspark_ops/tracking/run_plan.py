@@ -114,7 +114,7 @@ def plan_head(run_dir: Path, reading: RunReading, told: Told, *, over: bool) -> 
         status=status,
         start_ms=int((reading.progress.first_time or 0.0) * 1000),
         end_ms=None if status == "RUNNING" else int(ended * 1000),
-        params=run_params(settings_of(run_dir, summarize(RunReading(run_dir), run_dir))),
+        params=run_params(settings_of(run_dir, summarize(reading, run_dir))),
         tags=_tags(run_dir, told, state, statuses),
     )
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import RunHead, plan_artefacts, plan_head, plan_points, read_run
@@ -73,17 +74,29 @@ def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
     told = told.of_run(run_id)
     write_told(run_dir, told)
     server.log_settings(run_id, *_settings(head, params))
-    points, files = plan_points(run_dir, reading, told), plan_artefacts(run_dir, told)
-    for batch in _batches(points):
-        server.log_points(run_id, batch)
-    told = told.model_copy(update={"events": reading.token})
-    write_told(run_dir, told)
+    told, n_points = _send_points(server, run_dir, reading, told)
+    files = plan_artefacts(run_dir, told)
     for file in files:
         server.log_file(run_id, run_dir / file.name, file.folder)
         told = told.model_copy(update={"files": {**told.files, file.name: file.digest}})
         write_told(run_dir, told)
     server.set_status(run_id, head)
-    return f"run {run_id} is {head.status}: {len(points):,} numbers and {len(files)} files sent"
+    return f"run {run_id} is {head.status}: {n_points:,} numbers and {len(files)} files sent"
+
+
+def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, told: Told) -> tuple[Told, int]:
+    """Send the numbers that are new, batch by batch; return what is told then, and how many went."""
+    assert told.run_id is not None
+    points = plan_points(run_dir, reading, told)
+    start = told.n_sent(reading.token)
+    for at in range(start, len(points), MAX_BATCH):
+        batch = points[at : at + MAX_BATCH]
+        server.log_points(told.run_id, batch)
+        told = told.model_copy(update={"sending": reading.token, "sent": at + len(batch)})
+        write_told(run_dir, told)
+    told = told.model_copy(update={"events": reading.token, "sending": "", "sent": 0})
+    write_told(run_dir, told)
+    return told, max(0, len(points) - start)
 
 
 def _settings(head: RunHead, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -95,11 +108,6 @@ def _settings(head: RunHead, known: Mapping[str, str]) -> tuple[dict[str, str], 
     new = {name: text for name, text in head.params.items() if name not in known}
     changed = {f"now.{name}": text for name, text in head.params.items() if known.get(name, text) != text}
     return new, {**head.tags, **changed}
-
-
-def _batches(points: Sequence[MetricPoint]) -> Iterator[Sequence[MetricPoint]]:
-    for start in range(0, len(points), MAX_BATCH):
-        yield points[start : start + MAX_BATCH]
 
 
 def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:

@@ -24,6 +24,8 @@ class Told(BaseModel):
         id: Of the run's folder, made here; its MLflow run carries it as a tag, and is found again by it.
         run_id: MLflow's own id of that run; None before there is one.
         events: Place in the run's events up to which their numbers were sent (``RunReading.token``).
+        sending: Place up to which they were being sent when that was cut off; empty if it was not.
+        sent: How many of those had arrived.
         files: Path in the run's folder -> digest of what was sent of it.
     """
 
@@ -33,6 +35,8 @@ class Told(BaseModel):
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     run_id: str | None = None
     events: str = ""
+    sending: str = ""
+    sent: int = 0
     files: Mapping[str, str] = Field(default_factory=dict)
 
     def of_run(self, run_id: str) -> Told:
@@ -49,6 +53,10 @@ class Told(BaseModel):
         told_file, _, told_end = self.events.partition(".")
         is_same = file == told_file and told_end.isdecimal() and int(told_end) <= int(end)
         return int(told_end) if is_same else -1
+
+    def n_sent(self, token: str) -> int:
+        """Return how many of the numbers up to a place had arrived when their sending was cut off."""
+        return self.sent if self.sending == token else 0
 
 
 def read_told(run_dir: Path) -> Told:

@@ -53,6 +53,7 @@ class FakeServer:
 
     def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
         self._may_fail("log_points")
+        self._may_fail(f"log_points {len(self.runs[run_id]['batches'])}")
         self.runs[run_id]["points"] += points
         self.runs[run_id]["batches"].append(len(points))
 
@@ -145,11 +146,16 @@ def test_another_server_gets_everything(run_dir: Path) -> None:
     assert the_run(second)["files"].keys() == {"config.json"}
 
 
-def test_no_request_has_more_numbers_than_mlflow_takes(run_dir: Path) -> None:
+def test_numbers_that_have_arrived_are_not_sent_again_and_no_request_has_too_many(run_dir: Path) -> None:
     events = [started(0, 0.0), *(loss(at % 2, at, at * 0.5) for at in range(1, 3_000)), stage("finished", 3000, 2e3)]
     (run_dir / "events.jsonl").write_bytes(lines(events))
-    server = FakeServer()
+    server, whole = FakeServer(fail_at="log_points 2"), FakeServer()
+    with pytest.raises(TrackingFailed):
+        send_run(server, run_dir, over=True)
+    write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
     send_run(server, run_dir, over=True)
+    send_run(whole, run_dir, over=True)
+    assert the_run(server)["points"] == the_run(whole)["points"]
     batches = the_run(server)["batches"]
     assert batches[:-1] == [1_000] * (len(batches) - 1)
     assert sum(batches) > 3_000
