@@ -19,11 +19,13 @@ from deepspark_ops.tracking.configured import DEFAULT_EXPERIMENT, TRACKING_URI
 from deepspark_ops.tracking.model_plan import ALIAS, DIGEST_TAG, REGISTERED_TAG, ModelVersion, Registered
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import ID_TAG, RunHead
-from deepspark_ops.tracking.send import TrackingFailed
+from deepspark_ops.tracking.send import OpenRun, TrackingFailed
 from deepspark_ops.tracking.told import Told
 
 _MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
+_KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
+"""Without it MLflow's pages take an experiment for one about language models until somebody says otherwise."""
 _MAX_SETTINGS: Final = 100
 """Parameters, and tags, that MLflow takes in one request."""
 
@@ -65,15 +67,15 @@ class MlflowServer:
             self._client = MlflowClient()
 
     @_own_errors()
-    def open_run(self, head: RunHead, told: Told) -> tuple[str, Mapping[str, str]]:
-        """Return the id of the run in MLflow, made if there is none of ``told.id``, and the parameters it has."""
+    def open_run(self, head: RunHead, told: Told) -> OpenRun:
+        """Return the run of ``told.id``, made if there is none."""
         run = self._known(told.id, told.run_id)
         if run is None:
             experiment = self._experiment()
             query = f"tags.`{ID_TAG}` = '{told.id}'"
             found = self._client.search_runs([experiment], query, run_view_type=ViewType.ACTIVE_ONLY, max_results=1)
             run = found[0] if found else self._new_run(experiment, head)
-        return str(run.info.run_id), dict(run.data.params)
+        return OpenRun(str(run.info.run_id), dict(run.data.params), dict(run.data.tags))
 
     def _known(self, own_id: str, run_id: str | None) -> Run | None:
         """Return the run of an id; None if there is none, it was deleted, or it is another server's."""
@@ -95,7 +97,7 @@ class MlflowServer:
         if (found := self._client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
         try:
-            return str(self._client.create_experiment(name))
+            return str(self._client.create_experiment(name, tags=_KIND))
         except MlflowException as error:
             if error.error_code != _EXISTS or (found := self._client.get_experiment_by_name(name)) is None:
                 raise

@@ -189,7 +189,6 @@ def _tags(run_dir: Path, told: Told, state: RunState, statuses: Mapping[str, Sta
         "mlflow.source.name": "deepspark",
         "mlflow.source.type": "JOB",
     }
-    # An error of an earlier try is over when its tag is empty; MLflow keeps a tag that is not sent.
     return {name: text[:_MAX_TAG] for name, text in tags.items()}
 
 

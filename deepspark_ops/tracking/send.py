@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -25,11 +26,26 @@ _LOCK_TIMEOUT_S: Final = 30.0
 _LOCK_POLL_S: Final = 0.05
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: MLflow's id.
+        params: Its parameters, which never change.
+        tags: Its tags.
+    """
+
+    run_id: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
 class TrackingServer(Protocol):
     """What is asked of MLflow; every call may raise ``TrackingFailed``."""
 
-    def open_run(self, head: RunHead, told: Told) -> tuple[str, Mapping[str, str]]:
-        """Return the id of the run in MLflow, made if there is none of ``told.id``, and the parameters it has."""
+    def open_run(self, head: RunHead, told: Told) -> OpenRun:
+        """Return the run of ``told.id``, made if there is none."""
 
     def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add parameters and set tags."""
@@ -70,18 +86,18 @@ def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
     told = read_told(run_dir)
     write_told(run_dir, told)  # the id, before a run with it exists: a crash in between makes no second one
     head = plan_head(run_dir, reading, told, over=over)
-    run_id, params = server.open_run(head, told)
-    told = told.of_run(run_id)
+    run = server.open_run(head, told)
+    told = told.of_run(run.run_id)
     write_told(run_dir, told)
-    server.log_settings(run_id, *_settings(head, params))
+    server.log_settings(run.run_id, *_settings(head, run))
     told, n_points = _send_points(server, run_dir, reading, told)
     files = plan_artefacts(run_dir, told)
     for file in files:
-        server.log_file(run_id, run_dir / file.name, file.folder)
+        server.log_file(run.run_id, run_dir / file.name, file.folder)
         told = told.model_copy(update={"files": {**told.files, file.name: file.digest}})
         write_told(run_dir, told)
-    server.set_status(run_id, head)
-    return f"run {run_id} is {head.status}: {n_points:,} numbers and {len(files)} files sent"
+    server.set_status(run.run_id, head)
+    return f"run {run.run_id} is {head.status}: {n_points:,} numbers and {len(files)} files sent"
 
 
 def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, told: Told) -> tuple[Told, int]:
@@ -99,15 +115,15 @@ def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, tol
     return told, max(0, len(points) - start)
 
 
-def _settings(head: RunHead, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the parameters that are new, and the tags.
+def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the parameters that are new, and the tags; an empty one takes the place of what an earlier telling said.
 
     MLflow never changes a parameter; one that a later start of the run has otherwise, such as a larger max_iter, is a
     tag beside the first.
     """
-    new = {name: text for name, text in head.params.items() if name not in known}
-    changed = {f"now.{name}": text for name, text in head.params.items() if known.get(name, text) != text}
-    return new, {**head.tags, **changed}
+    new = {name: text for name, text in head.params.items() if name not in run.params}
+    changed = {f"now.{name}": text for name, text in head.params.items() if run.params.get(name, text) != text}
+    return new, {name: text for name, text in {**head.tags, **changed}.items() if text or run.tags.get(name)}
 
 
 def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:

@@ -14,7 +14,7 @@ from deepspark_ops.tracking import send
 from deepspark_ops.tracking.model_plan import DIGEST_TAG, ModelPlan, ModelVersion, NumbersDiffer, Registered
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import RunHead
-from deepspark_ops.tracking.send import TrackingFailed, send_model, send_run
+from deepspark_ops.tracking.send import OpenRun, TrackingFailed, send_model, send_run
 from deepspark_ops.tracking.told import Told, read_told
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage, started
@@ -38,11 +38,11 @@ class FakeServer:
             msg = "connection reset"
             raise TrackingFailed(msg)
 
-    def open_run(self, head: RunHead, told: Told) -> tuple[str, Mapping[str, str]]:
+    def open_run(self, head: RunHead, told: Told) -> OpenRun:
         run_id = self.ids.setdefault(told.id, f"run{len(self.ids)}-{id(self):x}")
         run = self.runs.setdefault(run_id, {"params": {}, "tags": {}, "points": [], "files": {}, "batches": []})
         self._may_fail("open_run")
-        return run_id, dict(run["params"])
+        return OpenRun(run_id, dict(run["params"]), dict(run["tags"]))
 
     def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         run = self.runs[run_id]
@@ -136,6 +136,18 @@ def test_a_retry_adds_its_numbers_to_the_run_and_changes_no_parameter(run_dir: P
     send_run(server, run_dir, over=True)
     assert (run["params"]["strategy"], run["tags"]["now.strategy"]) == ("easgd", "downpour")
     assert "now.n_servers" not in run["tags"]
+
+
+def test_an_error_is_gone_from_mlflow_when_the_retry_goes_well(run_dir: Path) -> None:
+    server = FakeServer()
+    (run_dir / "events.jsonl").write_bytes(lines((*RUN, stage("failed", 400, 1050.0, reason="loss is nan"))))
+    send_run(server, run_dir, over=True)
+    tags = the_run(server)["tags"]
+    assert (tags["deepspark.error"], "deepspark.decision" in tags) == ("train: loss is nan", False)
+    with (run_dir / "events.jsonl").open("ab") as events:
+        events.write(lines([started(400, 2000.0), stage("finished", 1000, 2002.0)]))
+    send_run(server, run_dir, over=True)
+    assert (tags["deepspark.error"], the_run(server)["status"]) == ("", "FINISHED")
 
 
 def test_another_server_gets_everything(run_dir: Path) -> None:
