@@ -110,7 +110,8 @@ def _is_up(url: str) -> bool:
 
 def deepspark(*arguments: str, url: str, folder: Path, code: int = 0, **variables: str) -> str:
     """Run the command where MLflow's client is installed; return what it says on stderr."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": url, **variables}
+    patient = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "50"}  # a server on a busy machine is no finding
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": url, **patient, **variables}
     command = [CLIENT, "-m", "deepspark_ops.command.cli", *arguments]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180
