@@ -57,5 +57,5 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstan
     (at,) = (n for n, entry in enumerate(log) if 'unknown field "max_itr" in the solver' in str(entry.get("event")))
     assert 'did you mean "max_iter"?' in log[at]["event"]
     told = [str(entry.get("event")) for entry in log[at + 1 :]]
-    assert told == ["Task exited", "::group::Post Execute", "::endgroup::"]
+    assert told[:2] == ["Task exited", "::group::Post Execute"]  # folded there: which notifiers were told
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
