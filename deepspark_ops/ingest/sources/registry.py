@@ -78,7 +78,7 @@ def require_source(source: Path, *, option: str = "source") -> None:
     else:
         url = f"{found['scheme']}://{found['rest']}"
         msg = (
-            f"{option}={url} names the file system {found['scheme']}, which this format is not read from; give a path"
+            f"{option}={url} names the file system {found['scheme']}, which images are not read from; give a path"
             f" that driver and workers see: mount it, or copy the data first ({_COPY.get(found['scheme'], 'distcp')})"
         )
     raise ConfigError(msg)
@@ -113,17 +113,20 @@ def _format_or_none(source: Path) -> SourceFormat | None:
 def with_own_splits(config: IngestConfig) -> IngestConfig:
     """Return the config with training and test source named where ``source`` holds both; else as it is.
 
-    A test source that is given stays.
+    A test source that is given stays. One that does not tell its format by itself, such as a root with one class, has
+    that of the training source.
 
     Raises:
         ConfigError: As ``detect_format``.
         DataError: An archive is damaged.
     """
-    splits = find_format(resolve_format(config, config.source)).own_splits(config.source)
-    if splits is None:
-        return config
-    train, test = splits
-    return config.model_copy(update={"source": train, "test_source": config.test_source or test})
+    name = resolve_format(config, config.source)
+    train, test = find_format(name).own_splits(config.source) or (config.source, None)
+    test = config.test_source or test
+    changed: dict[str, Path | str | None] = {"source": train, "test_source": test}
+    if config.source_format == "auto" and test is not None and split_member(test)[0].exists():
+        changed["source_format"] = "auto" if _format_or_none(test) else name
+    return config.model_copy(update=changed)
 
 
 def usual_test_source(source: Path, source_format: SourceFormat) -> Path | None:

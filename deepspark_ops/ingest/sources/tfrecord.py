@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -104,20 +105,21 @@ def index_tfrecord(
         ConfigError: The features are not there, or a folder holds several sets.
         DataError: A file is damaged or holds no Example.
     """
-    files = tuple(decompressed(path, work) for path in _files(source))
+    files: list[Path] = []
     rows: list[_Row] = []
     columns: tuple[str, str] | None = None
-    for number, path in enumerate(files):
-        for row, (offset, length, record) in enumerate(_records(path)):
-            features = _parsed(path, row, record)
+    for number, given in enumerate(_files(source)):
+        if n_records is not None and len(rows) >= n_records:
+            break
+        files.append(decompressed(given, work))
+        for row, (offset, length, record) in enumerate(islice(_records(files[-1]), n_records)):
+            features = _parsed(given, row, record)
             columns = columns or _columns(source, features, image, label)
-            rows.append(_row((number, offset, length), f"{_stem(path)}_{row}", features, columns))
-            if len(rows) == n_records:
-                return _index(rows, files, columns)
+            rows.append(_row((number, offset, length), f"{given.name}_{row}", features, columns))
     if columns is None:
         msg = f"{source}: no record"
         raise DataError(msg)
-    return _index(rows, files, columns)
+    return _index(rows[:n_records], tuple(files), columns)
 
 
 def digest_tfrecord(source: Path) -> str:
@@ -242,10 +244,6 @@ def _files(source: Path) -> tuple[Path, ...]:
         msg = f"{source}: no TFRecord file here; names end in .tfrecord, .tfrecords or -00000-of-00010"
         raise ConfigError(msg)
     return files
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".decompressed")
 
 
 def _looks_like(look: Look) -> bool:

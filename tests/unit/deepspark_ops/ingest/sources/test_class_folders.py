@@ -9,10 +9,12 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.preview import make_preview
 from deepspark_ops.ingest.sources.class_folders import digest_class_folders, index_class_folders, own_splits
 from deepspark_ops.ingest.sources.registry import detect_format, with_own_splits
+from deepspark_ops.shards.manifest import read_manifest
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr
 
@@ -171,3 +173,11 @@ def test_digest_changes_with_names_and_files(tmp_path):
     digests.append(digest_class_folders(root))
     assert len(set(digests)) == 3
     assert digest_class_folders(root) == digests[-1]
+
+
+def test_a_look_ahead_takes_training_and_test_folders_too(tmp_path):
+    for folder in ("train", "val"):
+        fill(tmp_path / "root" / folder, FILES[: 5 if folder == "train" else 2])
+    preview = make_preview(SourceConfig(source=tmp_path / "root"), tmp_path / "look")
+    assert preview.n_samples == {"train": 5, "test": 2}
+    assert read_manifest(preview.dataset / "test").class_names == ("ant", "bee", "cat")
