@@ -25,7 +25,7 @@ from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import KEPT, Decision, decide
 from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
-from deepspark_ops.tracking.tell import tell_model, tell_run
+from deepspark_ops.tracking.tell import tell_model
 
 
 def promote_config(context: Any, places: Places) -> PromoteConfig:
@@ -173,7 +173,6 @@ class PromoteOperator(BaseOperator):
         context["outlet_events"][self._model_asset].extra = made | event_figures(production)
         told = f"model {config.model}: {production.version} is in production ({decision.reason})"
         self.log.info("%s", told)
-        tell_run(run.run_dir, line_logger(self.log))
         tell_model(config.models / config.model, line_logger(self.log))
         notify(context, "promoted", told)
         return made
