@@ -24,8 +24,6 @@ from deepspark_ops.tracking.told import Told
 
 _MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
-_KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
-"""Without it MLflow's pages take an experiment for one about language models until somebody says otherwise."""
 _MAX_SETTINGS: Final = 100
 """Parameters, and tags, that MLflow takes in one request."""
 
@@ -97,7 +95,7 @@ class MlflowServer:
         if (found := self._client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
         try:
-            return str(self._client.create_experiment(name, tags=_KIND))
+            return str(self._client.create_experiment(name))
         except MlflowException as error:
             if error.error_code != _EXISTS or (found := self._client.get_experiment_by_name(name)) is None:
                 raise
