@@ -31,7 +31,6 @@ CELL_PIXELS: Final = 40
 MOST_BYTES: Final = 200_000
 _QUALITIES: Final = (None, 85, 60, 30)
 """Tried one after the other until the sheet is small enough; None: PNG, in which small pictures are whole."""
-_GAP_PIXELS: Final = 2
 
 _log = logging.getLogger(__name__)
 
@@ -97,8 +96,9 @@ def _strips(paths: DatasetPaths, rows: Mapping[int, Sequence[tuple[int, int]]]) 
 
 
 def _side_by_side(pictures: Sequence[Picture]) -> Picture:
-    """Return pictures of one shape in a row, with gaps of the middle gray."""
-    gap = np.full((pictures[0].shape[0], _GAP_PIXELS, *pictures[0].shape[2:]), 128, np.uint8)
+    """Return pictures of one shape in a row, with gaps of the middle gray between them."""
+    height, _, *channels = pictures[0].shape
+    gap = np.full((height, max(1, height // 20), *channels), 128, np.uint8)
     parts = [part for picture in pictures for part in (picture, gap)][:-1]
     return np.asarray(cv2.hconcat(parts), np.uint8)
 

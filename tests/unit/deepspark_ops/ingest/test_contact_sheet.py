@@ -60,7 +60,7 @@ def test_each_strip_has_the_first_samples_of_its_class(tmp_path: Path, changes: 
     expected = samples_by_class(config)
     assert sorted(strips) == sorted(expected) == [0, 1, 2]
     for label, strip in strips.items():
-        cells = [strip[:, x : x + 8] for x in range(0, strip.shape[1], 10)]
+        cells = [strip[:, x : x + 8] for x in range(0, strip.shape[1], 9)]
         assert len(cells) == min(SAMPLES_OF_A_CLASS, len(expected[label]))
         for cell, sample in zip(cells, expected[label], strict=False):
             # Floats are stretched between their own extremes, which are 0 and 255 within a few.
