@@ -178,6 +178,7 @@ def test_digest_changes_with_names_and_files(tmp_path):
 def test_a_look_ahead_takes_training_and_test_folders_too(tmp_path):
     for folder in ("train", "val"):
         fill(tmp_path / "root" / folder, FILES[: 5 if folder == "train" else 2])
+    (tmp_path / "look").mkdir()
     preview = make_preview(SourceConfig(source=tmp_path / "root"), tmp_path / "look")
     assert preview.n_samples == {"train": 5, "test": 2}
     assert read_manifest(preview.dataset / "test").class_names == ("ant", "bee", "cat")
