@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from deepspark_ops.events import Event
 from deepspark_ops.run_view.chart_lines import is_share
-from deepspark_ops.run_view.series import net_outputs
+from deepspark_ops.run_view.series import SECONDS, net_outputs, number_of
 
 
 @dataclass(frozen=True)
@@ -55,54 +55,58 @@ class _Start:
     """One start of the training: a retry is another one."""
 
     clock: int
-    zero: float | None = None
+    zero: float = math.inf
     last: float = 0.0
     exchanges: int | None = None
     moved_bytes: int | None = None
     images_per_s: float | None = None
-    tests: dict[int, list[AccuracyPoint]] = field(default_factory=dict)
+    tests: list[tuple[int, int, float, float]] = field(default_factory=list)
+    """Net, clock, time at which its parameters were taken, accuracy."""
 
     @property
     def seconds(self) -> float:
-        return 0.0 if self.zero is None else max(0.0, self.last - self.zero)
+        return max(0.0, self.last - self.zero) if math.isfinite(self.zero) else 0.0
 
 
 def read_course(events: Iterable[Event]) -> Course:
     """Return how a training went.
 
-    Time counts from when the first worker joined, after Spark and TensorFlow have started: that is the same for every
-    trial. A training that was started again goes on with the time and the bytes that it had spent; tests after the
-    snapshot that it went on from are of work that was lost, and count no more.
+    Time counts from when the first worker began its first minibatch or test, after Spark and TensorFlow have started
+    and the net was built: that is the same for every trial. A training that was started again goes on with the time and
+    the bytes that it had spent; tests after the snapshot that it went on from are of work that was lost, and count no
+    more.
     """
     starts: list[_Start] = []
     for event in events:
         if event.kind == "stage" and event.data.get("status") == "started":
             starts.append(_Start(event.clock, last=event.time))
         elif starts:
-            _take(starts[-1], event, before=sum(start.seconds for start in starts[:-1]))
+            _take(starts[-1], event)
     tests: dict[int, list[AccuracyPoint]] = {}
+    before = 0.0
     for start in starts:
         for net in tests:
             tests[net] = [point for point in tests[net] if point.clock <= start.clock]
-        for net, points in start.tests.items():
-            tests.setdefault(net, []).extend(points)
+        for net, clock, taken, accuracy in start.tests:
+            tests.setdefault(net, []).append(AccuracyPoint(clock, before + taken - start.zero, accuracy))
+        before += start.seconds
     first = tests[min(tests)] if tests else []
     return Course(
         tests=tuple(sorted(first, key=lambda point: (point.clock, point.seconds))),
-        seconds=sum(start.seconds for start in starts),
+        seconds=before,
         exchanges=_total([start.exchanges for start in starts]),
         moved_bytes=_total([start.moved_bytes for start in starts]),
         images_per_s=starts[-1].images_per_s if starts else None,
     )
 
 
-def _take(start: _Start, event: Event, *, before: float) -> None:
+def _take(start: _Start, event: Event) -> None:
     start.last = max(start.last, event.time)
     match event.kind:
-        case "worker_joined" if start.zero is None:
-            start.zero = event.time
+        case "loss":
+            start.zero = min(start.zero, event.time - sum(number_of(event.data.get(name)) or 0.0 for name in SECONDS))
         case "evaluation":
-            _take_test(start, event, before)
+            _take_test(start, event)
         case "server" if "moved_bytes" in event.data:
             start.moved_bytes = int(event.data["moved_bytes"])
             start.exchanges = (start.exchanges or 0) + int(event.data["exchanges"])
@@ -112,13 +116,12 @@ def _take(start: _Start, event: Event, *, before: float) -> None:
             start.images_per_s = float(rate) if isinstance(rate, int | float) else None
 
 
-def _take_test(start: _Start, event: Event, before: float) -> None:
-    accuracy = next((value for name, value in net_outputs(event).items() if is_share(name)), math.nan)
-    if math.isnan(accuracy) or start.zero is None:
-        return
+def _take_test(start: _Start, event: Event) -> None:
     taken = event.time - float(event.data.get("seconds", 0.0))
-    point = AccuracyPoint(event.clock, before + max(0.0, taken - start.zero), accuracy)
-    start.tests.setdefault(int(event.data.get("test_net", 0)), []).append(point)
+    start.zero = min(start.zero, taken)
+    accuracy = next((value for name, value in net_outputs(event).items() if is_share(name)), math.nan)
+    if not math.isnan(accuracy):
+        start.tests.append((int(event.data.get("test_net", 0)), event.clock, taken, accuracy))
 
 
 def _total(counts: Sequence[int | None]) -> int | None:

@@ -152,8 +152,8 @@ def _charts(
             if (points := sorted((x_of(point), point.accuracy) for point in courses[row.number].tests))
         ]
         if lines and target is not None:
-            ends = [x for line in lines for x, _ in (line.points[0], line.points[-1])]
-            lines.append(Line(f"target {percent(target)}", [(min(ends), target), (max(ends), target)], "target"))
+            last = max(line.points[-1][0] for line in lines)
+            lines.append(Line(f"target {percent(target)}", [(0.0, target), (last, target)], "target"))
         if lines:
             chart = line_chart(
                 lines, label=title, x_label=x_label, y_format=lambda value: f"{100 * value:.4g}\u202f%",

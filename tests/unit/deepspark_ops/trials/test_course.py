@@ -15,11 +15,12 @@ def event(kind: Any, clock: int, time: float, worker: int = DRIVER, **data: Any)
 
 
 def began(clock: int, time: float) -> list[Event]:
-    """A start whose first worker joins 10 s after it: Spark and TensorFlow take that long."""
+    """A start whose first worker begins its first minibatch 10 s after it: the programs take that long to start."""
     return [
         event("stage", clock, time, stage="train", status="started", max_iter=400),
-        event("worker_joined", clock, time + 10.0, 1, transport="shm"),
-        event("worker_joined", clock, time + 12.0, 0, transport="shm"),
+        event("worker_joined", clock, time + 8.0, 1, transport="shm"),
+        event("worker_joined", clock, time + 9.0, 0, transport="shm"),
+        event("loss", clock, time + 11.0, 1, loss=2.0, compute_s=0.5, data_s=0.25, exchange_s=0.25),
     ]
 
 
@@ -27,12 +28,12 @@ def accuracy_at(clock: int, time: float, accuracy: float, *, net: int = 0, secon
     return event("evaluation", clock, time, 0, test_net=net, accuracy=accuracy, loss=1.0, seconds=seconds)
 
 
-def test_time_counts_from_the_first_worker_to_when_the_parameters_were_taken() -> None:
+def test_time_counts_from_the_first_minibatch_to_when_the_parameters_were_taken() -> None:
     course = read_course(
         [
             *began(0, 1000.0),
             accuracy_at(100, 1014.5, 0.75),
-            accuracy_at(0, 1011.5, 0.125, seconds=1.0),  # written later by a slower worker, of an earlier clock
+            accuracy_at(0, 1011.5, 0.125, seconds=1.0),  # noted later by a slower worker, of an earlier clock
             accuracy_at(200, 1020.5, 0.875),
             event("server", 200, 1021.0, exchanges=7, moved_bytes=1_000),
             event("stage", 200, 1022.0, status="finished", exchanges=8, moved_bytes=1_152, images_per_s=640.0),
@@ -58,7 +59,7 @@ def test_a_training_that_was_started_again_keeps_the_time_and_bytes_it_has_spent
             event("stage", 200, 2017.0, status="finished", exchanges=4, moved_bytes=400, images_per_s=10.0),
         ]
     )
-    # The first start trained for 10 s; the second one's test was 5 s after its first worker joined.
+    # The first start trained for 10 s; the second one's test was 5 s after its first minibatch began.
     assert course.tests == (AccuracyPoint(100, 4.0, 0.75), AccuracyPoint(200, 15.0, 0.8))
     assert course.seconds == 10.0 + 7.0
     assert (course.exchanges, course.moved_bytes) == (5 + 3 + 4, 800 + 400)
