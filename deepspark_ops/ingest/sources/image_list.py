@@ -25,6 +25,9 @@ from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import sha256_of_file
 
+_LOOKED_AT = 20
+"""Lines of a list by which several labels are told from paths with blanks."""
+
 
 def index_image_list(
     source: Path, root_folder: Path | None, work: Path, columns: tuple[str, str] | None = None
@@ -89,6 +92,12 @@ def _read_lines(text: str, source: Path, columns: tuple[str, str] | None) -> Lis
         found = f'{len(lines.bad):,} lines, none of them "path label"' if lines.bad else "no line"
         msg = f"{source}: the image list is empty: {found}{_hint(lines)}"
         raise DataError(msg)
+    if all(_has_label(path) for path in lines.paths[:_LOOKED_AT]):
+        msg = (
+            f'{source}: lines hold several labels, e.g. "{lines.paths[0]} {lines.labels[0]}", an image list has one;'
+            " keep several in HDF5, which a net's HDF5Data layer reads"
+        )
+        raise DataError(msg)
     if lines.are_names and all(_is_fraction(label) for label in lines.labels):
         msg = (
             f"{source}: labels are numbers such as {lines.labels[0]}, neither classes counted from 0 nor their names;"
@@ -120,6 +129,12 @@ def _columns(config: IngestConfig) -> tuple[str, str] | None:
     if config.image_column is None and config.label_column is None:
         return None
     return config.image_column or "path", config.label_column or "label"
+
+
+def _has_label(path: str) -> bool:
+    """Return whether what should be a path is one that a number follows."""
+    parts = path.rsplit(None, 1)
+    return len(parts) == 2 and is_image_name(parts[0]) and _is_fraction(parts[1])
 
 
 def _is_fraction(text: str) -> bool:

@@ -163,6 +163,10 @@ def test_a_table_asks_for_its_columns_and_is_read_by_them(tmp_path):
     [
         ("train/a.h5\ntrain/b.h5\n", "it looks like Caffe's list of HDF5 files, which source_format=hdf5 reads"),
         ("a.jpg\nmy b.jpg\n", "it names images without labels: after each path and a blank or comma stands a number"),
+        (
+            "a.jpg 0 1\nb.jpg 1 1\n",
+            'lines hold several labels, e.g. "a.jpg 0 1", an image list has one',
+        ),
         ("a.jpg 0.5\nb.jpg 1.25\n", "labels are numbers such as 0.5, neither classes counted from 0 nor their names"),
     ],
 )
