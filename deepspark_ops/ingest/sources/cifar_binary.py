@@ -130,6 +130,7 @@ def _class_names(folder: Path, which: CifarLabels) -> tuple[str, ...]:
 
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
+    options=frozenset({"cifar_labels"}),
     looks_like=lambda look: bool(cifar_files(look.path)),
     digest=lambda config, source: digest_cifar(source, config.cifar_labels),
     index=lambda config, source, _work: index_cifar(source, config.cifar_labels),

@@ -65,6 +65,7 @@ class Format:
             or OSError: it cannot be read.
         index: Returns the index of all records; the last argument is a scratch folder for decompressed copies. Errors
             as ``digest``.
+        options: Fields of ``SourceConfig`` that say how this format is read, and that not every format takes.
         resembles: What to say of a path that is of no format but resembles this one, with what to do; None if it does
             not. It is the rest of a sentence that begins with ``source=PATH``.
         usual_test: Returns the test set that comes with a well-known training set under its usual name, if it is there.
@@ -79,6 +80,7 @@ class Format:
     looks_like: Callable[[Look], bool]
     digest: Callable[[IngestConfig, Path], str]
     index: Callable[[IngestConfig, Path, Path], SourceIndex]
+    options: frozenset[str] = frozenset()
     resembles: Callable[[Look], str | None] = lambda _: None
     usual_test: Callable[[Path], Path | None] = lambda _: None
     own_splits: Callable[[Path], tuple[Path, Path | None] | None] = lambda _: None

@@ -219,6 +219,7 @@ def _looks_like(look: Look) -> bool:
 
 FORMAT = Format(
     kinds=frozenset({"file"}),
+    options=frozenset({"root_folder", "image_column", "label_column"}),
     looks_like=_looks_like,
     digest=lambda config, source: digest_hdf5(source, config.root_folder),
     index=lambda config, source, _work: _index(config, source),

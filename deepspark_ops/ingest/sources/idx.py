@@ -140,6 +140,7 @@ def _labels_for(config: IngestConfig, source: Path) -> Path | None:
 
 FORMAT = Format(
     kinds=frozenset({"file"}),
+    options=frozenset({"labels"}),
     looks_like=lambda look: is_idx(look.path),
     digest=lambda config, source: digest_idx(source, _labels_for(config, source)),
     index=lambda config, source, work: index_idx(source, _labels_for(config, source), work),

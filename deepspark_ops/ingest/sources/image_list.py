@@ -173,6 +173,7 @@ def _resembles(look: Look) -> str | None:
 
 FORMAT = Format(
     kinds=frozenset({"file", "member"}),
+    options=frozenset({"root_folder", "image_column", "label_column"}),
     looks_like=_looks_like,
     digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config)),
     index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),

@@ -88,19 +88,35 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
     """Return the format as configured, or as found for ``auto``.
 
     Raises:
-        ConfigError: As ``detect_format``.
+        ConfigError: As ``detect_format``; an option is set that only other formats take.
     """
     name = config.source_format
     if name == "auto":
-        return detect_format(source)
-    require_source(source)
-    kind = Look(source).kind
-    if kind not in find_format(name).kinds:
-        seen = _format_or_none(source)
-        hint = f"; it looks like source_format={seen}" if seen else ""
-        msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be{hint}"
-        raise ConfigError(msg)
+        name = detect_format(source)
+    else:
+        require_source(source)
+        kind = Look(source).kind
+        if kind not in find_format(name).kinds:
+            seen = _format_or_none(source)
+            hint = f"; it looks like source_format={seen}" if seen else ""
+            msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be{hint}"
+            raise ConfigError(msg)
+    _refuse_unread(config, source, name)
     return name
+
+
+def _refuse_unread(config: IngestConfig, source: Path, name: SourceFormat) -> None:
+    """Refuse options that only other formats take: they would change nothing, unseen."""
+    takers: dict[str, list[str]] = {}
+    for other in SOURCE_FORMATS:
+        for option in find_format(other).options:
+            takers.setdefault(option, []).append(other)
+    for option, formats in takers.items():
+        value = getattr(config, option)
+        if name not in formats and value != type(config).model_fields[option].default:
+            users = f"{', '.join(formats)} has"
+            msg = f"{option}={value}: source={source} is of format {name}, which has no use for it; {users}"
+            raise ConfigError(msg)
 
 
 def _format_or_none(source: Path) -> SourceFormat | None:

@@ -264,6 +264,7 @@ def _start(config: IngestConfig, source: Path, work: Path, n_records: int | None
 
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
+    options=frozenset({"image_column", "label_column"}),
     looks_like=_looks_like,
     digest=lambda _config, source: digest_tfrecord(source),
     index=_start,

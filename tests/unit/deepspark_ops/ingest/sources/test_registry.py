@@ -106,6 +106,23 @@ def test_a_path_of_another_file_system_is_named(source, told, folder):
         detect_format(Path(folder) / source)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"labels": "l.idx"},
+            r"labels=l\.idx: .*lmdb_raw is of format caffe_lmdb, which has no use for it; idx has$",
+        ),
+        ({"label_column": "y"}, "label_column=y: .*; hdf5, tfrecord, image_list has$"),
+        ({"cifar_labels": "coarse"}, "cifar_labels=coarse: .*; cifar_binary has$"),
+    ],
+)
+def test_an_option_that_the_format_does_not_read_is_refused(options, told):
+    config = IngestConfig(source=DATA / "lmdb_raw", output="o", **options)
+    with pytest.raises(ConfigError, match=told):
+        resolve_format(config, config.source)
+
+
 def test_a_format_that_cannot_be_names_the_one_that_it_looks_like():
     config = IngestConfig(source=DATA / "lmdb_raw", output="o", source_format="hdf5")
     with pytest.raises(ConfigError, match=r"source_format=hdf5 cannot be; it looks like source_format=caffe_lmdb$"):
