@@ -200,9 +200,21 @@ class DagRun:
         return "\n".join(str(entry.get("event")) for entry in self.log(task_id, attempt))
 
     def answer(self, option: str, *, user: str = "admin", comment: str = "") -> None:
-        """Answer task approve, which waits, as a person does on the page Required Actions."""
+        """Answer task approve, which waits, as a person does on the page Required Actions; until it has ended.
+
+        Airflow 3.3 forgets an answer that comes before its scheduler has seen the task wait, and asks again by another
+        try: then it is answered again.
+        """
+        details = f"{self.path}/taskInstances/approve/-1/hitlDetails"
         body = {"chosen_options": [option], "params_input": {"comment": comment}}
-        self.airflow.api(user).call("PATCH", f"{self.path}/taskInstances/approve/-1/hitlDetails", body)
+
+        def is_taken() -> bool:
+            state = self.task_states()["approve"]
+            if state == "awaiting_input" and not self.airflow.api().call("GET", details)["response_received"]:
+                self.airflow.api(user).call("PATCH", details, body)
+            return state in ("success", "skipped", "failed")
+
+        self._wait(is_taken, f"task approve to take the answer {option}", RUN_S)
 
     def told(self) -> list[tuple[str, str]]:
         """Return the events of this run that notifiers were told, each with its reason."""
