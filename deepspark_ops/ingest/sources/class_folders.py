@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
@@ -21,9 +22,11 @@ from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import sha256_of_file
 
+_log = logging.getLogger(__name__)
 _TRAIN = "train"
 _TESTS = ("test", "val", "valid", "validation")
 """Below the root, in order of preference."""
+_SETS = frozenset({_TRAIN, *_TESTS})
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ def index_class_folders(source: Path, work: Path) -> SourceIndex:
         raise DataError(msg)
     classes = sorted_classes(texts)
     if _are_sets(classes):
-        raise ConfigError(_say_splits(source, classes))
+        msg = f"source={source} {_say_sets(source, classes)}"
+        raise ConfigError(msg)
     findings = Findings()
     for name in tree.passed_by:
         findings.add(Finding("file_passed_by", name, "is no image by its name"))
@@ -87,40 +91,47 @@ def digest_class_folders(source: Path) -> str:
 
 
 def own_splits(source: Path) -> tuple[Path, Path | None] | None:
-    """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders."""
+    """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders.
+
+    A set without class folders, such as test images without labels, is not taken; the log says so.
+    """
     path, member = split_member(source)
     if path.is_dir():
         folders = set(_class_folders(path))
-        has_classes = _TRAIN in folders and bool(_class_folders(path / _TRAIN))
+        with_classes = {name for name in folders & _SETS if _class_folders(path / name)}
         roots = {name: path / name for name in folders}
     elif is_compressed(path):
         return None
     else:
         archive = open_archive(path, path.parent)  # listed in place: it is not compressed
         base = _root_in(archive, member)
-        below = [name for name in _members_below(archive, base) if "/" in name]
-        folders = {name.partition("/")[0] for name in below}
-        has_classes = any(name.startswith(f"{_TRAIN}/") and name.count("/") > 1 for name in below)
+        below = [name.split("/") for name in _members_below(archive, base) if "/" in name]
+        folders = {parts[0] for parts in below}
+        with_classes = {parts[0] for parts in below if len(parts) > 2}
         roots = {name: _member(path, posixpath.join(base, name)) for name in folders}
-    if not has_classes or not _are_sets(folders):
+    if _TRAIN not in with_classes or not folders <= _SETS:
         return None
-    return roots[_TRAIN], next((roots[name] for name in _TESTS if name in folders), None)
+    tests = [name for name in _TESTS if name in with_classes]
+    if unread := folders - {_TRAIN, *tests[:1]}:
+        _log.warning("ingest: of %s the folders %s are not read", source, ", ".join(sorted(unread)))
+    return roots[_TRAIN], roots[tests[0]] if tests else None
 
 
 def _are_sets(folders: Iterable[str]) -> bool:
-    return _TRAIN in folders and set(folders) <= {_TRAIN, *_TESTS}
+    """Return whether folders are training and test set, and no classes; a folder of masks may stand beside them."""
+    return set(folders) == {_TRAIN} or (_TRAIN in folders and not set(folders).isdisjoint(_TESTS))
 
 
 def _member(archive: Path, name: str) -> Path:
     return Path(f"{archive}{ARCHIVE_MARK}{posixpath.normpath(name)}")
 
 
-def _say_splits(source: Path, classes: Sequence[str]) -> str:
+def _say_sets(source: Path, folders: Iterable[str]) -> str:
     mark = "/" if ARCHIVE_MARK in str(source) or source.is_dir() else ARCHIVE_MARK
-    tests = [name for name in _TESTS if name in classes]
+    tests = [name for name in _TESTS if name in folders]
     more = f" and test_source={source}{mark}{tests[0]}" if tests else ""
     return (
-        f"source={source}: its folders are {', '.join(classes)}, which are sets and no classes;"
+        f"has the folders {', '.join(sorted(folders))}, which are sets and no classes;"
         f" give source={source}{mark}{_TRAIN}{more}"
     )
 
@@ -200,7 +211,8 @@ def _looks_like(look: Look) -> bool:
     if look.member is not None:
         return look.member not in archive.members and any(True for _ in _members_below(archive, look.member))
     below = _members_below(archive, _root_in(archive, None))
-    return len({name.partition("/")[0] for name in below if "/" in name}) > 1
+    tops = {name.partition("/")[0] for name in below if "/" in name}
+    return own_splits(look.source) is not None or (len(tops) > 1 and not _are_sets(tops))
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -229,7 +241,9 @@ def _resembles(look: Look) -> str | None:
         )
     if look.kind != "folder" or any(look.path.glob("*.txt")):
         return None
-    inner = [name for name in _class_folders(look.path) if len(_class_folders(look.path / name)) > 1]
+    if _are_sets(folders := _class_folders(look.path)):
+        return _say_sets(look.source, folders)
+    inner = [name for name in folders if len(_class_folders(look.path / name)) > 1]
     if inner:
         return f"is a folder of no known format; did you mean the class folders in {look.path / inner[0]}?"
     images = sorted(entry.name for entry in os.scandir(look.path) if is_image_name(entry.name))

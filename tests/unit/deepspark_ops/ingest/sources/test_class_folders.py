@@ -121,9 +121,25 @@ def test_sets_are_never_taken_for_classes(tmp_path):
     with pytest.raises(ConfigError) as caught:
         index_class_folders(archive, tmp_path)
     assert str(caught.value) == (
-        f"source={archive}: its folders are train, val, which are sets and no classes; give source={archive}::train"
+        f"source={archive} has the folders train, val, which are sets and no classes; give source={archive}::train"
         f" and test_source={archive}::val"
     )
+
+
+def test_sets_beside_other_folders_lead_on_and_an_unlabelled_test_set_is_named(tmp_path, caplog):
+    root = tmp_path / "root"
+    for folder in ("train", "val", "masks"):
+        fill(root / folder)
+    with pytest.raises(ConfigError) as caught:
+        detect_format(root)
+    assert str(caught.value) == (
+        f"source={root} has the folders masks, train, val, which are sets and no classes; give source={root}/train and"
+        f" test_source={root}/val"
+    )
+    shutil.rmtree(root / "masks")
+    fill(root / "test", ["1.jpg"])
+    assert own_splits(root) == (root / "train", root / "val")
+    assert caplog.messages == [f"ingest: of {root} the folders test are not read"]
 
 
 def test_a_dataset_from_train_and_test_folders_has_one_order_of_classes(tmp_path):

@@ -11,7 +11,12 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import sources
-from deepspark_ops.ingest.sources.registry import detect_format, find_format, resolve_format, usual_test_source
+from deepspark_ops.ingest.sources.registry import (
+    detect_format,
+    find_format,
+    resolve_format,
+    usual_test_source,
+)
 from tests.paths import FIXTURES
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
