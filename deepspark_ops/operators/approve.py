@@ -14,7 +14,6 @@ from deepspark_ops.config.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport
 from deepspark_ops.operators.airflow_names import AirflowSkipException
-from deepspark_ops.operators.installation import site_path
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
     approval_config,
@@ -24,10 +23,11 @@ from deepspark_ops.operators.promote import (
     tell_report,
     write_decision,
 )
-from deepspark_ops.operators.run_addresses import run_url
-from deepspark_ops.operators.run_note import REASON_KEY
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.installation import site_path
+from deepspark_ops.operators.tasks.run_addresses import run_url
+from deepspark_ops.operators.tasks.run_note import REASON_KEY
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.registry.approval import COMMENT_KEPT, answered, gate_decision, question, subject, waiting_text
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.changes import Author, note_kept

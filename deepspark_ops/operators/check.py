@@ -19,8 +19,8 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.promote import approval_config, promote_config
-from deepspark_ops.operators.run_plan import DECIDED_VERSION, Places, is_ingested
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
 from deepspark_ops.run_paths import RunPaths, write_text_whole

@@ -8,8 +8,8 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.retention.clean import clean
 from deepspark_ops.run_paths import write_text_whole
 

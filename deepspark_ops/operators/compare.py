@@ -25,8 +25,8 @@ from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import setting_problem
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.spark_submit import run_job

@@ -8,8 +8,8 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
-from deepspark_ops.operators.process_stage import ProcessStageOperator
-from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
 
 

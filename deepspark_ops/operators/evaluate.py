@@ -11,8 +11,8 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
-from deepspark_ops.operators.process_stage import ProcessStageOperator
-from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 

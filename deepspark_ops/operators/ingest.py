@@ -15,9 +15,9 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
-from deepspark_ops.operators.run_plan import is_ingested
-from deepspark_ops.operators.spark_stage import SparkStageOperator
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.operators.tasks.run_plan import is_ingested
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.reader import verify
 

@@ -9,8 +9,8 @@ from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import note_announced
-from deepspark_ops.operators.spark_stage import SparkStageOperator
-from deepspark_ops.operators.stage_run import StageRun, ends_plainly
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
 from deepspark_ops.run_paths import RunPaths
 
 

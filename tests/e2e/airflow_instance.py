@@ -47,7 +47,7 @@ from typing import Any, TypeVar
 from deepspark_ops.local_airflow.api import Api, quoted
 from deepspark_ops.local_airflow.folders import HOST
 from deepspark_ops.operators.pages.addresses import run_url
-from deepspark_ops.operators.run_plan import safe_run_id
+from deepspark_ops.operators.tasks.run_plan import safe_run_id
 from deepspark_ops.run_paths import write_text_whole
 from tests.browser import Page
 from tests.e2e.keep_airflow import TOLD, environment

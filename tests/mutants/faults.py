@@ -255,7 +255,7 @@ FAULTS = (
     ),
     Fault(
         "a-note-of-a-person-is-lost",
-        "deepspark_ops/operators/run_note.py",
+        "deepspark_ops/operators/tasks/run_note.py",
         'f"{note}\\n\\n{reason}" if note else reason',
         "reason",
         (f"{_PIPELINE}/operators/test_run_note.py",),
@@ -339,10 +339,10 @@ FAULTS = (
     ),
     Fault(
         "two-runs-share-a-folder",
-        "deepspark_ops/operators/run_plan.py",
+        "deepspark_ops/operators/tasks/run_plan.py",
         'return f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"',
         "return safe",
-        (f"{_PIPELINE}/operators/test_run_plan.py", "deepspark_ops/operators/run_plan.py"),
+        (f"{_PIPELINE}/operators/test_run_plan.py", "deepspark_ops/operators/tasks/run_plan.py"),
     ),
     Fault(
         "statistics-lie-one-place-further",
@@ -605,28 +605,28 @@ FAULTS = (
     ),
     Fault(
         "a-champion-is-shown-with-its-older-figures",
-        "deepspark_ops/operators/pages/champion.py",
+        "deepspark_ops/operators/pages/run/champion.py",
         "((run_dir / PRODUCTION_EVALUATION, True), (bundle, False))",
         "((bundle, False), (run_dir / PRODUCTION_EVALUATION, True))",
         ("tests/integration/airflow/test_run_files.py",),
     ),
     Fault(
         "a-killed-stage-is-noted-as-finished",
-        "deepspark_ops/operators/stage_run.py",
+        "deepspark_ops/operators/tasks/stage_run.py",
         '        file.end("failed", str(error) or type(error).__name__)',
         '        file.end("finished")',
         (f"{_PIPELINE}/operators/test_operators.py",),
     ),
     Fault(
         "a-users-mistake-is-tried-again",
-        "deepspark_ops/operators/stage_run.py",
+        "deepspark_ops/operators/tasks/stage_run.py",
         "    task.retry_policy = NoRetry()\n",
         "",
         (f"{_PIPELINE}/operators/test_operators.py",),
     ),
     Fault(
         "the-message-stands-twice-in-the-log",
-        "deepspark_ops/operators/task_lines.py",
+        "deepspark_ops/operators/tasks/task_lines.py",
         "if text not in known]",
         "]",
         (f"{_PIPELINE}/operators/test_task_lines.py",),
@@ -668,7 +668,7 @@ FAULTS = (
     ),
     Fault(
         "a-list-shows-runs-of-dags-that-one-may-not-read",
-        "deepspark_ops/operators/pages/runs.py",
+        "deepspark_ops/operators/pages/lists/runs.py",
         "yield from (run for run in known if run.dag in dags)",
         "yield from known",
         ("tests/integration/airflow/test_run_pages.py",),
@@ -752,14 +752,14 @@ FAULTS = (
     ),
     Fault(
         "a-form-of-another-site-is-taken",
-        "deepspark_ops/operators/pages/form_guard.py",
+        "deepspark_ops/operators/pages/access/form_guard.py",
         "return not host or host not in own_hosts",
         "return False",
         ("tests/integration/airflow/test_model_changes.py",),
     ),
     Fault(
         "a-forms-token-is-good-for-ever",
-        "deepspark_ops/operators/pages/form_guard.py",
+        "deepspark_ops/operators/pages/access/form_guard.py",
         "or int(until) < now:",
         "or False:",
         ("tests/integration/airflow/test_model_changes.py",),
@@ -787,7 +787,7 @@ FAULTS = (
     ),
     Fault(
         "any-file-of-a-bundles-folder-is-sent",
-        "deepspark_ops/operators/pages/models/bundle.py",
+        "deepspark_ops/operators/pages/bundle_card.py",
         "if name not in known:",
         "if False:",
         ("tests/integration/airflow/test_model_changes.py",),
@@ -815,10 +815,10 @@ FAULTS = (
     ),
     Fault(
         "a-snippet-feeds-a-size-that-the-net-does-not-take",
-        "deepspark_ops/operators/pages/models/snippets.py",
+        "deepspark_ops/operators/pages/snippets.py",
         "return 1, height, width, channels",
         "return 1, 1, 1, channels",
-        ("tests/unit/deepspark_ops/operators/pages/models",),
+        ("tests/unit/deepspark_ops/operators/pages/test_snippets.py",),
     ),
     Fault(
         "a-test-reads-the-same-batch-again",
@@ -878,7 +878,7 @@ FAULTS = (
     ),
     Fault(
         "a-picture-is-sought-with-the-run-that-is-right",
-        "deepspark_ops/operators/pages/compared_scores.py",
+        "deepspark_ops/operators/pages/lists/compared_scores.py",
         "pictures = of_second.read(",
         "pictures = of_first.read(",
         ("tests/integration/airflow/test_compare_page.py",),
@@ -892,7 +892,7 @@ FAULTS = (
     ),
     Fault(
         "a-dataset-is-shown-to-who-may-not-read-its-runs",
-        "deepspark_ops/operators/pages/datasets.py",
+        "deepspark_ops/operators/pages/lists/datasets.py",
         "runs = self._used(readable).get(name)",
         "runs = self._used(self._runs.our_dags()).get(name)",
         ("tests/integration/airflow/test_dataset_pages.py",),

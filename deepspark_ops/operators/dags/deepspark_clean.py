@@ -7,8 +7,8 @@ from airflow.sdk import DAG
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.operators.clean import CleanOperator
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.installation import installed_places
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.tasks.installation import installed_places
 
 _DESCRIPTION = """
 Lists the runs and datasets that have not changed for **older_than** days and that nothing refers to, with their sizes:

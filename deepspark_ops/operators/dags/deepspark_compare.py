@@ -23,8 +23,8 @@ from deepspark_ops.operators.compare import (
 )
 from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.installation import installed_places
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.tasks.installation import installed_places
 
 AT_ONCE = "DEEPSPARK_COMPARE_AT_ONCE"
 

@@ -9,8 +9,8 @@ from airflow.sdk import DAG
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.installation import installed_places
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.tasks.installation import installed_places
 
 _DESCRIPTION = """
 Makes a bundle of a Caffe net and its weights: a SavedModel, `deploy.prototxt`, `weights.caffemodel` and a manifest with

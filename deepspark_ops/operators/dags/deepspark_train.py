@@ -17,8 +17,8 @@ from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.installation import installed_places
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.train import TrainOperator
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")

@@ -16,9 +16,9 @@ from typing import Any, Final
 from airflow.sdk.log import mask_secret
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.installation import site_url
 from deepspark_ops.operators.notices.setting import SETTING, Event, NotifierSetting, read_settings
-from deepspark_ops.operators.run_addresses import answer_url, run_url
+from deepspark_ops.operators.tasks.installation import site_url
+from deepspark_ops.operators.tasks.run_addresses import answer_url, run_url
 
 LIMIT_S: Final = 60.0
 """One notifier has this long: a mail server that does not answer must not hold up a run."""

@@ -7,10 +7,10 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
-from deepspark_ops.operators.run_addresses import URL_PREFIX as URL_PREFIX
-from deepspark_ops.operators.run_addresses import answer_url as answer_url
-from deepspark_ops.operators.run_addresses import run_url as run_url
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_addresses import URL_PREFIX as URL_PREFIX
+from deepspark_ops.operators.tasks.run_addresses import answer_url as answer_url
+from deepspark_ops.operators.tasks.run_addresses import run_url as run_url
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.trials.plan import trial_run_id
 
 RUNS_URL: Final = f"{URL_PREFIX}/runs"

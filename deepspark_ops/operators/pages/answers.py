@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
+from deepspark_ops.operators.pages.access.headers import PLAIN_HEADERS, page_headers
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
-from deepspark_ops.operators.pages.headers import PLAIN_HEADERS, page_headers
 from deepspark_ops.operators.pages.templates import template
 
 

@@ -12,23 +12,24 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
-from deepspark_ops.operators.pages.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
-from deepspark_ops.operators.pages.answers import shown, site_of
-from deepspark_ops.operators.pages.bundle import BundlePage
-from deepspark_ops.operators.pages.headers import (
+from deepspark_ops.operators.pages.access.headers import (
     ASSET_HEADERS,
     FILE_HEADERS,
     PLAIN_HEADERS,
     REPORT_HEADERS,
     page_headers,
 )
-from deepspark_ops.operators.pages.list_routes import add_list_routes
-from deepspark_ops.operators.pages.models.bundle import find_bundle_file
+from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
+from deepspark_ops.operators.pages.answers import shown, site_of
+from deepspark_ops.operators.pages.bundle_card import find_bundle_file
+from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
+from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
+from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
-from deepspark_ops.operators.pages.runs import RunsPage
-from deepspark_ops.operators.pages.training import TrainingPage, chart_library, static_file
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.pages.run.bundle import BundlePage
+from deepspark_ops.operators.pages.run.training import TrainingPage
+from deepspark_ops.operators.pages.static_files import chart_library, static_file
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.run_files import find_snapshot_file
 

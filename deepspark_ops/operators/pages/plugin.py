@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from deepspark_ops.operators import run_note
 from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.clean import CleanOperator
@@ -29,7 +28,6 @@ from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.installation import site_path
 from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
@@ -39,11 +37,13 @@ from deepspark_ops.operators.pages.addresses import (
     run_url,
 )
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
-from deepspark_ops.operators.run_plan import Places, read_decided
+from deepspark_ops.operators.tasks import run_note
+from deepspark_ops.operators.tasks.installation import site_path
+from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.train import TrainOperator
 
 if TYPE_CHECKING:
-    from deepspark_ops.operators.pages.training import TrainingPage
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
 Asgi = Callable[
     [MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]
@@ -52,15 +52,15 @@ Asgi = Callable[
 
 @cache
 def _places() -> Places:
-    from deepspark_ops.operators.installation import installed_places
+    from deepspark_ops.operators.tasks.installation import installed_places
 
     return installed_places()
 
 
 @cache
 def _training() -> TrainingPage:
-    from deepspark_ops.operators.pages.airflow_runs import AirflowRuns
-    from deepspark_ops.operators.pages.training import TrainingPage
+    from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
     return TrainingPage(_places(), AirflowRuns().of)
 

@@ -15,9 +15,9 @@ from deepspark_ops.run_view.chart_lines import is_share
 
 @cache
 def template(name: str) -> Template:
-    """Return a template of the folder ``static``."""
+    """Return a template of the folder ``html``."""
     environment = Environment(
-        loader=PackageLoader("deepspark_ops.operators.pages", "static"),
+        loader=PackageLoader("deepspark_ops.operators.pages", "html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

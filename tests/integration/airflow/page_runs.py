@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
@@ -44,9 +44,9 @@ def pages_client(home: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.rights import readable_dags
-    from deepspark_ops.operators.pages.runs import RunsPage
-    from deepspark_ops.operators.pages.training import TrainingPage
+    from deepspark_ops.operators.pages.access.rights import readable_dags
+    from deepspark_ops.operators.pages.lists.runs import RunsPage
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
     write_run(home, "deepspark_train", "run-a")
     write_run(home, "deepspark_train", "run-b", net="AlexNet", ending="stopped")

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 
 from deepspark_ops.operators.dags import deepspark_retrain, deepspark_train
-from deepspark_ops.operators.pages import airflow_runs
+from deepspark_ops.operators.pages.lists import airflow_runs
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 
 pytestmark = pytest.mark.airflow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.config.promote import PromoteConfig
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
@@ -81,9 +81,9 @@ def client(team: Team) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.audit import audit_log
-    from deepspark_ops.operators.pages.rights import readable_dags, trigger_right
-    from deepspark_ops.operators.pages.runs import RunsPage
+    from deepspark_ops.operators.pages.access.audit import audit_log
+    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
+    from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     places = Places(team.home, team.home)
     app = pages.build_app(places, runs=RunsPage(places, lambda dags: [], lambda: {RETRAIN, OTHER}))
@@ -160,13 +160,13 @@ def test_the_form_offers_what_came_before_and_every_version_that_is_there(client
 
 
 def wrong_token(client: Any, team: Team) -> dict[str, Any]:
-    from deepspark_ops.operators.pages import form_guard
+    from deepspark_ops.operators.pages.access import form_guard
 
     return {"token": form_guard.make_token(form_guard._key(), "bob", time.time())}
 
 
 def old_token(client: Any, team: Team) -> dict[str, Any]:
-    from deepspark_ops.operators.pages import form_guard
+    from deepspark_ops.operators.pages.access import form_guard
 
     two_days_ago = time.time() - 2 * form_guard.TOKEN_LIFE_S
     return {"token": form_guard.make_token(form_guard._key(), "anna", two_days_ago)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.export.manifest import Origin
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.journal import HistoryEntry, append_entry
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, write_pointer
@@ -71,8 +71,8 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.rights import readable_dags, trigger_right
-    from deepspark_ops.operators.pages.runs import RunsPage
+    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
+    from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     write_model(tmp_path, "digits", "deepspark_retrain")
     write_model(tmp_path, "hidden", "secret_dag")

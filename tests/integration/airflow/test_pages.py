@@ -14,7 +14,7 @@ import pytest
 
 from deepspark_ops.events import Event
 from deepspark_ops.operators.pages import plugin
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from tests.paths import ROOT
@@ -97,7 +97,7 @@ def client(page: ModuleType, tmp_path: Path) -> Iterator[Any]:
     """A reader who may read the DAG, and a run that trains; Airflow is what ``RUNS`` says."""
     from fastapi.testclient import TestClient
 
-    from deepspark_ops.operators.pages.training import TrainingPage
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
     folder = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00"
     folder.mkdir(parents=True)
@@ -271,7 +271,7 @@ def refuse() -> None:
 
 
 def test_twenty_open_pages_ask_airflows_database_once_a_second() -> None:
-    from deepspark_ops.operators.pages.airflow_runs import AirflowRuns
+    from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns
 
     now, asked = [0.0], []
     runs = AirflowRuns(lambda dag, run: asked.append((dag, run)), clock=lambda: now[0])

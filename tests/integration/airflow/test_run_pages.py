@@ -47,7 +47,7 @@ def test_a_person_sees_the_runs_of_dags_that_he_may_read_and_no_trace_of_others(
 
 
 def test_rights_are_asked_of_airflows_auth_manager_for_the_person_who_asks(monkeypatch: Any) -> None:
-    from deepspark_ops.operators.pages import rights
+    from deepspark_ops.operators.pages.access import rights
 
     allowed = {"ada": {"deepspark_train"}}
     manager = SimpleNamespace(
@@ -60,7 +60,7 @@ def test_rights_are_asked_of_airflows_auth_manager_for_the_person_who_asks(monke
 
 def test_a_person_without_rights_gets_an_empty_list_and_without_a_login_none(client: Any) -> None:
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.rights import readable_dags
+    from deepspark_ops.operators.pages.access.rights import readable_dags
 
     client.app.dependency_overrides[readable_dags] = lambda: set()
     assert shown(client) == []
@@ -185,7 +185,7 @@ def test_the_list_is_in_airflows_navigation() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_task_leaves_the_index_of_a_run_that_has_trained(tmp_path: Path, fails: bool) -> None:
-    from deepspark_ops.operators.stage_run import noted_stage
+    from deepspark_ops.operators.tasks.stage_run import noted_stage
 
     untrained = tmp_path / "runs" / "deepspark_train" / "untrained"
     with noted_stage(untrained, "check", logging.getLogger("test")):

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 SUBMIT = """
 import os, sys
-from deepspark_ops.operators.spark_stage import StageSubmitHook
+from deepspark_ops.operators.tasks.spark_stage import StageSubmitHook
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import job_variables, spark_conf
 variables = job_variables(os.environ)

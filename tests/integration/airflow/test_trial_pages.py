@@ -14,7 +14,7 @@ from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.operators.compare import CompareOperator, TrainTrialOperator
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.pages.addresses import mapped_run_id
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.run_view.state import AirflowRun, TaskState
@@ -46,9 +46,9 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.rights import readable_dags
-    from deepspark_ops.operators.pages.runs import RunsPage
-    from deepspark_ops.operators.pages.training import TrainingPage
+    from deepspark_ops.operators.pages.access.rights import readable_dags
+    from deepspark_ops.operators.pages.lists.runs import RunsPage
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
     places = Places(tmp_path, tmp_path)
     config = CompareConfig(strategies=("easgd", "<b>sync", "downpour"))
@@ -151,7 +151,7 @@ def _quoted(run: str) -> str:
 
 
 def test_tasks_of_trials_are_one_in_the_comparison_and_one_trials_in_its_page() -> None:
-    from deepspark_ops.operators.pages.trials import folded, of_trial
+    from deepspark_ops.operators.pages.run.trials import folded, of_trial
 
     def words(*states: str | None) -> str | None:
         return folded([TaskState(state) for state in states]).state

@@ -18,7 +18,7 @@ from deepspark_ops.export import bundle as bundle_module
 from deepspark_ops.export.bundle import ExportDiffers, write_bundle
 from deepspark_ops.export.manifest import file_digest, read_manifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
-from deepspark_ops.operators.pages.models.snippets import caffe_snippet, tensorflow_snippet
+from deepspark_ops.operators.pages.snippets import caffe_snippet, tensorflow_snippet
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
 
 pytestmark = pytest.mark.tf

@@ -9,7 +9,7 @@ from typing import Any, Final
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import MANIFEST_NAME
 from deepspark_ops.operators.pages.addresses import find_run
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.registry.overview import ModelOverview
 from deepspark_ops.registry.versions import find_version

@@ -12,18 +12,18 @@ from fastapi import Depends, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.operators.pages.access.audit import Audit, WriteAudit
+from deepspark_ops.operators.pages.access.form_guard import Forbidden, form_token
+from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, PLAIN_HEADERS
+from deepspark_ops.operators.pages.access.rights import MayTrigger, Readable, Triggers
 from deepspark_ops.operators.pages.addresses import model_url
 from deepspark_ops.operators.pages.answers import shown, site_of, told, wants_json
-from deepspark_ops.operators.pages.audit import Audit, WriteAudit
-from deepspark_ops.operators.pages.form_guard import Forbidden, form_token
-from deepspark_ops.operators.pages.headers import FILE_HEADERS, PLAIN_HEADERS
-from deepspark_ops.operators.pages.models.bundle import find_bundle_file
+from deepspark_ops.operators.pages.bundle_card import find_bundle_file
+from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.changes import ModelChanges
 from deepspark_ops.operators.pages.models.choices import choices
 from deepspark_ops.operators.pages.models.page import ModelPage, ModelsPage, with_bundle
-from deepspark_ops.operators.pages.rights import MayTrigger, Readable, Triggers
-from deepspark_ops.operators.pages.runs import RunsPage
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import read_model
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, model_url, run_url
-from deepspark_ops.operators.pages.models.bundle import bundle_card
+from deepspark_ops.operators.pages.bundle_card import bundle_card
 from deepspark_ops.operators.pages.models.chart import accuracy_chart
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import ModelOverview, model_names, read_model
 from deepspark_ops.registry.versions import VersionRecord, find_version

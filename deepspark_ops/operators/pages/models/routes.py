@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import Response
 
+from deepspark_ops.operators.pages.access.form_guard import Forbidden, require_own_form
+from deepspark_ops.operators.pages.access.rights import Readable
 from deepspark_ops.operators.pages.answers import shown, told
-from deepspark_ops.operators.pages.form_guard import Forbidden, require_own_form
+from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.handling import (
     VERIFY_EVENT,
     ModelHandling,
@@ -17,9 +19,7 @@ from deepspark_ops.operators.pages.models.handling import (
     person_who_asks,
 )
 from deepspark_ops.operators.pages.models.page import ModelsPage
-from deepspark_ops.operators.pages.rights import Readable
-from deepspark_ops.operators.pages.runs import RunsPage
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 
 Asks = Annotated[Person, Depends(person_who_asks)]
 Text = Annotated[str, Form()]

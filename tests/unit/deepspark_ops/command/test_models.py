@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deepspark_ops.command import cli, models
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.production import production_weights
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation

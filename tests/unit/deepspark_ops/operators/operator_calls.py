@@ -11,8 +11,8 @@ from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import Decision, decide
 from deepspark_ops.registry.overview import read_model

@@ -23,7 +23,7 @@ from deepspark_ops.operators.airflow_names import WAITS, AirflowFailException, A
 from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.overview import read_model
 from deepspark_ops.run_view.stage_status import read_statuses

@@ -25,16 +25,16 @@ from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
-from deepspark_ops.operators import spark_stage, stage_run
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.spark_stage import SparkStageOperator, StageSubmitHook
-from deepspark_ops.operators.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks import spark_stage, stage_run
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
+from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, roll_back

@@ -22,7 +22,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from deepspark_ops.operators.notices import send
 from deepspark_ops.operators.notices.send import failure_notices, notify, notify_failed, setting_problem
 from deepspark_ops.operators.notices.setting import SETTING
-from deepspark_ops.operators.stage_run import TaskEnd
+from deepspark_ops.operators.tasks.stage_run import TaskEnd
 
 pytestmark = pytest.mark.airflow
 

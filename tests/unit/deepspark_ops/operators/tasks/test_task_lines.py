@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deepspark_ops.operators.task_lines import Group, TaskLines
+from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 Written = Callable[..., list[str]]

@@ -26,7 +26,7 @@ from deepspark_ops.operators.airflow_names import (
     AirflowSkipException,
     NoRetry,
 )
-from deepspark_ops.operators.task_lines import Group, TaskLines
+from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index

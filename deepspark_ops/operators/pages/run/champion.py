@@ -8,7 +8,7 @@ from typing import Any
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
-from deepspark_ops.operators.run_plan import Decided
+from deepspark_ops.operators.tasks.run_plan import Decided
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 
 

@@ -21,9 +21,9 @@ from airflow.sdk import Connection
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
-from deepspark_ops.operators.task_lines import Group
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
+from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
@@ -33,7 +33,7 @@ _STOP_S = 4.0
 """Airflow kills a task 5 s after it has asked for its end."""
 DEFAULT_MASTER = "local[*]"
 """Where the connection does not exist: this machine, so that a fresh installation works."""
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class StageSubmitHook(SparkSubmitHook):

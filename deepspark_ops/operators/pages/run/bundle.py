@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_run, run_url
-from deepspark_ops.operators.pages.models.bundle import card_of_folder
+from deepspark_ops.operators.pages.bundle_card import card_of_folder
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 
 ANSWER_VERSION: Final = 1

@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from deepspark_ops.operators.pages.trials import folded, of_trial
+from deepspark_ops.operators.pages.run.trials import folded, of_trial
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
 from deepspark_ops.run_view.state import ASKING, AirflowRun, TaskState

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, answer_url, file_url, find_run, model_url, run_url
-from deepspark_ops.operators.pages.champion import champion_of
+from deepspark_ops.operators.pages.run.champion import champion_of
+from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
+from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.pages.trials import ComparedTrials, comparison_of_trial
-from deepspark_ops.operators.run_plan import Places, read_decided
+from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import is_share
@@ -27,7 +26,6 @@ POLL_S: Final = 2.0
 QUIET_S: Final = 15.0
 """After this long without an event a page says how old its numbers are."""
 _FRAGMENTS: Final = ("head", "below")
-_STATIC: Final = Path(__file__).with_name("static")
 _SHARES: Final = (("compute_s", "computing"), ("data_s", "waiting for data"), ("exchange_s", "exchanging"))
 
 
@@ -101,25 +99,6 @@ class TrainingPage:
             static=f"{site}{URL_PREFIX}/static",
             chart_library=f"{chart_library().name}?v={version('plotly')}",
         )
-
-
-@cache
-def chart_library() -> Path:
-    """Return plotly.js as the installed package plotly ships it.
-
-    Raises:
-        ModuleNotFoundError: plotly is not installed.
-    """
-    spec = find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(name="plotly")
-    return Path(spec.origin).with_name("package_data") / "plotly.min.js"
-
-
-def static_file(name: str) -> Path | None:
-    """Return a file that the pages load; None for any other name."""
-    known = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".js", ".css")}
-    return known.get(name)
 
 
 def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from deepspark_ops.operators.pages.access.rights import Readable
 from deepspark_ops.operators.pages.answers import shown, told
-from deepspark_ops.operators.pages.compare import ComparePage, NoComparison
-from deepspark_ops.operators.pages.datasets import DatasetsPage
-from deepspark_ops.operators.pages.rights import Readable
-from deepspark_ops.operators.pages.runs import RunsPage, query_of
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
+from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
+from deepspark_ops.operators.pages.lists.runs import RunsPage, query_of
+from deepspark_ops.operators.tasks.run_plan import Places
 
 
 def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, parse_manifest
-from deepspark_ops.operators.pages.models.snippets import caffe_snippet, tensorflow_snippet
+from deepspark_ops.operators.pages.snippets import caffe_snippet, tensorflow_snippet
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import VersionRecord
 

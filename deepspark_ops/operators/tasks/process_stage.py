@@ -7,8 +7,8 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.base import StageConfig
-from deepspark_ops.operators.run_plan import Places
-from deepspark_ops.operators.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 
 

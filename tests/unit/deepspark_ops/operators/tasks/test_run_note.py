@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from deepspark_ops.operators.pages.plugin import DeepSparkPlugin
-from deepspark_ops.operators.run_note import REASON_KEY, on_dag_run_failed, on_dag_run_success
+from deepspark_ops.operators.tasks.run_note import REASON_KEY, on_dag_run_failed, on_dag_run_success
 
 pytestmark = pytest.mark.airflow
 
@@ -78,4 +78,4 @@ def test_note_fits_into_airflows_column(session) -> None:
 
 
 def test_plugin_has_the_listener() -> None:
-    assert [listener.__name__ for listener in DeepSparkPlugin.listeners] == ["deepspark_ops.operators.run_note"]
+    assert [listener.__name__ for listener in DeepSparkPlugin.listeners] == ["deepspark_ops.operators.tasks.run_note"]

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from deepspark_ops.export.manifest import InputContract, parse_manifest
-from deepspark_ops.operators.pages.models.snippets import caffe_snippet, tensorflow_snippet
+from deepspark_ops.operators.pages.snippets import caffe_snippet, tensorflow_snippet
 from tests.reference.bundles import make_bundle
 
 DEPLOY = """

@@ -10,9 +10,9 @@ from typing import Any, Final
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
-from deepspark_ops.operators.pages.runs import RunsPage, with_address
+from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
 from deepspark_ops.shards.picture_archive import PictureArchive

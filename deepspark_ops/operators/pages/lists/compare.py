@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run
-from deepspark_ops.operators.pages.compared_scores import (
+from deepspark_ops.operators.pages.lists.compared_scores import (
     confusion_of,
     differences_of,
     drawn_confusion,
@@ -16,10 +16,10 @@ from deepspark_ops.operators.pages.compared_scores import (
     metrics_of,
     pair_of,
 )
-from deepspark_ops.operators.pages.runs import RunsPage, with_address
+from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
+from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.pages.training import chart_library
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.settings import differences, settings_of
 from deepspark_ops.run_index.summary import RunSummary
 from deepspark_ops.run_view.comparison import COMPARED_CHARTS, compared_lines

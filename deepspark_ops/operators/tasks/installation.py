@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow.configuration import conf
 
-from deepspark_ops.operators.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places
 
 
 def installed_places() -> Places:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, answer_url, dataset_url, find_run, run_url
+from deepspark_ops.operators.pages.run.trials import known_trial
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.pages.trials import known_trial
-from deepspark_ops.operators.run_plan import Places, safe_run_id
+from deepspark_ops.operators.tasks.run_plan import Places, safe_run_id
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import FILTERS, KnownRun, RunQuery, choices, chosen, row_of
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.operators.run_plan import Places, ingest_digest, is_ingested, safe_run_id
+from deepspark_ops.operators.tasks.run_plan import Places, ingest_digest, is_ingested, safe_run_id
 
 pytestmark = pytest.mark.airflow  # the package of operators is only there with Airflow
 

@@ -1,0 +1,1 @@
+"""The pages about many runs: the list, the comparison, datasets."""

@@ -1,0 +1,29 @@
+"""The scripts and style sheets that the pages load, and where the chart library lies."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_STATIC: Final = Path(__file__).with_name("static")
+
+
+@cache
+def chart_library() -> Path:
+    """Return plotly.js as the installed package plotly ships it.
+
+    Raises:
+        ModuleNotFoundError: plotly is not installed.
+    """
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(name="plotly")
+    return Path(spec.origin).with_name("package_data") / "plotly.min.js"
+
+
+def static_file(name: str) -> Path | None:
+    """Return a file that the pages load; None for any other name."""
+    known = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".js", ".css")}
+    return known.get(name)
