@@ -258,7 +258,7 @@ FAULTS = (
         "deepspark_ops/operators/tasks/run_note.py",
         'f"{note}\\n\\n{reason}" if note else reason',
         "reason",
-        (f"{_PIPELINE}/operators/test_run_note.py",),
+        (f"{_PIPELINE}/operators/tasks/test_run_note.py",),
     ),
     Fault(
         "luck-promotes",
@@ -342,7 +342,7 @@ FAULTS = (
         "deepspark_ops/operators/tasks/run_plan.py",
         'return f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"',
         "return safe",
-        (f"{_PIPELINE}/operators/test_run_plan.py", "deepspark_ops/operators/tasks/run_plan.py"),
+        (f"{_PIPELINE}/operators/tasks/test_run_plan.py", "deepspark_ops/operators/tasks/run_plan.py"),
     ),
     Fault(
         "statistics-lie-one-place-further",
@@ -629,7 +629,7 @@ FAULTS = (
         "deepspark_ops/operators/tasks/task_lines.py",
         "if text not in known]",
         "]",
-        (f"{_PIPELINE}/operators/test_task_lines.py",),
+        (f"{_PIPELINE}/operators/tasks/test_task_lines.py",),
     ),
     Fault(
         "an-expert-field-stands-among-the-basic-ones",
