@@ -68,7 +68,16 @@
     });
   }
 
-  function trace(line, place, chart) {
+  // Several workers test, and one that began later may have ended earlier.
+  function byClock(line) {
+    if (line.kind !== "test" || axis() === "time") return line;
+    const order = line.clock.map((_, at) => at).sort((one, other) => line.clock[one] - line.clock[other]);
+    const part = (name) => order.map((at) => line[name][at]);
+    return { ...line, clock: part("clock"), time: part("time"), value: part("value") };
+  }
+
+  function trace(drawnLine, place, chart) {
+    const line = byClock(drawnLine);
     const index = line.run ?? place; // where runs are compared, each has its colour in every chart
     const colours = COLOURS[theme()];
     const isWhole = line.kind === "whole" && line.name.endsWith("of all");
