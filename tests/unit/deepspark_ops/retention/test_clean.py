@@ -19,6 +19,7 @@ from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.retention.clean import CleanReport, clean
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.trials.plan import Plan, Trial, write_plan
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation
 
@@ -125,6 +126,23 @@ def test_what_a_run_that_stays_names_stays_through_any_number_of_runs(home: Home
     (young / "stages").mkdir()
     (young / "stages" / "ingest.json").write_text(json.dumps({"ingest": [{"output": str(unused)}]}))
     assert goes(home.clean()) == {"other", "start", "middle", "used", "first"}
+
+
+def test_a_comparison_and_its_trials_stay_and_go_together(home: Home) -> None:
+    for name, age in (("kept", 300), ("gone", 400)):
+        parent = home.run(f"deepspark_compare/{name}", age=age)
+        runs = [f"{name}__trial_{number:02d}" for number in (1, 2)]
+        folders = [home.run(f"deepspark_compare/{run}", age=age + 50) for run in runs]
+        trials = [
+            Trial(number=number, name=run, values={}, run=run, run_dir=str(folder))
+            for number, (run, folder) in enumerate(zip(runs, folders, strict=True), start=1)
+        ]
+        write_plan(parent, Plan(dag="deepspark_compare", run=name, target_accuracy=None, trials=tuple(trials)))
+        for folder in (parent, *folders):
+            home.aged(folder, age)
+    # A page of one trial was written yesterday: that is a sign of use, of the comparison as a whole.
+    home.aged(home.root / "runs" / "deepspark_compare" / "kept__trial_02", 1)
+    assert goes(home.clean()) == {"gone", "gone__trial_01", "gone__trial_02"}
 
 
 def test_what_a_models_version_came_from_stays(home: Home) -> None:
