@@ -32,6 +32,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
@@ -208,6 +209,20 @@ def convert(config: ConvertConfig) -> None:
     """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
     _run_stage_process("deepspark_ops.export.convert", config, StageDisplay("convert"))
     print_text(f"bundle={config.output}")
+
+
+@stage_command(PredictConfig, name="predict", positional=("bundle", "input"))
+def predict(config: PredictConfig) -> None:
+    """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each."""
+    _run_stage_process("deepspark_ops.predict", config, StageDisplay("predict"))
+    print_text(f"predictions={config.output}")
+
+
+@stage_command(FeaturesConfig, name="features", positional=("bundle", "input"))
+def features(config: FeaturesConfig) -> None:
+    """Write the values of a bundle's blobs for images, a list, a dataset or a table to a Parquet file, a row each."""
+    _run_stage_process("deepspark_ops.predict", config, StageDisplay("features"))
+    print_text(f"features={config.output}")
 
 
 @stage_command(NetTestConfig, name="test", positional="net", flags={"json": "Print the outputs as JSON"})

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
+from deepspark_ops.export.input_steps import TO_BGR, steps_in_words
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.export.model_parts import CheckSamples
 
@@ -64,19 +65,8 @@ class ServedInput:
         )
 
     def _steps(self) -> list[str]:
-        steps = ["channels to BGR"] if self.is_image and self.shape[-1] == 3 else []
-        options = self.transform
-        if options is None:
-            return steps
-        if options.crop_size:
-            steps.append(f"cut out the central {options.crop_size} x {options.crop_size} pixels")
-        if options.mean is not None:
-            steps.append("subtract the mean image (mean.binaryproto)")
-        elif options.mean_values:
-            steps.append(f"subtract {', '.join(f'{value:g}' for value in options.mean_values)} per channel (BGR)")
-        if options.scale != 1.0:
-            steps.append(f"multiply by {options.scale:.9g}")
-        return steps
+        steps = [TO_BGR] if self.is_image and self.shape[-1] == 3 else []
+        return steps + steps_in_words(self.transform)
 
 
 def find_served_inputs(samples: CheckSamples, blobs: list[str]) -> tuple[ServedInput, ...]:

@@ -897,4 +897,18 @@ FAULTS = (
         "runs = self._used(self._runs.our_dags()).get(name)",
         ("tests/integration/airflow/test_dataset_pages.py",),
     ),
+    Fault(
+        "answers-move-up-into-the-rows-of-damaged-images",
+        "deepspark_ops/predict/stream.py",
+        "usable = [row for row, sample in enumerate(chunk) if sample.values is not None]",
+        "usable = list(range(sum(sample.values is not None for sample in chunk)))",
+        (f"{_PIPELINE}/predict/test_stream.py",),
+    ),
+    Fault(
+        "features-forget-the-scale",
+        "deepspark_ops/export/input_steps.py",
+        "            scale = float(found[1])",
+        "            scale = 1.0",
+        (f"{_PIPELINE}/export/test_input_steps.py",),
+    ),
 )

@@ -1,0 +1,87 @@
+"""Options of ``deepspark predict`` and ``deepspark features``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.evaluate import SplitChoice
+
+InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
+
+
+class BundleInputConfig(StageConfig):
+    """What a bundle is run on, and how inputs become what it takes."""
+
+    bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
+    input: Path = Field(
+        description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
+        " file or folder, CSV), or any other source that deepspark ingest reads"
+    )
+    output: Path = Field(description="Parquet file to write, one row per input")
+    input_format: InputFormat = Field("auto", description="What input is; auto looks at it")
+    root_folder: Path | None = Field(
+        None, description="Folder that the paths of a list or table start from; default: its own"
+    )
+    split: SplitChoice = "test"
+    image_column: str | None = Field(
+        None, description="Column of a table that holds images (bytes) or their paths; default: a usual name"
+    )
+    feature_columns: str | None = Field(
+        None,
+        min_length=1,
+        description="Columns of a table with the numbers of a sample, commas between them, or one column of lists;"
+        " default: all columns of numbers, for a bundle that takes no images",
+    )
+    id_column: str | None = Field(
+        None, description="Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on"
+    )
+    resize_height: int = Field(
+        0, ge=0, le=16_384, description="Height that images get, as at ingestion; 0: what the bundle takes"
+    )
+    resize_width: int = Field(0, ge=0, le=16_384, description="Width, likewise")
+    max_pixel: int = Field(255, ge=1, le=255, description="Largest pixel value, as at ingestion; scaled to 255")
+    batch_size: int = Field(100, ge=1, le=100_000, description="Samples of a forward pass")
+    threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
+    strict: bool = Field(False, description="Refuse an input that cannot be used, instead of a row that says why")
+
+    @model_validator(mode="after")
+    def _check(self) -> BundleInputConfig:
+        if (self.resize_height == 0) != (self.resize_width == 0):
+            msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
+            raise ValueError(msg)
+        if self.image_column is not None and self.feature_columns is not None:
+            msg = f"image_column={self.image_column} and feature_columns={self.feature_columns}: give one of them"
+            raise ValueError(msg)
+        return self
+
+
+class PredictConfig(BundleInputConfig):
+    """Classes and scores that a bundle gives."""
+
+    top_k: int = Field(5, ge=1, le=1_000, description="Most probable classes of a row")
+    scores: bool = Field(True, description="Write the scores of all classes, too")
+
+
+class FeaturesConfig(BundleInputConfig):
+    """Values of a bundle's blobs."""
+
+    blobs: str = Field(min_length=1, description="Blobs of deploy.prototxt, commas between them, e.g. fc7,pool5")
+
+    @property
+    def blob_names(self) -> tuple[str, ...]:
+        """The blobs, each once."""
+        return names_of(self.blobs)
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return names with commas between them, each once.
+
+    Example:
+        >>> names_of("fc7, pool5,fc7")
+        ('fc7', 'pool5')
+    """
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

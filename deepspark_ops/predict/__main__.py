@@ -1,0 +1,35 @@
+"""Stages predict and features as a process: ``python -m deepspark_ops.predict CONFIG.json``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from caffe_import.extras import require
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
+
+_log = logging.getLogger(__name__)
+
+
+def main(config_path: Path) -> None:
+    """Answer every input and log how far it is and the result; a config that names blobs is one of features."""
+    values = json.loads(read_config_file(config_path))
+    require("tensorflow", "pyarrow", part="deepspark features" if "blobs" in values else "deepspark predict")
+    # Imported here, where a missing package is reported in one message.
+    from deepspark_ops.predict.answers import write_features, write_predictions
+
+    if "blobs" in values:
+        summary = write_features(parse_config(FeaturesConfig, values), on_step=_log.info)
+    else:
+        summary = write_predictions(parse_config(PredictConfig, values), on_step=_log.info)
+    if summary.n_errors:
+        _log.warning("%s", summary.errors_text())
+    _log.info("%s", summary.text())
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

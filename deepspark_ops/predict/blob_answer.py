@@ -1,0 +1,95 @@
+"""The values of a bundle's blobs: deploy.prototxt with weights.caffemodel, checked against the SavedModel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from caffe_import.data.transform import transform_batch
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.tf_graph.predict import compile_forward
+from deepspark_ops.config.predict import FeaturesConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
+from deepspark_ops.export.input_steps import options_from_words
+from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, BundleManifest
+from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.predict.class_answer import served_scores
+from deepspark_ops.predict.inputs.record import Values
+from deepspark_ops.predict.samples import SampleForm
+
+ALLOWED_DIFFERENCE: Final = 1e-3
+"""Largest difference of a probability, relative to the largest, between the SavedModel and the deploy net."""
+
+
+class BlobAnswer:
+    """The values of a deploy net's blobs. One thread at a time.
+
+    Attributes:
+        shapes: (blob, its shape without the batch axis) of each one asked for.
+    """
+
+    def __init__(self, config: FeaturesConfig, manifest: BundleManifest, form: SampleForm, n_threads: int) -> None:
+        """Compile the net.
+
+        Raises:
+            NetError: No such blob, with the net's blobs.
+            ConfigError: A blob whose first axis is not the batch.
+        """
+        message = read_net(config.bundle / DEPLOY_NAME)
+        for layer in message.layer:
+            if layer.type == "Input":
+                set_batch_size(layer, config.batch_size)
+        net = build_net_spec(message, phase="TEST")
+        (self._input,) = net.inputs
+        self._shape = net.inputs[self._input]
+        self._probability = net.outputs[-1]
+        names = config.blob_names
+        self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
+        self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
+        for name in names:
+            if net.blob_shapes[name][:1] != (config.batch_size,):
+                msg = f'blobs: "{name}" has shape {net.blob_shapes[name]}, no value of its own for each sample'
+                raise ConfigError(msg)
+        self.shapes = tuple((name, net.blob_shapes[name][1:]) for name in names)
+        self._options = options_from_words(form.contract.preprocessing, config.bundle)
+        self._form = form
+        self._config = config
+        self._output = manifest.output
+        self._is_checked = False
+
+    def __call__(self, samples: Sequence[Values]) -> dict[str, Sequence[Any]]:
+        """Return the blobs' values, a flat vector per sample."""
+        feed = np.zeros(self._shape, np.float32)
+        for row, values in enumerate(samples):
+            feed[row] = self._fed(values)
+        blobs = self._forward(self._params, {self._input: feed})
+        if not self._is_checked:
+            self._check(samples, blobs[self._probability])
+        return {name: list(blobs[name][: len(samples)].reshape(len(samples), -1)) for name, _ in self.shapes}
+
+    def _fed(self, values: Values) -> Values:
+        if not self._form.takes_images:
+            return values
+        fed: Values = transform_batch(values[np.newaxis], self._options, phase="TEST")[0]
+        return fed
+
+    def _check(self, samples: Sequence[Values], found: Values) -> None:
+        """Compare with the SavedModel, once: the manifest's words of crop, mean and scale must be what it does.
+
+        Raises:
+            DataError: They are not.
+        """
+        serve = load_saved_model(self._config.bundle / SAVED_MODEL_NAME)
+        expected = served_scores(serve, samples, self._form, self._output)
+        difference = float(np.abs(found[: len(samples)].reshape(expected.shape) - expected).max() / expected.max())
+        if not difference <= ALLOWED_DIFFERENCE:
+            msg = (
+                f"bundle={self._config.bundle}: {DEPLOY_NAME} with {WEIGHTS_NAME} differs from {SAVED_MODEL_NAME} by"
+                f" {difference:.2g} relative to the largest probability; allowed: {ALLOWED_DIFFERENCE:g}; export again"
+            )
+            raise DataError(msg)
+        self._is_checked = True

@@ -1,0 +1,86 @@
+"""What an input is: found by a look at its path, or as the user says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deepspark_ops.config.predict import BundleInputConfig, InputFormat
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.files.archive import split_member
+from deepspark_ops.ingest.files.image_files import is_image_name
+from deepspark_ops.ingest.sources.registry import detect_format, require_source
+from deepspark_ops.predict.inputs.image_files import has_images, images_below, listed_images, one_image
+from deepspark_ops.predict.inputs.record import Inputs
+from deepspark_ops.predict.inputs.stored import source_records, stored_samples
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import MANIFEST_NAME
+
+_TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+
+
+def open_inputs(config: BundleInputConfig, *, n_values: int | None, color: bool | None) -> Inputs:
+    """Return the inputs that ``config.input`` names.
+
+    Args:
+        config: Names the input and its format.
+        n_values: Numbers of a sample that the bundle takes; None if it takes images.
+        color: How compressed images of a dataset are decoded: None as they are, True as BGR, False as gray.
+
+    Raises:
+        ConfigError: No such input, or none of a known kind.
+        DataError: It is damaged.
+    """
+    path = config.input
+    require_source(path, option="input")
+    kind = _look(path) if config.input_format == "auto" else config.input_format
+    if kind is None:
+        return source_records(path, detect_format(path), config.image_column)
+    if kind in ("parquet", "csv"):
+        from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows  # pyarrow takes a moment
+
+        return (parquet_rows if kind == "parquet" else csv_rows)(config, n_values)
+    if kind == "dataset":
+        return stored_samples(_split_folder(path, config.split), color=color)
+    if kind == "folder":
+        return images_below(path) if path.is_dir() else one_image(path)
+    return listed_images(path, config.root_folder or path.parent)
+
+
+def _look(path: Path) -> InputFormat | None:
+    """Return the kind of an input; None where the formats of raw data are to be asked."""
+    if split_member(path)[1] is not None:
+        return None
+    return _look_at_folder(path) if path.is_dir() else _look_at_file(path)
+
+
+def _look_at_folder(path: Path) -> InputFormat | None:
+    if any((folder / MANIFEST_NAME).is_file() for folder in (path, path / "train", path / "test")):
+        return "dataset"
+    if any(path.rglob("*.parquet")):
+        return "parquet"
+    try:
+        is_raw = detect_format(path) != "class_folders"
+    except ConfigError:
+        if not has_images(path):
+            raise
+        is_raw = False
+    return None if is_raw else "folder"
+
+
+def _look_at_file(path: Path) -> InputFormat | None:
+    suffix = path.suffix.lower()
+    if suffix in _TABLES:
+        return _TABLES[suffix]
+    if is_image_name(path.name):
+        return "folder"
+    return "list" if detect_format(path) == "image_list" else None
+
+
+def _split_folder(path: Path, split: str) -> Path:
+    if (path / MANIFEST_NAME).is_file():
+        return path
+    folder = DatasetPaths(path).split(split)
+    if not (folder / MANIFEST_NAME).is_file():
+        msg = f"input={path}: a dataset without a set {split}; give the other one with split"
+        raise ConfigError(msg)
+    return folder

@@ -1,0 +1,76 @@
+"""Images in files: one, those below a folder, or those that the lines of a list name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from deepspark_ops.ingest.files.image_files import is_image_name
+from deepspark_ops.predict.inputs.record import InputRecord, Inputs
+
+
+def one_image(path: Path) -> Inputs:
+    """Return a single image as inputs."""
+    return Inputs("one image", 1, lambda: iter([InputRecord(path.name, path)]))
+
+
+def images_below(folder: Path) -> Inputs:
+    """Return the images below a folder, each folder's by name; hidden files are no part of it.
+
+    A record's id is its path relative to the folder. Only the names of one folder, and of those above it, are held.
+    """
+
+    def read() -> Iterator[InputRecord]:
+        return (InputRecord(name, folder / name) for name in _names_below(folder))
+
+    return Inputs("folder of images", sum(1 for _ in _names_below(folder)), read)
+
+
+def has_images(folder: Path) -> bool:
+    """Return whether there is an image below a folder; looking ends with the first one."""
+    return next(_names_below(folder), None) is not None
+
+
+def listed_images(path: Path, root: Path) -> Inputs:
+    """Return the images that a list names: a path a line, with or without a label behind a blank or comma.
+
+    Args:
+        path: The list; a record's id is the path as it stands there.
+        root: What relative paths start from.
+    """
+
+    def lines() -> Iterator[str]:
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            yield from (line.strip() for line in file if line.strip())
+
+    def read() -> Iterator[InputRecord]:
+        return (InputRecord(name, root / name) for name in map(path_of_line, lines()))
+
+    return Inputs("image list", sum(1 for _ in lines()), read)
+
+
+def path_of_line(line: str) -> str:
+    """Return the path of a line: all of it if it ends as an image's name does, else without its last field.
+
+    Example:
+        >>> path_of_line("a dir/1.jpg"), path_of_line("a dir/1.jpg 3"), path_of_line("1.jpg,cat")
+        ('a dir/1.jpg', 'a dir/1.jpg', '1.jpg')
+    """
+    if is_image_name(line):
+        return line
+    for separator in (None, ","):
+        fields = line.rsplit(separator, 1)
+        if len(fields) == 2 and is_image_name(fields[0].strip()):
+            return fields[0].strip()
+    return line.rsplit(None, 1)[0]
+
+
+def _names_below(folder: Path, prefix: str = "") -> Iterator[str]:
+    with os.scandir(folder / prefix) as found:
+        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
+    for name, is_folder in entries:
+        if is_folder:
+            yield from _names_below(folder, f"{prefix}{name}/")
+        elif is_image_name(name):
+            yield prefix + name

@@ -1,0 +1,57 @@
+"""The output: a Parquet file, written whole or not at all, some megabytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from deepspark_ops.run_paths import write_whole
+
+ROWS_WRITTEN = 8_192
+BYTES_WRITTEN = 32 * 2**20
+"""A row group is written once it has as many rows or bytes."""
+
+
+class ParquetOutput:
+    """Takes rows and writes them as row groups. One thread at a time."""
+
+    def __init__(self, writer: pa.parquet.ParquetWriter, schema: pa.Schema) -> None:
+        """Write to ``writer``, which whoever opened it closes."""
+        self._writer = writer
+        self._schema = schema
+        self._held: list[pa.RecordBatch] = []
+
+    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Add rows: per column of the schema one value a row, None for nothing; a list column takes numpy vectors."""
+        arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
+        self._held.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        if (
+            sum(batch.num_rows for batch in self._held) >= ROWS_WRITTEN
+            or sum(batch.nbytes for batch in self._held) >= BYTES_WRITTEN
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
+            self._held.clear()
+
+
+@contextmanager
+def parquet_output(path: Path, schema: pa.Schema) -> Iterator[ParquetOutput]:
+    """Open ``path`` for rows of ``schema``; it is there after the block, and only if nothing went wrong in it."""
+    with write_whole(path) as temporary, pa.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        output = ParquetOutput(writer, schema)
+        yield output
+        output.flush()
+
+
+def numbers() -> pa.DataType:
+    """Return the type of a column with a vector a row."""
+    return pa.list_(pa.float32())

@@ -1,0 +1,140 @@
+"""Every input through a net, chunk by chunk, into a file: the same for classes and for blobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.predict.inputs.record import Inputs, Values
+from deepspark_ops.predict.parquet_output import ParquetOutput
+from deepspark_ops.predict.samples import Sample
+
+Answer = Callable[[Sequence[Values]], Mapping[str, Sequence[Any]]]
+"""Takes samples, at least one and of any shapes; returns per column one value a sample."""
+OnStep = Callable[[str], None]
+TOLD_EVERY_S = 2.0
+_ERRORS_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How it went.
+
+    Attributes:
+        output: The file.
+        n_records: Its rows.
+        n_errors: Rows that have an error instead of an answer.
+        first_errors: The first of them, ``id: error``.
+        seconds: From the first input to the last answer.
+    """
+
+    output: Path
+    n_records: int
+    n_errors: int
+    first_errors: tuple[str, ...]
+    seconds: float
+
+    def text(self) -> str:
+        """Return the result in one line."""
+        rate = self.n_records / max(self.seconds, 1e-9)
+        return f"output={self.output} rows={self.n_records} errors={self.n_errors} rows_per_s={rate:.0f}"
+
+    def errors_text(self) -> str:
+        """Return how many inputs could not be used, and which were the first."""
+        more = self.n_errors - len(self.first_errors)
+        lines = [*self.first_errors, *([f"and {more:,} more"] if more else [])]
+        said = "\n".join(f"  {line}" for line in lines)
+        found = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
+        return f"{found}; column error of their rows says why\n{said}"
+
+
+class Progress:
+    """Counts answers and says from time to time how far it is. One thread at a time."""
+
+    def __init__(self, total: int | None, on_step: OnStep, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to count; ``total`` is None where it is not known."""
+        self._total = total
+        self._on_step = on_step
+        self._clock = clock
+        self._began = self._told = clock()
+        self.n_records = 0
+        self.errors: list[str] = []
+        self.n_errors = 0
+
+    def add(self, chunk: Sequence[Sample]) -> None:
+        """Count the next samples."""
+        self.n_records += len(chunk)
+        bad = [sample for sample in chunk if sample.values is None]
+        self.n_errors += len(bad)
+        room = max(0, _ERRORS_TOLD - len(self.errors))
+        self.errors += [f"{sample.id}: {sample.error}" for sample in bad[:room]]
+        now = self._clock()
+        if now - self._told >= TOLD_EVERY_S:
+            self._told = now
+            of = "" if self._total is None else f"/{self._total:,}"
+            self._on_step(f"answered {self.n_records:,}{of} inputs, {self.n_records / (now - self._began):.0f}/s")
+
+    def summary(self, output: Path) -> Summary:
+        """Return how it went."""
+        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), self._clock() - self._began)
+
+
+def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, list[Any]]:
+    """Return a chunk's rows by column; the rows of samples that cannot be used have an error and nothing else.
+
+    Args:
+        chunk: Samples in their order.
+        answer: The net.
+        columns: Names of what it answers.
+    """
+    usable = [row for row, sample in enumerate(chunk) if sample.values is not None]
+    rows: dict[str, list[Any]] = {name: [None] * len(chunk) for name in columns}
+    if usable:
+        answered = answer([values for sample in chunk if (values := sample.values) is not None])
+        for name in columns:
+            for row, value in zip(usable, answered[name], strict=True):
+                rows[name][row] = value
+    rows["id"] = [sample.id.encode("utf-8", "replace").decode() for sample in chunk]
+    rows["error"] = [sample.error or None for sample in chunk]
+    return rows
+
+
+def refuse_errors(chunk: Sequence[Sample]) -> None:
+    """Refuse the first sample that cannot be used.
+
+    Raises:
+        DataError: There is one.
+    """
+    for sample in chunk:
+        if sample.values is None:
+            msg = f"{sample.id}: {sample.error}; nothing was written (strict); without strict it is a row with an error"
+            raise DataError(msg)
+
+
+def answer_all(
+    inputs: Inputs,
+    chunks: Callable[[Inputs], Any],
+    answer: Answer,
+    output: ParquetOutput,
+    columns: Sequence[str],
+    *,
+    strict: bool,
+    progress: Progress,
+) -> None:
+    """Write a row for every input.
+
+    Raises:
+        DataError: An input cannot be used and ``strict``, or there is none.
+    """
+    for chunk in chunks(inputs):
+        if strict:
+            refuse_errors(chunk)
+        output.add(answer_chunk(chunk, answer, columns))
+        progress.add(chunk)
+    if not progress.n_records:
+        msg = f"no input: the {inputs.what} is empty"
+        raise DataError(msg)

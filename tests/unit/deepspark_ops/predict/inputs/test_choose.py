@@ -1,0 +1,50 @@
+import cv2
+import numpy as np
+import pytest
+
+from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.predict.inputs.choose import open_inputs
+from tests.integration.small_run import make_dataset
+
+
+def opened(path, **options):
+    config = PredictConfig(bundle="b", input=path, output="o.parquet", **options)
+    return open_inputs(config, n_values=None, color=True)
+
+
+def write_image(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.zeros((4, 5, 3), np.uint8))
+
+
+def test_images_of_any_folders_by_name(tmp_path):
+    for name in ("b/2.png", "b/1.jpg", "a.png", ".hidden/3.png", "c/d/4.png"):
+        write_image(tmp_path / name)
+    (tmp_path / "notes.md").write_text("no image")
+    inputs = opened(tmp_path)
+    assert (inputs.what, inputs.n_records) == ("folder of images", 4)
+    assert [record.id for record in inputs.read()] == ["a.png", "b/1.jpg", "b/2.png", "c/d/4.png"]
+    assert [record.id for record in opened(tmp_path / "a.png").read()] == ["a.png"]
+
+
+def test_a_list_with_and_without_labels(tmp_path):
+    (tmp_path / "list.txt").write_text("x y.png 3\nz.png\n\nw.jpg,cat\n")
+    inputs = opened(tmp_path / "list.txt", input_format="list")
+    assert (inputs.n_records, [record.id for record in inputs.read()]) == (3, ["x y.png", "z.png", "w.jpg"])
+    assert next(inputs.read()).content == tmp_path / "x y.png"
+
+
+def test_a_dataset_by_its_root_or_its_split(tmp_path):
+    images, _ = make_dataset(tmp_path, n_train=5, n_test=40)["test"]
+    for path in (tmp_path, tmp_path / "test"):
+        found = list(opened(path).read())
+        np.testing.assert_array_equal(np.stack([record.content for record in found]), images)
+    assert opened(tmp_path, split="train").n_records == 5
+
+
+def test_nothing_of_a_known_kind(tmp_path):
+    with pytest.raises(ConfigError, match="no such file or folder"):
+        opened(tmp_path / "none")
+    with pytest.raises(ConfigError, match="of no known format"):
+        opened(tmp_path)

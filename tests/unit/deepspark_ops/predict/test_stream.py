@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.predict.samples import Sample
+from deepspark_ops.predict.stream import Progress, answer_chunk, refuse_errors
+
+CHUNK = [
+    Sample("a", np.float32([1.0])),
+    Sample("b", None, "damaged"),
+    Sample("c\udce9", np.float32([3.0])),
+]
+
+
+def test_answers_stand_in_the_rows_of_their_inputs():
+    rows = answer_chunk(CHUNK, lambda samples: {"doubled": [2 * float(values[0]) for values in samples]}, ["doubled"])
+    assert rows == {"doubled": [2.0, None, 6.0], "id": ["a", "b", "c?"], "error": [None, "damaged", None]}
+
+
+def test_a_chunk_without_anything_usable_is_not_computed():
+    def answer(samples):
+        raise AssertionError
+
+    assert answer_chunk(CHUNK[1:2], answer, ["x"]) == {"x": [None], "id": ["b"], "error": ["damaged"]}
+
+
+def test_progress_and_summary(tmp_path):
+    said, now = [], iter([0.0, 1.0, 4.0, 5.0])
+    progress = Progress(12, said.append, clock=lambda: next(now))
+    progress.add(CHUNK)
+    progress.add(CHUNK)
+    assert said == ["answered 6/12 inputs, 2/s"]
+    summary = progress.summary(tmp_path)
+    assert summary.text() == f"output={tmp_path} rows=6 errors=2 rows_per_s=1"
+    assert summary.errors_text() == (
+        "2 of 6 inputs cannot be used; column error of their rows says why\n  b: damaged\n  b: damaged"
+    )
+
+
+def test_strict_names_the_first_one():
+    refuse_errors(CHUNK[:1])
+    with pytest.raises(DataError) as caught:
+        refuse_errors(CHUNK)
+    assert str(caught.value).startswith("b: damaged; nothing was written")
