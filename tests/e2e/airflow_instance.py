@@ -35,6 +35,7 @@ session that failed its logs and runs are kept; its last lines say where.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ from typing import Any, TypeVar
 
 from deepspark_ops.local_airflow.api import Api, quoted
 from deepspark_ops.local_airflow.folders import HOST
+from deepspark_ops.local_airflow.services import log_path
 from deepspark_ops.operators.pages.addresses import run_url
 from deepspark_ops.operators.tasks.run_plan import safe_run_id
 from deepspark_ops.run_paths import write_text_whole
@@ -200,21 +202,16 @@ class DagRun:
         return "\n".join(str(entry.get("event")) for entry in self.log(task_id, attempt))
 
     def answer(self, option: str, *, user: str = "admin", comment: str = "") -> None:
-        """Answer task approve, which waits, as a person does on the page Required Actions; until it has ended.
+        """Answer task approve, which waits, as a person does on the page Required Actions.
 
-        Airflow 3.3 forgets an answer that comes before its scheduler has seen the task wait, and asks again by another
-        try: then it is answered again.
+        Airflow 3.3 forgets an answer that comes before its scheduler has seen the task wait, half a second later, and
+        asks again by another try: so this waits until the scheduler's log says that it has.
         """
-        details = f"{self.path}/taskInstances/approve/-1/hitlDetails"
+        log = log_path(self.airflow.base / "airflow" / "logs" / "services", "scheduler")
+        seen = re.compile(rf"task_id=approve, run_id={re.escape(self.run_id)}, .*state=awaiting_input")
+        self._wait(lambda: seen.search(log.read_text()), "scheduler to see that approve waits", RUN_S)
         body = {"chosen_options": [option], "params_input": {"comment": comment}}
-
-        def is_taken() -> bool:
-            state = self.task_states()["approve"]
-            if state == "awaiting_input" and not self.airflow.api().call("GET", details)["response_received"]:
-                self.airflow.api(user).call("PATCH", details, body)
-            return state in ("success", "skipped", "failed")
-
-        self._wait(is_taken, f"task approve to take the answer {option}", RUN_S)
+        self.airflow.api(user).call("PATCH", f"{self.path}/taskInstances/approve/-1/hitlDetails", body)
 
     def told(self) -> list[tuple[str, str]]:
         """Return the events of this run that notifiers were told, each with its reason."""
