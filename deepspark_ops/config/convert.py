@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.bundle_formats import BundleFormats
 
 _NUMBER = r"[+-]?\d+(\.\d*)?"
 
@@ -57,6 +58,7 @@ class ConvertConfig(StageConfig):
         json_schema_extra=FORM,
     )
     check_samples: int = Field(32, ge=1, le=10_000, description="Samples on which the exported model must agree")
+    formats: BundleFormats = None
 
     @model_validator(mode="after")
     def _check(self) -> ConvertConfig:

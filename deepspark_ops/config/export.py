@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.bundle_formats import BundleFormats
 
 
 class ExportConfig(StageConfig):
@@ -16,3 +17,4 @@ class ExportConfig(StageConfig):
     output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")
     weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
     check_samples: int = Field(32, ge=1, le=10_000, description="Real samples on which the exported model must agree")
+    formats: BundleFormats = None

@@ -5,31 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.mean_file import write_mean
-from caffe_import.files.prototxt import format_message, read_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
 from deepspark_ops.evaluate.tf_predict import compile_probabilities
-from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net
+from deepspark_ops.export.formats.caffe import build_deploy
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Probabilities, Reading
+from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import (
-    DEPLOY_NAME,
+    CARD_NAME,
     LABELS_NAME,
     MANIFEST_NAME,
     MANIFEST_VERSION,
@@ -39,17 +38,19 @@ from deepspark_ops.export.manifest import (
     BundleManifest,
     Check,
     OutputContract,
+    OutsideCheck,
     file_digest,
 )
+from deepspark_ops.export.model_card import card_text
 from deepspark_ops.export.model_parts import ModelParts, parts_of_run
 from deepspark_ops.export.served_input import find_served_inputs
-from deepspark_ops.export.tf_saved_model import CLASSES, SCORES, load_saved_model, write_saved_model
+from deepspark_ops.export.tf_saved_model import CLASSES, SCORES
 from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
 
 ALLOWED_DIFFERENCE = 1e-4
 """Float32 sums in another order differ by about 1e-6; a wrong layout, mean or channel order by far more."""
 OnStep = Callable[[str], None]
-Probabilities = npt.NDArray[np.float64]
+_OWN_READERS = ("TensorFlow", "DeepSpark")
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class Bundle:
 
     def summary(self) -> str:
         """Return the result in one line."""
-        difference = self.manifest.check.saved_model_max_relative_difference
-        return f"bundle={self.folder} max_relative_difference={difference:.2g}"
+        return f"bundle={self.folder} max_relative_difference={self.manifest.check.largest():.2g}"
 
 
 class ExportDiffers(DeepSparkError):
@@ -126,32 +126,68 @@ class _Export:
         if not np.isfinite(expected).all():
             msg = f"{model.weights}: the net's scores are not finite; the weights diverged, export others"
             raise DataError(msg)
-        net = self._build(1)
-        params = deploy_params(model.net.params, model.params, net.params)
-        self._on_step(f"writing {DEPLOY_NAME} and {WEIGHTS_NAME}: {net.params.n_params:,} parameters")
-        write_text_whole(self._folder / DEPLOY_NAME, format_message(self._deploy))
-        write_caffemodel(self._folder / WEIGHTS_NAME, net, params)
+        params = deploy_params(model.net.params, model.params, self._build(1).params)
         self._write_labels_and_mean()
         self._copy_metrics()
-        self._on_step(f"writing {SAVED_MODEL_NAME}/")
-        write_saved_model(
-            self._folder / SAVED_MODEL_NAME,
-            self._build,
-            params,
-            self._inputs,
-            self._probability,
-            trial={name: values[: self._batch.count] for name, values in self._batch.feeds.items()},
-        )
-        check = self._check(expected)
-        manifest = self._manifest(net, check)
+        check = self._write_formats(self._exported(params), expected)
+        manifest = self._manifest(check)
+        card = card_text(self._folder, manifest, self._metrics())
+        write_text_whole(self._folder / CARD_NAME, card)
+        manifest = manifest.model_copy(update={"files": self._digests()})
         write_text_whole(self._folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
         return manifest
+
+    def _exported(self, params: Vector) -> ExportedModel:
+        return ExportedModel(
+            folder=self._folder,
+            deploy=self._deploy,
+            build=self._build,
+            params=params,
+            inputs=self._inputs,
+            probability=self._probability,
+            n_classes=self._scores.n_classes,
+            batch=self._batch,
+            n_threads=self._n_threads,
+        )
+
+    def _write_formats(self, exported: ExportedModel, expected: Probabilities) -> Check:
+        """Write the model in every format that is asked for, and compare what was written with the trained graph.
+
+        Raises:
+            ConfigError: The net cannot have a format that was asked for by name.
+            ExportDiffers: A file gives other numbers.
+        """
+        readings: list[Reading] = []
+        left_out: dict[str, str] = {}
+        for name, form in FORMATS.items():
+            if self._model.formats is not None and name not in self._model.formats:
+                continue
+            self._on_step(f"writing {' and '.join(form.files)}: {exported.params.size:,} parameters")
+            try:
+                form.write(exported)
+                self._on_step(f"checking {' and '.join(form.files)} on {exported.batch.count} samples")
+                readings += form.read(exported)
+            except CannotHave as reason:
+                if self._model.formats is not None:
+                    msg = f"formats={','.join(self._model.formats)}: {name}: {reason}; leave it out"
+                    raise ConfigError(msg) from reason
+                left_out[name] = str(reason)
+                self._on_step(f"left out {name}: {reason}")
+                self._remove(form.files)
+        return compare_readings(readings, expected, left_out)
+
+    def _remove(self, names: tuple[str, ...]) -> None:
+        for path in (self._folder / name for name in names):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def _deploy_inputs(self) -> list[caffe_pb2.LayerParameter]:
         return [layer for layer in self._deploy.layer if layer.type == "Input"]
 
     def _build(self, batch_size: int) -> NetSpec:
-        return _build_deploy(self._deploy, batch_size)
+        return build_deploy(self._deploy, batch_size)
 
     def _write_labels_and_mean(self) -> None:
         if self._model.class_names:
@@ -179,58 +215,15 @@ class _Export:
         predict = compile_probabilities(net, params, scores, n_threads=self._n_threads)
         return predict(self._batch.feeds)[: self._batch.count]
 
-    def _check(self, expected: Probabilities) -> Check:
-        """Compare the files that were written with the trained graph, on real samples.
+    def _metrics(self) -> MetricsReport | None:
+        path = self._folder / METRICS_NAME
+        return read_metrics(path) if path.is_file() else None
 
-        Raises:
-            ExportDiffers: One of them gives other numbers.
-        """
-        count = self._batch.count
-        self._on_step(f"checking the exported model on {count} samples")
-        check = Check(
-            n_samples=count,
-            saved_model_max_relative_difference=relative_difference(self._serve(), expected),
-            caffemodel_max_relative_difference=relative_difference(self._read_back(), expected),
-            allowed=ALLOWED_DIFFERENCE,
-        )
-        found = {
-            SAVED_MODEL_NAME: check.saved_model_max_relative_difference,
-            WEIGHTS_NAME: check.caffemodel_max_relative_difference,
-        }
-        for name, difference in found.items():
-            if not difference <= ALLOWED_DIFFERENCE:
-                msg = (
-                    f"exported {name} differs from the trained graph by {difference:.2g} relative to the largest "
-                    f"probability, on {count} samples; allowed: {ALLOWED_DIFFERENCE:g}. Nothing was exported"
-                )
-                raise ExportDiffers(msg)
-        return check
-
-    def _serve(self) -> Probabilities:
-        """Run the SavedModel as read from disk on samples as stored."""
-        serve = load_saved_model(self._folder / SAVED_MODEL_NAME)
-        arguments = {served.name: served.from_stored(self._batch.stored[served.blob]) for served in self._inputs}
-        return serve(arguments)[SCORES].astype(np.float64)
-
-    def _read_back(self) -> Probabilities:
-        """Run deploy.prototxt with weights.caffemodel, both as read from disk."""
-        net = _build_deploy(read_net(self._folder / DEPLOY_NAME), self._model.samples.batch_size)
-        params = load_params(net, self._folder / WEIGHTS_NAME)
-        scores = ScoreBlob(
-            name=self._probability,
-            n_classes=self._scores.n_classes,
-            is_probability=True,
-            label=None,
-            ignore_label=None,
-            found_by="deploy net",
-        )
-        return self._probabilities(net, params, scores)
-
-    def _manifest(self, net: NetSpec, check: Check) -> BundleManifest:
+    def _manifest(self, check: Check) -> BundleManifest:
         return BundleManifest(
             format_version=MANIFEST_VERSION,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            net=net.name,
+            net=self._deploy.name,
             inputs=tuple(served.contract() for served in self._inputs),
             output=OutputContract(
                 scores=SCORES,
@@ -240,12 +233,50 @@ class _Export:
             ),
             origin=self._model.origin,
             check=check,
-            files={
-                path.relative_to(self._folder).as_posix(): file_digest(path)
-                for path in sorted(self._folder.rglob("*"))
-                if path.is_file()
-            },
+            files=self._digests(),
         )
+
+    def _digests(self) -> dict[str, str]:
+        return {
+            path.relative_to(self._folder).as_posix(): file_digest(path)
+            for path in sorted(self._folder.rglob("*"))
+            if path.is_file()
+        }
+
+
+def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_out: dict[str, str]) -> Check:
+    """Return how what was read from the bundle's files compares with the trained graph.
+
+    Args:
+        readings: By every reader of every file.
+        expected: What the trained graph gives, (N, n_classes).
+        left_out: Format -> why the net cannot have it.
+
+    Raises:
+        ExportDiffers: One of them gives other numbers.
+    """
+    found = [(one, None if one.scores is None else relative_difference(one.scores, expected)) for one in readings]
+    for one, difference in found:
+        if difference is not None and not difference <= ALLOWED_DIFFERENCE:
+            msg = (
+                f"exported {one.file}, read by {one.reader}, differs from the trained graph by {difference:.2g} "
+                f"relative to the largest probability, on {len(expected)} samples; allowed: {ALLOWED_DIFFERENCE:g}. "
+                "Nothing was exported"
+            )
+            raise ExportDiffers(msg)
+    own = {one.file: difference for one, difference in found if one.reader in _OWN_READERS}
+    return Check(
+        n_samples=len(expected),
+        saved_model_max_relative_difference=own.get(SAVED_MODEL_NAME),
+        caffemodel_max_relative_difference=own.get(WEIGHTS_NAME),
+        allowed=ALLOWED_DIFFERENCE,
+        outside=tuple(
+            OutsideCheck(file=one.file, reader=one.reader, max_relative_difference=difference, unread=one.unread)
+            for one, difference in found
+            if one.reader not in _OWN_READERS
+        ),
+        left_out=left_out,
+    )
 
 
 def relative_difference(found: Probabilities, expected: Probabilities) -> float:
@@ -256,15 +287,6 @@ def relative_difference(found: Probabilities, expected: Probabilities) -> float:
         0.5
     """
     return float(np.abs(found - expected).max() / np.abs(expected).max())
-
-
-def _build_deploy(deploy: caffe_pb2.NetParameter, batch_size: int) -> NetSpec:
-    message = caffe_pb2.NetParameter()
-    message.CopyFrom(deploy)
-    for layer in message.layer:
-        if layer.type == "Input":
-            set_batch_size(layer, batch_size)
-    return build_net_spec(message, phase="TEST")
 
 
 def refuse_foreign(output: Path) -> None:

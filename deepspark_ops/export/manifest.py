@@ -8,16 +8,19 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from deepspark_ops.config.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
 
-MANIFEST_VERSION: Final = 3
+MANIFEST_VERSION: Final = 4
 MANIFEST_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.caffemodel"
 DEPLOY_NAME = "deploy.prototxt"
 SAVED_MODEL_NAME = "saved_model"
 LABELS_NAME = "labels.txt"
 MEAN_NAME = "mean.binaryproto"
+TFLITE_NAME = "model.tflite"
+CARD_NAME = "README.md"
 
 
 class _Frozen(BaseModel):
@@ -34,6 +37,7 @@ class InputContract(_Frozen):
         dtype: ``uint8`` or ``float32``.
         channels: ``gray``, ``RGB``, or empty where there is no such axis.
         preprocessing: What the model itself does to the input, in order, in words.
+        sample_shape: Of one sample that the model takes, without N; None before version 4.
     """
 
     name: str
@@ -42,6 +46,7 @@ class InputContract(_Frozen):
     dtype: Literal["uint8", "float32"]
     channels: str
     preprocessing: tuple[str, ...]
+    sample_shape: tuple[int, ...] | None = None
 
 
 class OutputContract(_Frozen):
@@ -92,20 +97,48 @@ class Origin(_Frozen):
     code_version: str | None = None
 
 
+class OutsideCheck(_Frozen):
+    """How what a reader of others computes from the bundle's files compares with the trained graph.
+
+    Attributes:
+        file: The file that was read.
+        reader: What read it, in a process of its own.
+        max_relative_difference: As in ``Check``; None if this reader cannot read this net.
+        unread: Why it cannot; empty if it can.
+    """
+
+    file: str
+    reader: str
+    max_relative_difference: float | None
+    unread: str = ""
+
+
 class Check(_Frozen):
     """How the exported model compares with the trained graph.
 
     Attributes:
         n_samples: Real samples it ran on.
-        saved_model_max_relative_difference: Largest difference of a probability, relative to the largest probability.
-        caffemodel_max_relative_difference: The same for weights.caffemodel read back with deploy.prototxt.
+        saved_model_max_relative_difference: Largest difference of a probability, relative to the largest probability;
+            None if the bundle has no SavedModel.
+        caffemodel_max_relative_difference: The same for weights.caffemodel read back with deploy.prototxt; None
+            likewise.
         allowed: A larger difference refuses the export.
+        outside: The same by readers that have nothing of ours.
+        left_out: Format that the net cannot have -> why.
     """
 
     n_samples: int
-    saved_model_max_relative_difference: float
-    caffemodel_max_relative_difference: float
+    saved_model_max_relative_difference: float | None
+    caffemodel_max_relative_difference: float | None
     allowed: float
+    outside: tuple[OutsideCheck, ...] = ()
+    left_out: dict[str, str] = {}
+
+    def largest(self) -> float:
+        """Return the largest difference of all that were found."""
+        found = [self.saved_model_max_relative_difference, self.caffemodel_max_relative_difference]
+        found += [one.max_relative_difference for one in self.outside]
+        return max(difference for difference in found if difference is not None)
 
 
 class BundleManifest(_Frozen):
@@ -113,7 +146,7 @@ class BundleManifest(_Frozen):
 
     Attributes:
         format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
-            every bundle is of a run.
+            every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
@@ -123,7 +156,7 @@ class BundleManifest(_Frozen):
         files: Every other file of the bundle, relative path -> digest.
     """
 
-    format_version: Literal[1, 2, 3]
+    format_version: Literal[1, 2, 3, 4]
     created: str
     net: str
     inputs: tuple[InputContract, ...]
@@ -140,12 +173,22 @@ def file_digest(path: Path) -> str:
 
 
 def read_manifest(bundle: Path) -> BundleManifest:
-    """Read a bundle's manifest and compare every file with it.
+    """Read the manifest of a bundle that is to be scored or served, and compare every file with it.
 
     Raises:
-        DataError: No bundle there, a damaged manifest, or a file that is missing or changed.
+        DataError: No bundle there, a damaged manifest, a file that is missing or changed, or a bundle that was written
+            without the formats that evaluation and models in production read.
     """
     manifest = parse_manifest(bundle)
+    check = manifest.check
+    needed = {CAFFE: check.caffemodel_max_relative_difference, SAVED_MODEL: check.saved_model_max_relative_difference}
+    for name, difference in needed.items():
+        if difference is None:
+            msg = (
+                f"{bundle}: the bundle has no {name}; evaluation and models in production need {CAFFE} and "
+                f"{SAVED_MODEL}: export again with both among --formats"
+            )
+            raise DataError(msg)
     if (damage := find_damage(bundle, manifest)) is not None:
         msg = f"{bundle}: {damage}; export again"
         raise DataError(msg)

@@ -70,6 +70,7 @@ class ModelParts:
         class_names: In label order; empty if unknown.
         origin: What the manifest says about where the model comes from.
         evaluation: Folder that may hold the model's scores; None if it was not scored.
+        formats: What the bundle is to hold, names as ``config.bundle_formats``; None for all that the net can have.
     """
 
     message: caffe_pb2.NetParameter
@@ -80,6 +81,7 @@ class ModelParts:
     class_names: tuple[str, ...]
     origin: Origin
     evaluation: Path | None
+    formats: tuple[str, ...] | None = None
 
 
 @contextmanager
@@ -101,6 +103,7 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
             trained.samples.class_names,
             _origin_of_run(trained),
             trained.run.evaluation,
+            config.formats,
         )
 
 

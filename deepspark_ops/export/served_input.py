@@ -62,7 +62,12 @@ class ServedInput:
             dtype=self.dtype,
             channels=channels,
             preprocessing=tuple(self._steps()),
+            sample_shape=tuple(self._cut() if extent < 0 else extent for extent in self.shape),
         )
+
+    def _cut(self) -> int:
+        """Return how many pixels are needed where any number goes."""
+        return 1 if self.transform is None else max(self.transform.crop_size, 1)
 
     def _steps(self) -> list[str]:
         steps = [TO_BGR] if self.is_image and self.shape[-1] == 3 else []

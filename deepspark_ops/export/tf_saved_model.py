@@ -136,8 +136,8 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
 def _centre(images: tf.Tensor, size: int, extent: tf.Tensor) -> tf.Tensor:
     """Cut the central square out of (N, H, W, C); offsets are rounded down, as Caffe's."""
     row, column = (extent[0] - size) // 2, (extent[1] - size) // 2
-    cut = images[:, row : row + size, column : column + size, :]
-    return tf.ensure_shape(cut, (images.shape[0], size, size, images.shape[3]))
+    # By tf.slice, because its result has a known shape without EnsureShape, which TensorFlow Lite does not have.
+    return tf.slice(images, tf.stack([0, row, column, 0]), (-1, size, size, images.shape[3]))
 
 
 def write_saved_model(

@@ -815,10 +815,10 @@ FAULTS = (
     ),
     Fault(
         "a-snippet-feeds-a-size-that-the-net-does-not-take",
-        "deepspark_ops/operators/pages/snippets.py",
+        "deepspark_ops/export/snippets.py",
         "return 1, height, width, channels",
         "return 1, 1, 1, channels",
-        ("tests/unit/deepspark_ops/operators/pages/test_snippets.py",),
+        ("tests/unit/deepspark_ops/export/test_snippets.py",),
     ),
     Fault(
         "a-test-reads-the-same-batch-again",
@@ -910,5 +910,19 @@ FAULTS = (
         "            scale = float(found[1])",
         "            scale = 1.0",
         (f"{_PIPELINE}/export/test_input_steps.py",),
+    ),
+    Fault(
+        "what-opencv-answers-is-of-the-first-sample-alone",
+        "deepspark_ops/export/formats/opencv_reader.py",
+        "net.setInput(values[row : row + 1], name)",
+        "net.setInput(values[:1], name)",
+        ("tests/integration/export/test_formats.py",),
+    ),
+    Fault(
+        "a-format-that-failed-leaves-its-file-behind",
+        "deepspark_ops/export/bundle.py",
+        "                self._remove(form.files)\n",
+        "",
+        ("tests/integration/export/test_formats.py",),
     ),
 )

@@ -52,7 +52,7 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
             params = load_params(net, config.weights)
             names = _class_names(config, samples, n_classes)
             origin = _origin(config)
-            yield ModelParts(message, net, params, config.weights, samples, names, origin, evaluation=None)
+            yield ModelParts(message, net, params, config.weights, samples, names, origin, None, config.formats)
     finally:
         binding.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, parse_manifest
-from deepspark_ops.operators.pages.snippets import caffe_snippet, tensorflow_snippet
+from deepspark_ops.export.snippets import snippets
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import VersionRecord
 
@@ -59,9 +59,6 @@ def _snippets(folder: Path, manifest: BundleManifest) -> list[dict[str, str]]:
     if not manifest.inputs:
         return []
     try:
-        return [
-            {"name": "TensorFlow", "code": tensorflow_snippet(folder, manifest)},
-            {"name": "OpenCV or Caffe", "code": caffe_snippet(folder, manifest)},
-        ]
+        return [{"name": name, "code": code} for name, code in snippets(folder, manifest).items()]
     except (CaffeImportError, OSError, IndexError, ValueError):
         return []

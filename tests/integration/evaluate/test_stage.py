@@ -288,7 +288,7 @@ def test_vectors_have_no_pictures(vectors, tmp_path):
 
 def test_vectors_are_exported_as_they_are(vectors, tmp_path):
     run, samples = vectors
-    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=str)
+    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="saved_model"), on_step=str)
     (contract,) = made.manifest.inputs
     assert (contract.name, contract.shape, contract.dtype) == ("features", (-1, 5), "float32")
     assert contract.preprocessing == ()

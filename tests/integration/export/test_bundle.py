@@ -17,8 +17,8 @@ from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export import bundle as bundle_module
 from deepspark_ops.export.bundle import ExportDiffers, write_bundle
 from deepspark_ops.export.manifest import file_digest, read_manifest
+from deepspark_ops.export.snippets import snippets
 from deepspark_ops.export.tf_saved_model import load_saved_model
-from deepspark_ops.operators.pages.snippets import caffe_snippet, tensorflow_snippet
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
 
 pytestmark = pytest.mark.tf
@@ -62,6 +62,8 @@ def test_bundle_is_complete_and_its_manifest_binds_every_file(bundle, run):
         "metrics.json",
         "samples.h5",
         "saved_model/saved_model.pb",
+        "model.tflite",
+        "README.md",
         "manifest.json",
     }
     manifest = read_manifest(bundle.folder)
@@ -70,6 +72,13 @@ def test_bundle_is_complete_and_its_manifest_binds_every_file(bundle, run):
     assert manifest.origin.weights_digest == file_digest(run.snapshot("patches", 40, "caffemodel"))
     assert set(manifest.origin.datasets) == {"train", "test"}
     assert (bundle.folder / "labels.txt").read_text().splitlines() == list(CLASS_NAMES)
+
+
+def test_the_card_has_the_figures_of_the_evaluation(bundle):
+    metrics = json.loads((bundle.folder / "metrics.json").read_text())
+    low, high = metrics["top1_interval"]
+    row = f"| Accuracy (top-1) | {metrics['top1']:.4f} (95 % interval {low:.4f} to {high:.4f}) |"
+    assert row in (bundle.folder / "README.md").read_text().splitlines()
 
 
 def test_input_contract_says_what_the_model_does_itself(bundle):
@@ -160,8 +169,9 @@ print(json.dumps(told))
 
 def test_code_that_a_models_page_shows_runs_as_it_is(bundle):
     by_tensorflow, by_opencv = {}, {}
-    exec(tensorflow_snippet(bundle.folder, bundle.manifest), by_tensorflow)
-    exec(caffe_snippet(bundle.folder, bundle.manifest), by_opencv)
+    code = snippets(bundle.folder, bundle.manifest)
+    exec(code["TensorFlow"], by_tensorflow)
+    exec(code["OpenCV or Caffe"], by_opencv)
     assert by_tensorflow["images"].shape == (1, 14, 16, 3)
     assert by_opencv["data"].shape == (1, 3, 12, 12)
     for answer in (by_tensorflow, by_opencv):
@@ -202,9 +212,9 @@ def test_check_refuses_a_model_that_computes_something_else(run, tmp_path, monke
 
     monkeypatch.setattr(bundle_module, "deploy_params", shifted)
     with pytest.raises(
-        ExportDiffers, match=r"^exported saved_model differs from the trained graph by 0\.00\d+ relative"
+        ExportDiffers, match=r"^exported saved_model, read by TensorFlow, differs from the trained graph by 0\.00\d+"
     ):
-        write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=ignore)
+        write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="saved_model"), on_step=ignore)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,13 +222,13 @@ def test_old_bundle_stays_when_the_new_one_fails(bundle, run, monkeypatch):
     before = (bundle.folder / "manifest.json").read_bytes()
     monkeypatch.setattr(bundle_module, "ALLOWED_DIFFERENCE", -1.0)
     with pytest.raises(ExportDiffers):
-        write_bundle(ExportConfig(run_dir=run.root), on_step=ignore)
+        write_bundle(ExportConfig(run_dir=run.root, formats="saved_model"), on_step=ignore)
     assert (bundle.folder / "manifest.json").read_bytes() == before
     assert [path.name for path in run.root.iterdir() if path.name.startswith(".")] == []
 
 
 def test_export_again_replaces_the_bundle(run, tmp_path):
-    config = ExportConfig(run_dir=run.root, output=tmp_path / "bundle")
+    config = ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="saved_model")
     write_bundle(config, on_step=ignore)
     (tmp_path / "bundle" / "left over").write_text("x")
     write_bundle(config, on_step=ignore)
@@ -240,14 +250,15 @@ def test_metrics_of_other_weights_stay_out(run, bundle, tmp_path):
     other = tmp_path / "other.caffemodel"
     net = build_net_spec(read_net(bundle.folder / "deploy.prototxt"), phase="TEST")
     write_caffemodel(other, net, np.zeros(net.params.n_params, np.float32))
-    made = write_bundle(ExportConfig(run_dir=run.root, weights=other, output=tmp_path / "bundle"), on_step=ignore)
+    config = ExportConfig(run_dir=run.root, weights=other, output=tmp_path / "bundle", formats="saved_model")
+    made = write_bundle(config, on_step=ignore)
     assert {"metrics.json", "samples.h5"}.isdisjoint(made.manifest.files)
     assert made.manifest.origin.iteration is None
 
 
 def test_net_that_needs_its_batch_size_is_served_sample_by_sample(dataset, tmp_path):
     run = make_run(tmp_path, dataset[0], net=FIXED_BATCH, n_steps=5)
-    made = write_bundle(ExportConfig(run_dir=run.root), on_step=ignore)
+    made = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model"), on_step=ignore)
     assert made.manifest.check.saved_model_max_relative_difference < 1e-5
     images = dataset[1]["test"][0][:, ::-1].transpose(0, 2, 3, 1)
     serve = load_saved_model(made.folder / "saved_model")

@@ -32,13 +32,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunPaths, npt.
 
 @pytest.fixture(scope="module")
 def exported(made: tuple[Path, RunPaths, npt.NDArray[np.uint8]]) -> Bundle:
-    return write_bundle(ExportConfig(run_dir=made[1].root), on_step=lambda _: None)
+    return write_bundle(ExportConfig(run_dir=made[1].root, formats="saved_model,caffe"), on_step=lambda _: None)
 
 
 def convert(folder: Path, **values: Any) -> BundleManifest:
     """Run the stage as its process does, with paths as JSON has them."""
     config = folder / "config.json"
-    config.write_text(json.dumps({name: str(value) for name, value in {**values, "output": folder / "made"}.items()}))
+    config.write_text(
+        json.dumps(
+            {
+                name: str(value)
+                for name, value in {**values, "output": folder / "made", "formats": "saved_model,caffe"}.items()
+            }
+        )
+    )
     main(config)
     return read_manifest(folder / "made")
 

@@ -26,7 +26,7 @@ def made(tmp_path_factory):
     make_dataset(root)
     run = make_run(tmp_path_factory.mktemp("conv"), root)
     run_evaluate(EvaluateConfig(run_dir=run.root))
-    bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None).folder
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model,caffe"), on_step=lambda step: None).folder
     return run, bundle, make_run(tmp_path_factory.mktemp("linear"), root, net=LINEAR)
 
 

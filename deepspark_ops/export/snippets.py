@@ -1,4 +1,4 @@
-"""Code that loads a bundle, with the names and shapes of this one."""
+"""Code that loads a bundle, with the names and shapes of this one: for the pages of a model, and for its card."""
 
 from __future__ import annotations
 
@@ -11,28 +11,45 @@ from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     LABELS_NAME,
     SAVED_MODEL_NAME,
+    TFLITE_NAME,
     WEIGHTS_NAME,
     BundleManifest,
     InputContract,
 )
 
 
-def tensorflow_snippet(bundle: Path, manifest: BundleManifest) -> str:
-    """Return Python that runs the SavedModel once, on zeros.
+def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -> dict[str, str]:
+    """Return what loads the bundle's model -> code, for each format that the bundle has.
+
+    Args:
+        bundle: The folder.
+        manifest: Its manifest.
+        place: The folder as the code names it; default: ``bundle``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    deploy = read_net(bundle / DEPLOY_NAME)
+    known = {
+        "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
+        "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
+        "TensorFlow Lite": (TFLITE_NAME, tflite_snippet),
+    }
+    return {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
+
+
+def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
+    """Return Python that runs the SavedModel once, on zeros; arguments as ``snippets``.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
     lines = [
         *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
-        f"bundle = {str(bundle)!r}",
+        f"bundle = {(place or str(bundle))!r}",
         f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")',
     ]
-    for name, contract in zip(names, manifest.inputs, strict=True):
-        shape = _filled(contract, deploy)
-        lines.append(f"{name} = np.zeros({shape}, np.{contract.dtype})  # {_text(contract)}")
+    lines += _zeros(bundle, manifest, names)
     given = ", ".join(
         f"{contract.name!r}: tf.constant({name})" for name, contract in zip(names, manifest.inputs, strict=True)
     )
@@ -46,8 +63,33 @@ def tensorflow_snippet(bundle: Path, manifest: BundleManifest) -> str:
     return "\n".join(lines)
 
 
-def caffe_snippet(bundle: Path, manifest: BundleManifest) -> str:
+def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
+    """Return Python that runs the TensorFlow Lite file once, on zeros; arguments as ``snippets``.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
+    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
+    output = manifest.output
+    lines = [
+        *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
+        f"bundle = {(place or str(bundle))!r}",
+        "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
+        f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{TFLITE_NAME}")',
+        *_zeros(bundle, manifest, names),
+        f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
+        f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
+        f"classes = answer[{output.classes!r}]  # int64 (N,)",
+        *_labels(manifest),
+    ]
+    return "\n".join(lines)
+
+
+def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
     """Return Python that runs the deploy net once by OpenCV, on zeros, with the lines for Caffe beside.
+
+    Arguments as ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -58,7 +100,7 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest) -> str:
     steps = [step for contract in manifest.inputs for step in contract.preprocessing]
     lines = [
         *_imports(manifest, "import cv2  # OpenCV 4: later ones do not read Caffe's files", "import numpy as np"),
-        f"bundle = {str(bundle)!r}",
+        f"bundle = {(place or str(bundle))!r}",
         f'files = f"{{bundle}}/{DEPLOY_NAME}", f"{{bundle}}/{WEIGHTS_NAME}"',
         "net = cv2.dnn.readNetFromCaffe(*files)  # with Caffe: caffe.Net(*files, caffe.TEST)",
     ]
@@ -89,11 +131,21 @@ def _variable(name: str, at: int) -> str:
     return name if name.isidentifier() and name not in {"bundle", "model", "net", "files"} else f"input_{at}"
 
 
-def _filled(contract: InputContract, deploy: caffe_pb2.NetParameter) -> tuple[int, ...]:
+def _zeros(bundle: Path, manifest: BundleManifest, names: Sequence[str]) -> list[str]:
+    return [
+        f"{name} = np.zeros({_filled(contract, bundle)}, np.{contract.dtype})  # {_text(contract)}"
+        for name, contract in zip(names, manifest.inputs, strict=True)
+    ]
+
+
+def _filled(contract: InputContract, bundle: Path) -> tuple[int, ...]:
     """Return the shape for one sample; where any size goes, that which the net computes on."""
+    if contract.sample_shape is not None:
+        return (1, *contract.sample_shape)
     shape = (1, *contract.shape[1:])
     if -1 not in shape:
         return shape
+    deploy = read_net(bundle / DEPLOY_NAME)
     blobs = {layer.top[0]: tuple(layer.input_param.shape[0].dim) for layer in _inputs(deploy)}
     _, channels, height, width = blobs.get(contract.name) or next(iter(blobs.values()))
     return 1, height, width, channels

@@ -1,0 +1,36 @@
+"""The formats that a bundle can hold its model in, as an option of the stages that write one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from deepspark_ops.config.base import EXPERT
+
+SAVED_MODEL: Final = "saved_model"
+CAFFE: Final = "caffe"
+TFLITE: Final = "tflite"
+BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, TFLITE)
+
+
+def _formats(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    names = tuple(part.strip() for part in given.split(",") if part.strip())
+    if not names or set(names) - set(BUNDLE_FORMATS):
+        msg = f"must be one or several of {', '.join(BUNDLE_FORMATS)}, with commas between them"
+        raise ValueError(msg)
+    return tuple(name for name in BUNDLE_FORMATS if name in names)
+
+
+BundleFormats = Annotated[
+    Annotated[tuple[str, ...], BeforeValidator(_formats), WithJsonSchema({"type": "string"}, mode="validation")] | None,
+    Field(
+        title="Formats",
+        description=f"What the bundle holds: {', '.join(BUNDLE_FORMATS)}, with commas between them; default: all that"
+        " the net can have. Evaluation and models in production need saved_model and caffe",
+        json_schema_extra=EXPERT,
+    ),
+]
+"""Names of ``BUNDLE_FORMATS`` in their order; a text in forms and options; None for all that the net can have."""

@@ -1,0 +1,91 @@
+"""What every format is written from, and what one gives back when its files are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.export.served_input import ServedInput
+
+Probabilities = npt.NDArray[np.float64]
+
+
+class CannotHave(DeepSparkError):
+    """A net has no form in this format; the message says why, for a sentence that names the format."""
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A model on its way into a bundle.
+
+    Attributes:
+        folder: The bundle, being written.
+        deploy: The deploy net.
+        build: Returns it, built for a batch size.
+        params: Its parameter vector, shape (n_params,).
+        inputs: What the model takes.
+        probability: Blob of the class probabilities, (N, n_classes).
+        n_classes: Number of classes.
+        batch: The samples that every file is checked on.
+        n_threads: Threads that the check may use.
+    """
+
+    folder: Path
+    deploy: caffe_pb2.NetParameter
+    build: Callable[[int], NetSpec]
+    params: Vector
+    inputs: tuple[ServedInput, ...]
+    probability: str
+    n_classes: int
+    batch: Batch
+    n_threads: int
+
+    def requests(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the samples as the model takes them, argument -> array."""
+        return {served.name: served.from_stored(self.batch.stored[served.blob]) for served in self.inputs}
+
+    def prepared(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Return the samples as the deploy net takes them, blob -> array (N, ...)."""
+        return {name: values[: self.batch.count] for name, values in self.batch.feeds.items()}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader of the written files answers for the check's samples.
+
+    Attributes:
+        file: The file that was read.
+        reader: What read it.
+        scores: Probabilities (N, n_classes); None if this reader cannot read this net.
+        unread: Why it cannot; empty if it can.
+    """
+
+    file: str
+    reader: str
+    scores: Probabilities | None
+    unread: str = ""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of the bundle.
+
+    Attributes:
+        files: Files and folders in the bundle that belong to it alone.
+        write: Writes them. Raises ``CannotHave``.
+        read: Reads what was written, as a user would, and answers the check's samples. Raises ``CannotHave``.
+    """
+
+    files: tuple[str, ...]
+    write: Callable[[ExportedModel], None]
+    read: Callable[[ExportedModel], tuple[Reading, ...]]

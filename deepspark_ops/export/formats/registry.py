@@ -1,0 +1,16 @@
+"""Which formats there are, in the order in which they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from deepspark_ops.config.bundle_formats import CAFFE, SAVED_MODEL, TFLITE
+from deepspark_ops.export.formats import caffe, saved_model, tf_lite
+from deepspark_ops.export.formats.exported_model import Format
+
+FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
+    {SAVED_MODEL: saved_model.FORMAT, CAFFE: caffe.FORMAT, TFLITE: tf_lite.FORMAT}
+)
+"""Name -> format; names as ``config.bundle_formats`` has them."""

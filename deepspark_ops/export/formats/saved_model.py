@@ -1,0 +1,28 @@
+"""``saved_model/``: TensorFlow's own format, with the preprocessing inside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
+from deepspark_ops.export.manifest import SAVED_MODEL_NAME
+from deepspark_ops.export.tf_saved_model import SCORES, load_saved_model, write_saved_model
+
+
+def _write(model: ExportedModel) -> None:
+    write_saved_model(
+        model.folder / SAVED_MODEL_NAME,
+        model.build,
+        model.params,
+        model.inputs,
+        model.probability,
+        trial=model.prepared(),
+    )
+
+
+def _read(model: ExportedModel) -> tuple[Reading, ...]:
+    serve = load_saved_model(model.folder / SAVED_MODEL_NAME)
+    return (Reading(SAVED_MODEL_NAME, "TensorFlow", serve(model.requests())[SCORES].astype(np.float64)),)
+
+
+FORMAT = Format(files=(SAVED_MODEL_NAME,), write=_write, read=_read)

@@ -1,0 +1,141 @@
+"""``README.md`` of a bundle: what the model is, on which data, how good, what it takes, how it is loaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport
+from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
+from deepspark_ops.export.snippets import snippets
+
+_CLASSES_SHOWN = 20
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+
+
+def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | None) -> str:
+    """Return the card in Markdown.
+
+    Args:
+        bundle: The folder, with its files but for card and manifest.
+        manifest: What the manifest is going to say.
+        metrics: How these weights did on test data; None if nobody has scored them.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    parts = [
+        f"# {_plain(manifest.net) or 'Model'}",
+        "A classifier, exported by DeepSpark. `manifest.json` has the same facts for programs, with a digest of every "
+        "file.",
+        "## Where it comes from",
+        _origin(manifest),
+        "## How good it is",
+        _metrics(metrics),
+        "## What it takes",
+        "\n".join(_input(contract) for contract in manifest.inputs),
+        "The SavedModel and the TensorFlow Lite file do this themselves. `deploy.prototxt` takes what was already "
+        "prepared so, as float32 (N, C, H, W).",
+        "## Classes",
+        _classes(manifest),
+        "## How it was checked",
+        _check(manifest),
+        "## How to load it",
+        "Each of these runs as it is in the folder of this file, on a sample of zeros.",
+        *(f"### {name}\n\n{_fenced(code)}" for name, code in snippets(bundle, manifest, ".").items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return text of others in one line, with what Markdown or HTML would act on as it is."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _fenced(code: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}python\n{code}\n{fence}"
+
+
+def _origin(manifest: BundleManifest) -> str:
+    origin = manifest.origin
+    at = "" if origin.iteration is None else f", iteration {origin.iteration:,}"
+    lines = [
+        f"- Made from: {_plain(origin.run)}{at}, weights {_plain(origin.weights)} ({origin.weights_digest})",
+        f"- Exported: {manifest.created}",
+    ]
+    lines += [f"- Data, {split}: {digest}" for split, digest in origin.datasets.items()]
+    if not origin.datasets:
+        lines.append("- Data: not known; they are no dataset that DeepSpark ingested")
+    if origin.started_from:
+        lines.append(f"- Trained further from: {_plain(origin.started_from)}")
+    return "\n".join(lines)
+
+
+def _metrics(metrics: MetricsReport | None) -> str:
+    if metrics is None:
+        return "Nobody has scored these weights on test data."
+    low, high = metrics.top1_interval
+    rows = [("Accuracy (top-1)", f"{metrics.top1:.4f} (95 % interval {low:.4f} to {high:.4f})")]
+    if metrics.top5 is not None:
+        rows.append(("Accuracy (top-5)", f"{metrics.top5:.4f}"))
+    rows += [("Loss", f"{metrics.loss:.4f}"), ("Samples", f"{metrics.n_samples:,}")]
+    scored = metrics.scored
+    table = "\n".join(["| metric | value |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
+    return (
+        f"On the {scored.split} samples of {_plain(scored.dataset)} ({scored.dataset_digest}); `{METRICS_NAME}` has "
+        f"every class and the confusion matrix.\n\n{table}"
+    )
+
+
+def _input(contract: InputContract) -> str:
+    extents = ", ".join(["N", *("any" if extent < 0 else str(extent) for extent in contract.shape[1:])])
+    facts = [f"{contract.dtype} ({extents})", f"axes {contract.axes}", contract.channels]
+    steps = "; ".join(contract.preprocessing) or "nothing is done to it"
+    told = _plain(", ".join(fact for fact in facts if fact))
+    return f"- {_plain(contract.name)}: {told}. Before the net: {_plain(steps)}."
+
+
+def _classes(manifest: BundleManifest) -> str:
+    output = manifest.output
+    said = (
+        f"{output.n_classes:,} classes. `{output.scores}` is float32 (N, {output.n_classes}), their probabilities; "
+        f"`{output.classes}` is int64 (N,), the most probable one."
+    )
+    if not output.labels:
+        return f"{said} Their names are not known."
+    names = "\n".join(f"- {at}: {_plain(name)}" for at, name in enumerate(output.labels[:_CLASSES_SHOWN]))
+    rest = len(output.labels) - _CLASSES_SHOWN
+    more = f"\n- and {rest:,} more" if rest > 0 else ""
+    return f"{said} `{LABELS_NAME}` has a name a line.\n\n{names}{more}"
+
+
+def _check(manifest: BundleManifest) -> str:
+    check = manifest.check
+    found = [
+        OutsideCheck(file="saved_model/", reader="TensorFlow", max_relative_difference=difference)
+        for difference in (check.saved_model_max_relative_difference,)
+        if difference is not None
+    ]
+    found += [
+        OutsideCheck(file="weights.caffemodel", reader="DeepSpark", max_relative_difference=difference)
+        for difference in (check.caffemodel_max_relative_difference,)
+        if difference is not None
+    ]
+    lines = [
+        f"Every file was read again and run on {check.n_samples:,} samples. Largest difference of a probability from "
+        f"the trained net's, relative to the largest; allowed: {check.allowed:g}.",
+        "",
+        "| file | read by | difference |",
+        "| --- | --- | --- |",
+        *(f"| {one.file} | {one.reader} | {_difference(one)} |" for one in (*found, *check.outside)),
+    ]
+    lines += [f"\nLeft out: {name}. {_plain(reason)}." for name, reason in check.left_out.items()]
+    return "\n".join(lines)
+
+
+def _difference(one: OutsideCheck) -> str:
+    if one.max_relative_difference is None:
+        return f"not read: {_plain(one.unread)}"
+    return f"{one.max_relative_difference:.2g}"

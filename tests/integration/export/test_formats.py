@@ -1,0 +1,169 @@
+"""A bundle's formats: what is written is chosen, and each is read by others than us."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.export import bundle as bundle_module
+from deepspark_ops.export.bundle import Bundle, write_bundle
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel
+from deepspark_ops.export.formats.registry import FORMATS
+from deepspark_ops.export.manifest import BundleManifest, read_manifest
+from deepspark_ops.run_paths import RunPaths
+from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
+
+pytestmark = pytest.mark.tf
+
+# OpenCV knows no Bias layer; without a mean image any size goes, and the centre is cut out of it.
+UNKNOWN_TO_OPENCV = NET.replace('type: "ReLU"', 'type: "Bias"').replace('mean_file: "mean"', "mean_value: 100")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    make_dataset(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> RunPaths:
+    return make_run(tmp_path_factory.mktemp("run"), dataset, n_steps=5)
+
+
+@pytest.fixture(scope="module")
+def bundle(run: RunPaths) -> Bundle:
+    return write_bundle(ExportConfig(run_dir=run.root), on_step=lambda _: None)
+
+
+def test_opencv_and_the_interpreter_of_tensorflow_lite_compute_what_was_trained(bundle: Bundle) -> None:
+    check = bundle.manifest.check
+    assert [(one.file, one.reader) for one in check.outside] == [
+        ("weights.caffemodel", "OpenCV"),
+        ("model.tflite", "TensorFlow Lite's interpreter"),
+    ]
+    for one in check.outside:
+        assert one.max_relative_difference is not None
+        assert 0 <= one.max_relative_difference < 1e-5  # float32 sums in another order
+    assert check.left_out == {}
+
+
+def test_code_of_the_card_runs_as_it_is_in_the_bundles_folder(bundle: Bundle) -> None:
+    card = (bundle.folder / "README.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    ends = "\nprint('classes', scores.shape, float(scores.sum()).__round__(4), labels[classes[0]] in labels)\n"
+    shown = subprocess.run(
+        # One process and no name kept from block to block; TensorFlow is imported once.
+        [sys.executable, "-P", "-c", f"for code in {[block + ends for block in blocks]!r}: exec(code, {{}})"],
+        cwd=bundle.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert shown.stdout == "classes (1, 3) 1.0 True\n" * 3
+
+
+def test_the_card_says_what_the_model_takes_and_where_it_comes_from(bundle: Bundle) -> None:
+    card = (bundle.folder / "README.md").read_text()
+    assert card.startswith("# patches\n")
+    assert "- images: uint8 (N, 14, 16, 3), axes N, H, W, C, RGB. Before the net: channels to BGR; cut out" in card
+    assert f"weights patches\\_iter\\_5.caffemodel ({bundle.manifest.origin.weights_digest})" in card
+    assert "Nobody has scored these weights on test data." in card
+    assert "- 0: red \\<left\\>\n- 1: green\n- 2: blue \\& right" in card  # names are no markup
+    assert bundle.manifest.files.keys() >= {"README.md"}
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Let the net have no TensorFlow Lite file, found out when its file is read; give what was written."""
+    written: list[str] = []
+
+    def write(model: ExportedModel) -> None:
+        (model.folder / "model.tflite").write_bytes(b"half")
+        written.append("tflite")
+
+    def read(model: ExportedModel) -> tuple[()]:
+        msg = "TensorFlow Lite has no form of tf.Foo"
+        raise CannotHave(msg)
+
+    refusing = replace(FORMATS["tflite"], write=write, read=read)
+    monkeypatch.setattr(bundle_module, "FORMATS", {**FORMATS, "tflite": refusing})
+    yield written
+    assert written == ["tflite"]
+
+
+def test_a_format_that_the_net_cannot_have_is_named_and_left_out(
+    run: RunPaths, tmp_path: Path, counting: list[str]
+) -> None:
+    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=lambda _: None)
+    assert made.manifest.check.left_out == {"tflite": "TensorFlow Lite has no form of tf.Foo"}
+    assert "model.tflite" not in made.manifest.files
+    assert not (made.folder / "model.tflite").exists()
+    assert "Left out: tflite. TensorFlow Lite has no form of tf.Foo." in (made.folder / "README.md").read_text()
+
+
+def test_a_format_that_was_asked_for_by_name_is_not_left_out(
+    run: RunPaths, tmp_path: Path, counting: list[str]
+) -> None:
+    config = ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="tflite")
+    with pytest.raises(ConfigError) as caught:
+        write_bundle(config, on_step=lambda _: None)
+    assert str(caught.value) == "formats=tflite: tflite: TensorFlow Lite has no form of tf.Foo; leave it out"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_net_that_opencv_cannot_read_is_noted_and_exported(dataset: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", dataset, net=UNKNOWN_TO_OPENCV, n_steps=5)
+    made = write_bundle(ExportConfig(run_dir=run.root, formats="caffe,tflite"), on_step=lambda _: None)
+    assert {path.name for path in made.folder.iterdir()} >= {"deploy.prototxt", "weights.caffemodel", "model.tflite"}
+    assert not (made.folder / "saved_model").exists()
+    by_opencv, by_tflite = made.manifest.check.outside
+    assert by_opencv.max_relative_difference is None
+    assert 'Can\'t create layer "relu" of type "Bias"' in by_opencv.unread
+    assert "not read: " in (made.folder / "README.md").read_text()
+    with pytest.raises(DataError, match=r"the bundle has no saved_model; evaluation and models in production need"):
+        read_manifest(made.folder)
+    assert by_tflite.max_relative_difference is not None
+    assert by_tflite.max_relative_difference < 1e-5
+    assert (made.manifest.inputs[0].shape, made.manifest.inputs[0].sample_shape) == ((-1, -1, -1, 3), (12, 12, 3))
+
+
+def test_an_unknown_format_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(ExportConfig, {"run_dir": "r", "formats": "caffe, onnx"})
+    assert str(caught.value) == (
+        "formats='caffe, onnx': must be one or several of saved_model, caffe, tflite, with commas between them"
+    )
+    assert parse_config(ExportConfig, {"run_dir": "r", "formats": "tflite, caffe"}).formats == ("caffe", "tflite")
+
+
+def test_manifests_of_older_versions_are_read(bundle: Bundle) -> None:
+    fields = bundle.manifest.model_dump(mode="json")
+    fields["format_version"] = 3
+    for added in ("outside", "left_out"):
+        del fields["check"][added]
+    for contract in fields["inputs"]:
+        del contract["sample_shape"]
+    read = BundleManifest.model_validate(fields)
+    assert (read.check.outside, read.check.left_out, read.inputs[0].sample_shape) == ((), {}, None)
+    assert read.check.largest() < 1e-4
+
+
+def test_the_files_for_caffe_hold_the_blobs_that_opencv_finds(bundle: Bundle) -> None:
+    net = cv2.dnn.readNetFromCaffe(str(bundle.folder / "deploy.prototxt"), str(bundle.folder / "weights.caffemodel"))
+    assert net.getParam("conv", 0).shape == (8, 3, 3, 3)
+    assert np.isfinite(net.getParam("conv", 0)).all()
+    assert bundle.manifest.output.labels == CLASS_NAMES
