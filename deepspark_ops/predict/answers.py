@@ -12,7 +12,6 @@ import pyarrow as pa
 from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.devices.host_cores import host_cores
-from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, BundleManifest, read_manifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.blob_answer import BlobAnswer
@@ -20,7 +19,7 @@ from deepspark_ops.predict.class_answer import class_columns, served_scores
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.record import Values
 from deepspark_ops.predict.parquet_output import numbers, parquet_output
-from deepspark_ops.predict.samples import SampleForm, only_input, sample_chunks
+from deepspark_ops.predict.samples import SampleForm, form_of_bundle, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
 
 
@@ -70,10 +69,9 @@ def write_features(config: FeaturesConfig, *, on_step: OnStep) -> Summary:
 
 
 def _form(config: BundleInputConfig, manifest: BundleManifest) -> SampleForm:
-    contract = only_input(manifest.inputs, config.bundle)
-    return SampleForm.of(
-        contract,
-        crop_size=options_from_words(contract.preprocessing, config.bundle).crop_size,
+    return form_of_bundle(
+        manifest,
+        config.bundle,
         resize_height=config.resize_height,
         resize_width=config.resize_width,
         max_pixel=config.max_pixel,

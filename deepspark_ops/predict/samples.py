@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.manifest import InputContract
+from deepspark_ops.export.input_steps import options_from_words
+from deepspark_ops.export.manifest import BundleManifest, InputContract
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.inputs.record import Content, InputRecord, Values
@@ -167,6 +168,25 @@ def only_input(inputs: tuple[InputContract, ...], bundle: Path) -> InputContract
         )
         raise ConfigError(msg)
     return inputs[0]
+
+
+def form_of_bundle(
+    manifest: BundleManifest, bundle: Path, *, resize_height: int = 0, resize_width: int = 0, max_pixel: int = 255
+) -> SampleForm:
+    """Return what the samples of a bundle are; arguments as of ``SampleForm.of``.
+
+    Raises:
+        ConfigError: It takes several inputs, or not the size that is asked for.
+        DataError: Its preprocessing has a step that this release does not know.
+    """
+    contract = only_input(manifest.inputs, bundle)
+    return SampleForm.of(
+        contract,
+        crop_size=options_from_words(contract.preprocessing, bundle).crop_size,
+        resize_height=resize_height,
+        resize_width=resize_width,
+        max_pixel=max_pixel,
+    )
 
 
 def sample_chunks(

@@ -1,5 +1,10 @@
 """A bundle answers files, lists, tables and datasets: as its SavedModel, and as the run's own evaluation."""
 
+import os
+import shutil
+import subprocess
+import sys
+
 import cv2
 import numpy as np
 import pyarrow as pa
@@ -18,7 +23,9 @@ from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.answers import write_features, write_predictions
+from deepspark_ops.processes.spark_submit import job_variables
 from tests.integration.small_run import CLASS_NAMES, make_dataset, make_run
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
 
@@ -73,7 +80,7 @@ def test_files_lists_and_tables_of_the_same_images_get_the_same_answers(made, tm
     expected = scores_of(bundle, images)
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))
     by_path = np.array([int(path[-7:-4]) for path in paths])
-    (folder / "list.txt").write_text("".join(f"{path} {number}\n" for number, path in enumerate(paths)))
+    (tmp_path / "list.txt").write_text("".join(f"{path} {number}\n" for number, path in enumerate(paths)))
     contents = [(folder / path).read_bytes() for path in paths]
     pq.write_table(pa.table({"key": paths, "png": contents, "label": [1] * 53}), tmp_path / "bytes.parquet")
     cells = [{"bytes": content, "path": path} for content, path in zip(contents, paths, strict=True)]
@@ -81,7 +88,7 @@ def test_files_lists_and_tables_of_the_same_images_get_the_same_answers(made, tm
     pa.csv.write_csv(pa.table({"path": paths, "label": [1] * 53}), tmp_path / "paths.csv")
     for given, options in [
         (folder, {}),
-        (folder / "list.txt", {}),
+        (tmp_path / "list.txt", {"root_folder": folder}),
         (tmp_path / "bytes.parquet", {"id_column": "key"}),
         (tmp_path / "structs.parquet", {}),
         (tmp_path / "paths.csv", {"root_folder": folder}),
@@ -156,3 +163,31 @@ def test_mistakes_are_told_before_anything_is_written(made, tmp_path):
     with pytest.raises(ConfigError, match="columns x, y; name the one with images or their paths with image_column"):
         predicted(bundle, tmp_path / "t.parquet", tmp_path / "p.parquet")
     assert not (tmp_path / "p.parquet").exists()
+
+
+@pytest.mark.spark
+def test_the_example_answers_inside_a_plain_spark_script(made, tmp_path):
+    _, images, _, bundle, files = made
+    folder = tmp_path / "images"
+    shutil.copytree(files, folder)
+    (folder / "damaged.png").write_bytes(b"no image")
+    command = [sys.executable, str(ROOT / "examples" / "predict_in_spark.py"), bundle, folder, tmp_path / "out"]
+    environment = {
+        **os.environ,
+        **job_variables(os.environ),
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {row["path"][-7:-4]: row for row in pq.read_table(tmp_path / "out").to_pylist()}
+    assert len(rows) == 54
+    bad = rows.pop("ged")
+    assert (bad["predicted"], bad["scores"]) == (None, None)
+    assert bad["error"] == "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
+    for number, scores in enumerate(scores_of(bundle, images)):
+        row = rows[f"{number:03d}"]
+        np.testing.assert_allclose(row["scores"], scores, rtol=1e-5, atol=1e-7)
+        assert (row["predicted"], row["predicted_name"]) == (scores.argmax(), CLASS_NAMES[scores.argmax()])
+        assert row["probability"] == pytest.approx(scores.max(), rel=1e-5)
+        assert row["error"] is None

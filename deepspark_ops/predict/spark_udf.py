@@ -1,0 +1,94 @@
+"""A bundle as a column of Spark: ``predict_udf``. The one file of this package with pyspark; it starts no session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.functions import pandas_udf
+from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
+
+from deepspark_ops.export.manifest import read_manifest
+from deepspark_ops.predict.inputs.record import InputRecord, Values, vector_of
+from deepspark_ops.predict.samples import Sample, SampleForm, form_of_bundle
+from deepspark_ops.predict.stream import Answer, answer_chunk
+
+ANSWER = StructType(
+    [
+        StructField("predicted", LongType()),
+        StructField("predicted_name", StringType()),
+        StructField("probability", FloatType()),
+        StructField("scores", ArrayType(FloatType())),
+        StructField("error", StringType()),
+    ]
+)
+"""What a row gets: class, its name (null if the bundle has no labels), its probability and all scores, or an error."""
+
+
+def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1) -> Any:
+    """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
+
+    Args:
+        bundle: Folder that driver and workers see under this path. Each Python worker loads it once.
+        batch_size: Samples of a forward pass.
+        threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
+
+    Returns:
+        A ``pandas_udf`` of one column: images (binary), their paths (string), or numbers of a sample (array). Its value
+        is a struct, ``ANSWER``; a row that cannot be used has an error and nothing else.
+
+    Raises:
+        ConfigError: The bundle takes several inputs.
+        DataError: There is no bundle, or a file of it is missing or changed.
+    """
+    folder = str(Path(bundle).absolute())
+    form_of_bundle(read_manifest(Path(folder)), Path(folder))  # a mistake is told here, not by a task
+
+    def answers(parts: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
+        form, answer = _model(folder, threads)
+        for part in parts:
+            pieces = [part.iloc[start : start + batch_size] for start in range(0, len(part), batch_size)]
+            yield pd.concat([_answered(piece, form, answer) for piece in pieces] or [_frame({})])
+
+    return pandas_udf(answers, returnType=ANSWER)
+
+
+@cache
+def _model(bundle: str, threads: int) -> tuple[SampleForm, Answer]:
+    """Load a bundle into this process, which keeps it for the next task."""
+    from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices  # on a worker alone
+    from deepspark_ops.export.manifest import SAVED_MODEL_NAME, parse_manifest
+    from deepspark_ops.export.tf_saved_model import load_saved_model
+    from deepspark_ops.predict.class_answer import class_columns, served_scores
+
+    manifest = parse_manifest(Path(bundle))
+    form = form_of_bundle(manifest, Path(bundle))
+    set_up_devices("gpu" if n_gpus_seen() else "cpu", 1, n_threads=threads)
+    serve = load_saved_model(Path(bundle, SAVED_MODEL_NAME))
+
+    def answer(samples: Sequence[Values]) -> dict[str, Sequence[Any]]:
+        columns = class_columns(served_scores(serve, samples, form, manifest.output), manifest.output, top_k=1)
+        return {"predicted_name": [None] * len(samples), **columns}
+
+    return form, answer
+
+
+def _answered(cells: pd.Series, form: SampleForm, answer: Answer) -> pd.DataFrame:
+    chunk = [_sample(cell, form) for cell in cells]
+    return _frame(answer_chunk(chunk, answer, ["predicted", "predicted_name", "probability", "scores"]))
+
+
+def _sample(cell: Any, form: SampleForm) -> Sample:
+    if cell is None:
+        return Sample("", None, "null")
+    if isinstance(cell, (bytes, bytearray)):
+        return form.sample(InputRecord("", bytes(cell)))
+    return form.sample(InputRecord("", Path(cell) if isinstance(cell, str) else vector_of(cell)))
+
+
+def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    """Return columns of objects: None stays null, and a class number stays whole beside it."""
+    return pd.DataFrame({name: pd.Series(columns.get(name, []), dtype=object) for name in ANSWER.names})
