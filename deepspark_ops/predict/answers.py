@@ -94,7 +94,7 @@ def _write(
     on_step: OnStep,
 ) -> Summary:
     inputs = open_inputs(config, n_values=form.n_values, color=form.color)
-    count = "" if inputs.n_records is None else f", {inputs.n_records:,} inputs"
+    count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
     on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
     origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
     schema = pa.schema([("id", pa.string()), *fields, ("error", pa.string())], metadata=origin)

@@ -110,7 +110,7 @@ class SampleForm:
         except RecordError as error:
             return Sample(record.id, None, str(error))
         except OSError as error:
-            return Sample(record.id, None, f"{error.filename or record.id}: {error.strerror or error}")
+            return Sample(record.id, None, f"{error.strerror or error}: {error.filename or record.id}")
 
     def _image(self, content: Content) -> Values:
         found = content.read_bytes() if isinstance(content, Path) else content

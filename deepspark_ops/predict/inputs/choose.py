@@ -9,7 +9,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.ingest.sources.registry import detect_format, require_source
-from deepspark_ops.predict.inputs.image_files import has_images, images_below, listed_images, one_image
+from deepspark_ops.predict.inputs.image_files import first_listed, has_images, images_below, listed_images, one_image
 from deepspark_ops.predict.inputs.record import Inputs
 from deepspark_ops.predict.inputs.stored import source_records, stored_samples
 from deepspark_ops.run_paths import DatasetPaths
@@ -73,7 +73,16 @@ def _look_at_file(path: Path) -> InputFormat | None:
         return _TABLES[suffix]
     if is_image_name(path.name):
         return "folder"
-    return "list" if detect_format(path) == "image_list" else None
+    if detect_format(path) != "image_list":
+        return None
+    first = first_listed(path)
+    if not is_image_name(first) and not (path.parent / first).is_file():
+        msg = (
+            f'input={path}: its first line names "{first[:80]}", no image by its name and no file beside the list; if'
+            " it is one all the same: input_format=list, with root_folder if its paths start elsewhere"
+        )
+        raise ConfigError(msg)
+    return "list"
 
 
 def _split_folder(path: Path, split: str) -> Path:

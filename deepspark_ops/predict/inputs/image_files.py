@@ -40,14 +40,15 @@ def listed_images(path: Path, root: Path) -> Inputs:
         root: What relative paths start from.
     """
 
-    def lines() -> Iterator[str]:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            yield from (line.strip() for line in file if line.strip())
-
     def read() -> Iterator[InputRecord]:
-        return (InputRecord(name, root / name) for name in map(path_of_line, lines()))
+        return (InputRecord(name, root / name) for name in map(path_of_line, _lines(path)))
 
-    return Inputs("image list", sum(1 for _ in lines()), read)
+    return Inputs("image list", sum(1 for _ in _lines(path)), read)
+
+
+def first_listed(path: Path) -> str:
+    """Return the first path of a list, empty of an empty one."""
+    return next((path_of_line(line) for line in _lines(path)), "")
 
 
 def path_of_line(line: str) -> str:
@@ -64,6 +65,11 @@ def path_of_line(line: str) -> str:
         if len(fields) == 2 and is_image_name(fields[0].strip()):
             return fields[0].strip()
     return line.rsplit(None, 1)[0]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        yield from (line.strip() for line in file if line.strip())
 
 
 def _names_below(folder: Path, prefix: str = "") -> Iterator[str]:

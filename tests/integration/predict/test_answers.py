@@ -109,7 +109,7 @@ def test_what_cannot_be_used_is_a_row_with_an_error_or_refused(made, tmp_path):
     summary, rows = predicted(bundle, tmp_path / "list.txt", output, scores=False)
     assert (summary.n_records, summary.n_errors, len(summary.first_errors)) == (4, 2, 2)
     assert rows["error"][1] == "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
-    assert "No such file" in rows["error"][2]
+    assert rows["error"][2] == f"No such file or directory: {tmp_path / 'c.png'}"
     assert [row is None for row in rows["predicted"]] == [False, True, True, False]
     assert "scores" not in rows
     small = cv2.resize(large, (16, 14)).transpose(2, 0, 1)

@@ -35,6 +35,14 @@ def test_a_list_with_and_without_labels(tmp_path):
     assert next(inputs.read()).content == tmp_path / "x y.png"
 
 
+def test_a_text_that_is_no_list_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("\nsee below\n")
+    with pytest.raises(ConfigError, match='its first line names "see", no image by its name and no file beside'):
+        opened(tmp_path / "notes.txt")
+    (tmp_path / "see").touch()
+    assert opened(tmp_path / "notes.txt").n_records == 1
+
+
 def test_a_dataset_by_its_root_or_its_split(tmp_path):
     images, _ = make_dataset(tmp_path, n_train=5, n_test=40)["test"]
     for path in (tmp_path, tmp_path / "test"):
