@@ -25,15 +25,16 @@ class ParquetOutput:
         self._writer = writer
         self._schema = schema
         self._held: list[pa.RecordBatch] = []
+        self._n_rows = self._n_bytes = 0
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add rows: per column of the schema one value a row, None for nothing; a list column takes numpy vectors."""
         arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
-        self._held.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        if (
-            sum(batch.num_rows for batch in self._held) >= ROWS_WRITTEN
-            or sum(batch.nbytes for batch in self._held) >= BYTES_WRITTEN
-        ):
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._held.append(batch)
+        self._n_rows += batch.num_rows
+        self._n_bytes += batch.nbytes
+        if self._n_rows >= ROWS_WRITTEN or self._n_bytes >= BYTES_WRITTEN:
             self.flush()
 
     def flush(self) -> None:
@@ -41,6 +42,7 @@ class ParquetOutput:
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
             self._held.clear()
+            self._n_rows = self._n_bytes = 0
 
 
 @contextmanager

@@ -199,10 +199,14 @@ def sample_chunks(
     rest = iter(records)
     with ThreadPoolExecutor(n_threads) as pool:
 
-        def begin() -> list[Future[Sample]]:
-            return [pool.submit(sample_of, record) for record in islice(rest, size)]
+        def begin() -> list[Future[list[Sample]]]:
+            # A task for each record would take as long as a small record itself.
+            records = list(islice(rest, size))
+            pieces = [records[piece::n_threads] for piece in range(min(n_threads, len(records)))]
+            return [pool.submit(lambda piece: [sample_of(record) for record in piece], piece) for piece in pieces]
 
         ahead = begin()
         while ahead:
             now, ahead = ahead, begin()
-            yield [sample.result() for sample in now]
+            made = [piece.result() for piece in now]
+            yield [made[row % len(made)][row // len(made)] for row in range(sum(map(len, made)))]
