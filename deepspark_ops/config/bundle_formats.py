@@ -11,7 +11,11 @@ from deepspark_ops.config.base import EXPERT
 SAVED_MODEL: Final = "saved_model"
 CAFFE: Final = "caffe"
 TFLITE: Final = "tflite"
-BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, TFLITE)
+TFLITE_FLOAT16: Final = "tflite_float16"
+TFLITE_INT8: Final = "tflite_int8"
+BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
+BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, TFLITE)
+"""Those that compute what was trained; the others are smaller and less exact, and written only where asked for."""
 
 
 def _formats(given: Any) -> Any:
@@ -29,8 +33,9 @@ BundleFormats = Annotated[
     Field(
         title="Formats",
         description=f"What the bundle holds: {', '.join(BUNDLE_FORMATS)}, with commas between them; default: all that"
-        " the net can have. Evaluation and models in production need saved_model and caffe",
+        f" the net can have of {', '.join(BY_DEFAULT)}. Evaluation and models in production need saved_model and caffe",
         json_schema_extra=EXPERT,
     ),
 ]
-"""Names of ``BUNDLE_FORMATS`` in their order; a text in forms and options; None for all that the net can have."""
+"""Names of ``BUNDLE_FORMATS`` in their order; a text in forms and options; None for all of
+``BY_DEFAULT`` that the net can have."""

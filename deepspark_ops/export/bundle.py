@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from caffe_import.files.mean_file import write_mean
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
@@ -148,7 +151,12 @@ class _Export:
             n_classes=self._scores.n_classes,
             batch=self._batch,
             n_threads=self._n_threads,
+            calibration=self._calibration(),
         )
+
+    def _calibration(self) -> dict[str, npt.NDArray[Any]] | None:
+        stored = self._model.calibration
+        return None if stored is None else {one.name: one.from_stored(stored[one.blob]) for one in self._inputs}
 
     def _write_formats(self, exported: ExportedModel, expected: Probabilities) -> Check:
         """Write the model in every format that is asked for, and compare what was written with the trained graph.
@@ -160,7 +168,7 @@ class _Export:
         readings: list[Reading] = []
         left_out: dict[str, str] = {}
         for name, form in FORMATS.items():
-            if self._model.formats is not None and name not in self._model.formats:
+            if name not in (self._model.formats or BY_DEFAULT):
                 continue
             self._on_step(f"writing {' and '.join(form.files)}: {exported.params.size:,} parameters")
             try:
@@ -257,7 +265,11 @@ def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_
     """
     found = [(one, None if one.scores is None else relative_difference(one.scores, expected)) for one in readings]
     for one, difference in found:
-        if difference is not None and not difference <= ALLOWED_DIFFERENCE:
+        if difference is None:
+            continue
+        if one.min_agreement is not None:
+            _refuse_other_classes(one, expected)
+        elif not difference <= ALLOWED_DIFFERENCE:
             msg = (
                 f"exported {one.file}, read by {one.reader}, differs from the trained graph by {difference:.2g} "
                 f"relative to the largest probability, on {len(expected)} samples; allowed: {ALLOWED_DIFFERENCE:g}. "
@@ -271,12 +283,35 @@ def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_
         caffemodel_max_relative_difference=own.get(WEIGHTS_NAME),
         allowed=ALLOWED_DIFFERENCE,
         outside=tuple(
-            OutsideCheck(file=one.file, reader=one.reader, max_relative_difference=difference, unread=one.unread)
+            OutsideCheck(
+                file=one.file,
+                reader=one.reader,
+                max_relative_difference=difference,
+                unread=one.unread,
+                agreement=None if one.min_agreement is None else _agreement(one, expected),
+                min_agreement=one.min_agreement,
+            )
             for one, difference in found
             if one.reader not in _OWN_READERS
         ),
         left_out=left_out,
     )
+
+
+def _agreement(one: Reading, expected: Probabilities) -> float:
+    """Return the share of the samples that get the trained net's class."""
+    return 0.0 if one.scores is None else float((one.scores.argmax(axis=1) == expected.argmax(axis=1)).mean())
+
+
+def _refuse_other_classes(one: Reading, expected: Probabilities) -> None:
+    agreement = _agreement(one, expected)
+    if one.min_agreement is not None and agreement < one.min_agreement:
+        msg = (
+            f"exported {one.file}, read by {one.reader}, gives the trained graph's class for {agreement:.1%} of "
+            f"{len(expected)} samples; allowed: {one.min_agreement:.0%} or more. Leave this format out. Nothing was "
+            "exported"
+        )
+        raise ExportDiffers(msg)
 
 
 def relative_difference(found: Probabilities, expected: Probabilities) -> float:

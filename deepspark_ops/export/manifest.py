@@ -20,6 +20,8 @@ SAVED_MODEL_NAME = "saved_model"
 LABELS_NAME = "labels.txt"
 MEAN_NAME = "mean.binaryproto"
 TFLITE_NAME = "model.tflite"
+TFLITE_FLOAT16_NAME = "model_float16.tflite"
+TFLITE_INT8_NAME = "model_int8.tflite"
 CARD_NAME = "README.md"
 
 
@@ -105,12 +107,17 @@ class OutsideCheck(_Frozen):
         reader: What read it, in a process of its own.
         max_relative_difference: As in ``Check``; None if this reader cannot read this net.
         unread: Why it cannot; empty if it can.
+        agreement: Share of the samples with the trained net's most probable class; None for a file that must give its
+            very probabilities.
+        min_agreement: A smaller share refuses the export; None likewise.
     """
 
     file: str
     reader: str
     max_relative_difference: float | None
     unread: str = ""
+    agreement: float | None = None
+    min_agreement: float | None = None
 
 
 class Check(_Frozen):
@@ -135,10 +142,10 @@ class Check(_Frozen):
     left_out: dict[str, str] = {}
 
     def largest(self) -> float:
-        """Return the largest difference of all that were found."""
+        """Return the largest difference of the files that must give what was trained; 0 if there are none."""
         found = [self.saved_model_max_relative_difference, self.caffemodel_max_relative_difference]
-        found += [one.max_relative_difference for one in self.outside]
-        return max(difference for difference in found if difference is not None)
+        found += [one.max_relative_difference for one in self.outside if one.min_agreement is None]
+        return max((difference for difference in found if difference is not None), default=0.0)
 
 
 class BundleManifest(_Frozen):

@@ -138,4 +138,6 @@ def _check(manifest: BundleManifest) -> str:
 def _difference(one: OutsideCheck) -> str:
     if one.max_relative_difference is None:
         return f"not read: {_plain(one.unread)}"
+    if one.agreement is not None and one.min_agreement is not None:
+        return f"{one.max_relative_difference:.2g}; same class {one.agreement:.1%}, allowed {one.min_agreement:.0%}"
     return f"{one.max_relative_difference:.2g}"

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
+
+import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
@@ -15,11 +17,15 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.base import file_list_text
+from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.run_paths import DatasetPaths
+
+CALIBRATION_SAMPLES: Final = 100
+"""TensorFlow Lite's own guide asks for about as many."""
 
 
 class InputLayer(Protocol):
@@ -71,6 +77,7 @@ class ModelParts:
         origin: What the manifest says about where the model comes from.
         evaluation: Folder that may hold the model's scores; None if it was not scored.
         formats: What the bundle is to hold, names as ``config.bundle_formats``; None for all that the net can have.
+        calibration: Blob -> training samples as stored, (n, ...), where a format takes ranges of values from them.
     """
 
     message: caffe_pb2.NetParameter
@@ -82,6 +89,7 @@ class ModelParts:
     origin: Origin
     evaluation: Path | None
     formats: tuple[str, ...] | None = None
+    calibration: Mapping[str, npt.NDArray[Any]] | None = None
 
 
 @contextmanager
@@ -104,7 +112,22 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
             _origin_of_run(trained),
             trained.run.evaluation,
             config.formats,
+            _calibration(config),
         )
+
+
+def _calibration(config: ExportConfig) -> Mapping[str, npt.NDArray[Any]] | None:
+    if TFLITE_INT8 not in (config.formats or ()):
+        return None
+    with open_trained_net(
+        config.run_dir, weights=config.weights, dataset=None, split="train", batch_size=CALIBRATION_SAMPLES
+    ) as trained:
+        return first_samples(trained.samples)
+
+
+def first_samples(samples: CheckSamples) -> Mapping[str, npt.NDArray[Any]]:
+    """Return the first samples, at most ``CALIBRATION_SAMPLES``, as stored: blob -> (n, ...)."""
+    return samples.read(0, min(CALIBRATION_SAMPLES, samples.batch_size, samples.n_samples)).stored
 
 
 def _origin_of_run(trained: TrainedNet) -> Origin:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from caffe_import.files.prototxt import read_net
@@ -11,11 +12,15 @@ from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     LABELS_NAME,
     SAVED_MODEL_NAME,
+    TFLITE_FLOAT16_NAME,
+    TFLITE_INT8_NAME,
     TFLITE_NAME,
     WEIGHTS_NAME,
     BundleManifest,
     InputContract,
 )
+
+_TFLITE = {"": TFLITE_NAME, ", float16": TFLITE_FLOAT16_NAME, ", int8": TFLITE_INT8_NAME}
 
 
 def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -> dict[str, str]:
@@ -29,11 +34,11 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    known = {
+    known: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
         "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
         "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
-        "TensorFlow Lite": (TFLITE_NAME, tflite_snippet),
     }
+    known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
     return {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
 
 
@@ -63,8 +68,8 @@ def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None
     return "\n".join(lines)
 
 
-def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that runs the TensorFlow Lite file once, on zeros; arguments as ``snippets``.
+def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None, *, file: str = TFLITE_NAME) -> str:
+    """Return Python that runs a TensorFlow Lite file once, on zeros; arguments as ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -76,7 +81,7 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
         *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
         f"bundle = {(place or str(bundle))!r}",
         "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
-        f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{TFLITE_NAME}")',
+        f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
         *_zeros(bundle, manifest, names),
         f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
         f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",

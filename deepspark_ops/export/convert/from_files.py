@@ -15,6 +15,7 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Samples, bind_samples
@@ -22,7 +23,7 @@ from deepspark_ops.evaluate.score_blob import find_score_blob
 from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
-from deepspark_ops.export.model_parts import CheckSamples, ModelParts, code_version
+from deepspark_ops.export.model_parts import CheckSamples, ModelParts, code_version, first_samples
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.sources import SourceResolver
 
@@ -52,7 +53,12 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
             params = load_params(net, config.weights)
             names = _class_names(config, samples, n_classes)
             origin = _origin(config)
-            yield ModelParts(message, net, params, config.weights, samples, names, origin, None, config.formats)
+            calibration = None
+            if config.dataset is not None and TFLITE_INT8 in (config.formats or ()):
+                calibration = first_samples(bind_samples(binding, net, "train"))
+            yield ModelParts(
+                message, net, params, config.weights, samples, names, origin, None, config.formats, calibration
+            )
     finally:
         binding.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class ExportedModel:
         n_classes: Number of classes.
         batch: The samples that every file is checked on.
         n_threads: Threads that the check may use.
+        calibration: Training samples as the model takes them, argument -> (n, ...); None if there are none.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class ExportedModel:
     n_classes: int
     batch: Batch
     n_threads: int
+    calibration: Mapping[str, npt.NDArray[Any]] | None = None
 
     def requests(self) -> dict[str, npt.NDArray[Any]]:
         """Return the samples as the model takes them, argument -> array."""
@@ -68,12 +70,15 @@ class Reading:
         reader: What read it.
         scores: Probabilities (N, n_classes); None if this reader cannot read this net.
         unread: Why it cannot; empty if it can.
+        min_agreement: For a format that rounds: share of the samples that must get the trained net's class; None for
+            one that must give its very probabilities.
     """
 
     file: str
     reader: str
     scores: Probabilities | None
     unread: str = ""
+    min_agreement: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,68 @@
-"""``model.tflite``: TensorFlow Lite's file for phones and small devices, with the preprocessing inside, in float32."""
+"""TensorFlow Lite's files for phones and small devices, with the preprocessing inside.
+
+``model.tflite`` is float32 and gives what was trained. ``model_float16.tflite`` holds rounded weights, half as large;
+``model_int8.tflite`` computes in 8 bits, with ranges taken from training samples. These two are judged by the classes.
+"""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
 
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
-from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_NAME
+from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
 from deepspark_ops.export.tf_saved_model import SCORES, SIGNATURE, write_saved_model
+
+Prepare = Callable[[Any, ExportedModel], None]
 
 _READER = Path(__file__).with_name("tf_lite_reader.py")
 _OPERATION = re.compile(r"\btf\.[A-Z]\w+")
 
 
-def _write(model: ExportedModel) -> None:
+def _write(model: ExportedModel, file: str, prepare: Prepare) -> None:
     with _saved_model(model) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=[SIGNATURE])
+        prepare(converter, model)
         try:
-            data = converter.convert()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the interpreter that finds the ranges will move to another package
+                data = converter.convert()
         except (ConverterError, RuntimeError, ValueError) as error:
             raise CannotHave(_reason(str(error))) from error
-    (model.folder / TFLITE_NAME).write_bytes(data)
+    (model.folder / file).write_bytes(data)
+
+
+def _as_trained(converter: Any, model: ExportedModel) -> None:
+    """Leave all numbers in float32."""
+
+
+def _to_float16(converter: Any, model: ExportedModel) -> None:
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.target_spec.supported_types = [tf.float16]
+
+
+def _to_int8(converter: Any, model: ExportedModel) -> None:
+    calibration = model.calibration
+    if calibration is None:
+        msg = "the ranges of 8 bits are taken from training samples, and there are none; give a dataset"
+        raise CannotHave(msg)
+    n_samples = len(next(iter(calibration.values())))
+
+    def samples() -> Iterator[tuple[str, dict[str, Any]]]:
+        for row in range(n_samples):
+            yield SIGNATURE, {name: values[row : row + 1] for name, values in calibration.items()}
+
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = samples
 
 
 @contextmanager
@@ -50,13 +85,23 @@ def _reason(said: str) -> str:
     return said.strip().splitlines()[0] if said.strip() else "TensorFlow Lite's converter gave no reason"
 
 
-def _read(model: ExportedModel) -> tuple[Reading, ...]:
+def _read(model: ExportedModel, file: str, min_agreement: float | None) -> tuple[Reading, ...]:
     try:
-        scores = read_outside(_READER, [str(model.folder / TFLITE_NAME), SIGNATURE, SCORES], model.requests())
+        scores = read_outside(_READER, [str(model.folder / file), SIGNATURE, SCORES], model.requests())
     except ReaderFailed as failure:
         msg = f"TensorFlow Lite's interpreter cannot run it: {failure}"
         raise CannotHave(msg) from failure
-    return (Reading(TFLITE_NAME, "TensorFlow Lite's interpreter", scores),)
+    return (Reading(file, "TensorFlow Lite's interpreter", scores, min_agreement=min_agreement),)
 
 
-FORMAT = Format(files=(TFLITE_NAME,), write=_write, read=_read)
+def _format(file: str, prepare: Prepare, min_agreement: float | None = None) -> Format:
+    return Format(
+        files=(file,),
+        write=lambda model: _write(model, file, prepare),
+        read=lambda model: _read(model, file, min_agreement),
+    )
+
+
+FLOAT32 = _format(TFLITE_NAME, _as_trained)
+FLOAT16 = _format(TFLITE_FLOAT16_NAME, _to_float16, min_agreement=0.95)
+INT8 = _format(TFLITE_INT8_NAME, _to_int8, min_agreement=0.9)

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export import bundle as bundle_module
-from deepspark_ops.export.bundle import Bundle, write_bundle
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel
+from deepspark_ops.export.bundle import Bundle, ExportDiffers, write_bundle, write_model
+from deepspark_ops.export.convert.from_files import parts_of_files
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Reading
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.run_paths import RunPaths
@@ -40,6 +42,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> RunPaths:
     return make_run(tmp_path_factory.mktemp("run"), dataset, n_steps=5)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> RunPaths:
+    """Return a run long enough that its classes do not hang by rounding."""
+    return make_run(tmp_path_factory.mktemp("trained"), dataset, n_steps=40)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +149,55 @@ def test_a_net_that_opencv_cannot_read_is_noted_and_exported(dataset: Path, tmp_
     assert (made.manifest.inputs[0].shape, made.manifest.inputs[0].sample_shape) == ((-1, -1, -1, 3), (12, 12, 3))
 
 
+def test_rounded_files_are_smaller_and_judged_by_their_classes(trained: RunPaths, tmp_path: Path) -> None:
+    names = "saved_model,tflite_float16,tflite_int8"
+    config = ExportConfig(run_dir=trained.root, output=tmp_path / "bundle", formats=names, check_samples=50)
+    made = write_bundle(config, on_step=lambda _: None)
+    half, eighth = made.manifest.check.outside
+    assert (half.file, half.min_agreement) == ("model_float16.tflite", 0.95)
+    assert (eighth.file, eighth.min_agreement) == ("model_int8.tflite", 0.9)
+    # Rounded to 11 bits, and to 8: the differences are of these sizes, neither none nor any.
+    assert 1e-6 < half.max_relative_difference < 2**-9
+    assert 2**-10 < eighth.max_relative_difference < 0.2
+    assert (made.folder / eighth.file).stat().st_size < (made.folder / half.file).stat().st_size
+    assert made.manifest.check.largest() < 1e-5
+    card = (made.folder / "README.md").read_text()
+    assert "### TensorFlow Lite, int8" in card
+    assert "allowed 90% |" in card
+
+
+def test_a_rounded_file_that_finds_other_classes_is_refused() -> None:
+    expected = np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]
+    found = expected.copy()
+    good = Reading("model_int8.tflite", "a reader", found, min_agreement=0.9)
+    found[0] = [0, 1, 0]
+    check = bundle_module.compare_readings([good], expected, {})
+    assert check.outside[0].agreement == 0.9
+    found[1] = [1, 0, 0]
+    with pytest.raises(ExportDiffers, match=r"trained graph's class for 80\.0% of 10 samples; allowed: 90% or"):
+        bundle_module.compare_readings([good], expected, {})
+
+
+def test_eight_bits_without_training_samples_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    config = ConvertConfig(
+        net=bundle.folder / "deploy.prototxt",
+        weights=bundle.folder / "weights.caffemodel",
+        output=tmp_path / "made",
+        formats="tflite_int8",
+    )
+    with (
+        parts_of_files(config) as model,
+        pytest.raises(ConfigError, match=r"^formats=tflite_int8: tflite_int8: the ranges of 8 bits are taken from"),
+    ):
+        write_model(model, config.output, lambda _: None)
+
+
 def test_an_unknown_format_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(ExportConfig, {"run_dir": "r", "formats": "caffe, onnx"})
     assert str(caught.value) == (
-        "formats='caffe, onnx': must be one or several of saved_model, caffe, tflite, with commas between them"
+        "formats='caffe, onnx': must be one or several of saved_model, caffe, tflite, tflite_float16, tflite_int8, "
+        "with commas between them"
     )
     assert parse_config(ExportConfig, {"run_dir": "r", "formats": "tflite, caffe"}).formats == ("caffe", "tflite")
 
