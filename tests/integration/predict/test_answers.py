@@ -22,6 +22,7 @@ from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.predict.__main__ import main
 from deepspark_ops.predict.answers import write_features, write_predictions
 from deepspark_ops.processes.spark_submit import job_variables
 from tests.integration.small_run import CLASS_NAMES, make_dataset, make_run
@@ -163,6 +164,22 @@ def test_mistakes_are_told_before_anything_is_written(made, tmp_path):
     with pytest.raises(ConfigError, match="columns x, y; name the one with images or their paths with image_column"):
         predicted(bundle, tmp_path / "t.parquet", tmp_path / "p.parquet")
     assert not (tmp_path / "p.parquet").exists()
+
+
+def test_the_process_answers_what_its_config_asks_for(made, tmp_path, caplog):
+    _, _, _, bundle, folder = made
+    (tmp_path / "list.txt").write_text("0/000.png\n0/none.png\n")
+    given = {"bundle": bundle, "input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "o.parquet"}
+    caplog.set_level("INFO")
+    for config, column in [(PredictConfig(**given), "predicted"), (FeaturesConfig(**given, blobs="ip"), "ip")]:
+        (tmp_path / "config.json").write_text(config.model_dump_json())
+        main(tmp_path / "config.json")
+        rows = pq.read_table(tmp_path / "o.parquet").to_pydict()
+        assert [value is None for value in rows[column]] == [False, True]
+        summary, warning = caplog.records[-1], caplog.records[-2]
+        assert summary.getMessage().startswith(f"output={tmp_path / 'o.parquet'} rows=2 errors=1 ")
+        assert warning.levelname == "WARNING"
+        assert "0/none.png: No such file or directory" in warning.getMessage()
 
 
 @pytest.mark.spark
