@@ -8,6 +8,7 @@ from airflow.sdk import DAG, Asset, AssetAlias
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
@@ -46,7 +47,13 @@ def make_dag() -> DAG:
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
         params=form_params(
-            [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
+            [
+                ("Train", CheckConfig),
+                ("Train", TrainConfig),
+                ("Ingest", IngestConfig),
+                ("Evaluate", EvaluateConfig),
+                ("Export", ExportConfig),
+            ],
             digits_example(places.root),
             optional=["source"],
             choices={"strategy": strategy_names()},

@@ -13,6 +13,7 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
 from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.local_airflow.dag_files import install_dags
@@ -102,6 +103,13 @@ def test_defaults_run_the_digits_example_from_files_that_exist(
         assert ingest.source.is_file()
         assert Path(params["solver"]).is_absolute() is (root == tmp_path)
     assert (ingest.resize_height, ingest.resize_width, ingest.max_pixel) == (28, 28, 16)
+
+
+def test_the_forms_formats_are_what_is_exported() -> None:
+    params: dict[str, Any] = load("deepspark_train").params.dump()
+    assert config_from_params(ExportConfig, params, ROOT, run_dir=Path("r")).formats is None
+    chosen = config_from_params(ExportConfig, params | {"formats": "tflite, caffe"}, ROOT, run_dir=Path("r"))
+    assert chosen.formats == ("caffe", "tflite")
 
 
 def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -> None:
