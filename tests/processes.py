@@ -22,9 +22,16 @@ def answer_of_module(module: str) -> dict[str, Any]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """Whether any thread of a process runs; one that has ended and waits for its parent does not.
+
+    The first thread of a killed process may be gone while others still hold its files and locks.
+    """
+    return any(_runs(task) for task in Path(f"/proc/{pid}/task").glob("*"))
+
+
+def _runs(task: Path) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
 
