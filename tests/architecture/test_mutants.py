@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.fault import FAULTS, Fault
 from tests.paths import ROOT
 
 

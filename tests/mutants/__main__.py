@@ -1,4 +1,4 @@
-"""Plants each fault of ``faults.py`` in a copy of the repository and sees that its tests turn red.
+"""Plants each fault of ``faults/`` in a copy of the repository and sees that its tests turn red.
 
     python -m tests.mutants [NAME ...] [--processes N]
 
@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.fault import FAULTS, Fault
 from tests.paths import ROOT
 
 TIMEOUT_S = 300.0
@@ -41,7 +41,7 @@ def copy_repository(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def run_tests(folder: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run pytest on ``tests`` in a copy; its first failure ends it."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -65,7 +65,7 @@ def planted(folder: Path, fault: Fault) -> Iterator[None]:
 def judge(folder: Path, fault: Fault) -> str:
     """Return ``seen``, or why the fault was not."""
     if fault.count() != 1:
-        return f"{fault.file} has the text {fault.count()} times; faults.py must name one place"
+        return f"{fault.file} has the text {fault.count()} times; it must name one place"
     clean = run_tests(folder, fault.tests)
     if clean.returncode:
         return f"its tests do not pass without the fault:\n{clean.stdout[-2000:]}{clean.stderr[-1000:]}"
