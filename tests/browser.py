@@ -136,7 +136,8 @@ def browser_page() -> Iterator[Page]:
     """Run a browser with one page for the length of a ``with`` block."""
     command = find_chromium()
     assert command is not None, "this test needs a browser: apt-get install chromium"
-    with tempfile.TemporaryDirectory(prefix="browser-") as folder:
+    # Chromium's helper processes may write into its profile a moment longer.
+    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as folder:
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
         process = subprocess.Popen(
             [command, *options, f"--user-data-dir={folder}", "about:blank"],
