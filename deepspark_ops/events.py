@@ -76,7 +76,6 @@ def make_event(kind: EventKind, *, clock: int = 0, worker: int = DRIVER, **data:
     return Event(kind, clock, worker, data, time.time())
 
 
-_HEAD = ("v", "time", "kind", "clock", "worker")
 _KINDS = frozenset(get_args(EventKind))
 
 
@@ -88,7 +87,9 @@ def parse_event(line: str | bytes) -> Event | None:
         return None
     if not isinstance(fields, dict):
         return None
-    version, time_s, kind, clock, worker = (fields.pop(key, None) for key in _HEAD)
+    take = fields.pop
+    version, time_s, kind = take("v", None), take("time", None), take("kind", None)
+    clock, worker = take("clock", None), take("worker", None)
     is_event = version == EVENT_VERSION and isinstance(kind, str) and kind in _KINDS
     if not is_event or not isinstance(clock, int) or not isinstance(worker, int) or not isinstance(time_s, int | float):
         return None

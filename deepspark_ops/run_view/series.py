@@ -56,13 +56,18 @@ class Columns:
         self.clock.append(clock)
         self.time.append(time)
         self.at.append(at)
+        known = self.values
         for name, value in values.items():
-            column = self.values.get(name)
-            if column is None:
-                column = self.values[name] = array("d")
-            if len(column) < n_rows:
-                column.extend(_UNREPORTED * (n_rows - len(column)))
+            column = known.get(name)
+            if column is None or len(column) != n_rows:
+                column = self._column(name, n_rows)
             column.append(value if -math.inf < value < math.inf else math.inf)
+
+    def _column(self, name: str, n_rows: int) -> array[float]:
+        """Return a column with a value for each of the first ``n_rows`` rows."""
+        column = self.values.setdefault(name, array("d"))
+        column.extend(_UNREPORTED * (n_rows - len(column)))
+        return column
 
     def gap(self, clock: float, time: float, at: int) -> None:
         """Break every line here."""
@@ -73,13 +78,7 @@ class Columns:
         kept = np.flatnonzero(np.asarray(self.clock) <= clock)
         if len(kept) < len(self):
             self.clock, self.time, self.at = (_taken(column, kept) for column in (self.clock, self.time, self.at))
-            self.values = {name: _taken(self._filled(name), kept) for name in self.values}
-
-    def _filled(self, name: str) -> array[float]:
-        """Return a column with a value for every row; one that was last set rows ago is shorter."""
-        column = self.values[name]
-        column.extend(_UNREPORTED * (len(self) - len(column)))
-        return column
+            self.values = {name: _taken(self._column(name, len(self)), kept) for name in self.values}
 
     def line(self, name: str, *, after: int = -1) -> tuple[Floats, Floats, Floats]:
         """Return clock, time and value, each of shape ``(n,)``, of the rows whose event ends behind ``after``.
@@ -87,7 +86,8 @@ class Columns:
         A value of infinity is a gap in the line.
         """
         first = bisect_right(self.at, after)
-        clock, time, value = (np.array(c[first:], np.float64) for c in (self.clock, self.time, self._filled(name)))
+        columns = (self.clock, self.time, self._column(name, len(self)))
+        clock, time, value = (np.array(column[first:], np.float64) for column in columns)
         has_value = ~np.isnan(value)
         return clock[has_value], time[has_value], value[has_value]
 
