@@ -53,7 +53,10 @@ def test_the_basic_part_is_open_and_a_run_starts_from_it(
     parts = page.evaluate(PARTS)
     assert parts == [
         ["Run Parameters", "true"],
-        *([part, "false"] for part in ("Ingest", "Train, expert", "Ingest, expert", "Evaluate, expert")),
+        *(
+            [part, "false"]
+            for part in ("Ingest", "Train, expert", "Ingest, expert", "Evaluate, expert", "Export, expert")
+        ),
         ["Advanced Options", "false"],
     ]
     run = start(page, airflow, solver=example.conf()["solver"], overrides="max_iter: 20", comm_period="1@0 5@10")
