@@ -55,7 +55,7 @@ def training_answer(
     progress = reading.progress
     origin = progress.first_time or now
     after = reading.offset_of(since) if since else None
-    lines, n_points, n_all = chart_lines(reading.series, origin, after=after) if has_lines else ([], 0, 0)
+    lines = chart_lines(reading.series, origin, after=after) if has_lines else []
     fields = {
         "format_version": ANSWER_VERSION,
         "state": asdict(state),
@@ -71,8 +71,8 @@ def training_answer(
         "spark_ui": _spark_ui(progress, state),
         "cursor": reading.token,
         "is_whole": after is None,
-        "points": n_points,
-        "points_of": n_all,
+        "points": sum(len(line["clock"]) for line in lines),
+        "points_of": sum(line["points_of"] for line in lines),
         "charts": [asdict(chart) for chart in CHARTS],
         "lines": lines,
     }

@@ -72,7 +72,7 @@ def is_share(output: str) -> bool:
     return "acc" in output.lower()
 
 
-def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -> tuple[list[dict[str, Any]], int, int]:
+def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -> list[dict[str, Any]]:
     """Return the lines of all charts.
 
     Args:
@@ -82,16 +82,15 @@ def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -
             the run's events, for every point that came behind it.
 
     Returns:
-        The lines, each with ``chart``, ``name``, ``kind`` and the lists ``clock``, ``time``, ``value`` (None: a gap);
-        the points in them; the points that the run has.
+        The lines, each with ``chart``, ``name``, ``kind``, the lists ``clock``, ``time``, ``value`` (None: a gap), and
+        ``points_of``, the points that it was made of.
     """
     found = [line for line in _lines(series) if line.column in line.columns.values]
     n_lines = {chart.name: sum(line.chart == chart.name for line in found) for chart in CHARTS}
     made: list[dict[str, Any]] = []
-    n_points = 0
     for line in found:
         clock, time, value = line.columns.line(line.column, after=-1 if after is None else after)
-        n_points += len(clock)
+        n_points = len(clock)
         if after is None and line.chart in _STACKED:
             clock, time, value = stretch_means(clock, time, value, STACKED_STRETCHES)
         elif after is None:
@@ -101,8 +100,9 @@ def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -
         if len(clock):
             numbers = {"clock": clock.astype(np.int64).tolist(), "time": np.round(time - origin, 2).tolist()}
             values = _plain(value * line.factor)
-            made.append({"chart": line.chart, "name": line.name, "kind": line.kind, **numbers, "value": values})
-    return made, sum(len(line["clock"]) for line in made), n_points
+            of = {"chart": line.chart, "name": line.name, "kind": line.kind, "points_of": n_points}
+            made.append({**of, **numbers, "value": values})
+    return made
 
 
 def _lines(series: RunSeries) -> Iterator[_Line]:

@@ -14,7 +14,7 @@ _QUANTITIES: Final = (
 COMPARED_CHARTS: Final = tuple(chart for chart in CHARTS if chart.name in _QUANTITIES)
 
 
-def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[dict[str, Any]], int, float]:
+def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[dict[str, Any]], float]:
     """Return a run's lines for a comparison.
 
     Args:
@@ -23,17 +23,16 @@ def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[d
         number: Its place among the runs that are compared, from 0; decides its colour.
 
     Returns:
-        The lines of ``chart_lines`` that stand for the run as a whole, with ``run``; the points that they were thinned
-        out from; how long the run took, s.
+        The lines of ``chart_lines`` that stand for the run as a whole, with ``run``; how long the run took, s.
     """
     progress = reading.progress
     origin = progress.first_time or 0.0
-    found, _, n_all = chart_lines(reading.series, origin)
+    found = chart_lines(reading.series, origin)
     is_alone = len(reading.series.workers) == 1
     kept = [line for line in found if line["chart"] in _QUANTITIES and (line["kind"] != "worker" or is_alone)]
     kept = [line for line in kept if line["chart"] != "staleness" or line["kind"] == "server"]
     lines = [{**line, "name": _name(line, kept, label), "kind": _kind(line), "run": number} for line in kept]
-    return lines, n_all, max(0.0, progress.last_time - origin) if origin else 0.0
+    return lines, max(0.0, progress.last_time - origin) if origin else 0.0
 
 
 def _name(line: dict[str, Any], lines: list[dict[str, Any]], label: str) -> str:

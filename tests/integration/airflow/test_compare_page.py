@@ -36,6 +36,7 @@ def test_two_runs_are_drawn_on_one_chart_a_quantity_each_in_its_colour(client: A
     assert (losses[0]["clock"], losses[0]["value"]) == (mean["clock"], mean["value"])
     assert {line["chart"] for line in answer["lines"]} >= {"loss", "test_accuracy", "images_per_s", "learning_rate"}
     assert answer["state"]["is_over"]
+    assert answer["points"] == answer["points_of"] > 0  # short runs are drawn whole
 
 
 def test_settings_are_shown_where_they_differ_and_all_by_a_switch(client: Any) -> None:

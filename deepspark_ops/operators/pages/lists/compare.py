@@ -119,12 +119,11 @@ class ComparePage:
         reading = self._readings.of(folder)
         with reading.lock:
             reading.refresh()
-            lines, n_points, seconds = compared_lines(reading, label, number)
+            lines, seconds = compared_lines(reading, label, number)
         summary = RunSummary(made_of={}, net=row["net"], dataset_digest=row["dataset_digest"])
         return {
             "label": label,
             "lines": lines,
-            "n_points": n_points,
             "seconds": seconds,
             "settings": settings_of(folder, summary),
             "folder": folder,
@@ -161,7 +160,7 @@ def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str,
         "is_whole": True,
         "cursor": "",
         "points": sum(len(line["clock"]) for line in lines),
-        "points_of": sum(one["n_points"] for one in found),
+        "points_of": sum(line["points_of"] for line in lines),
         "minibatches_per_epoch": None,
         "origin": 1.0,  # each run's time counts from its own start; the span alone decides the axis' unit
         "news": 1.0 + max((one["seconds"] for one in found), default=0.0),
