@@ -97,6 +97,25 @@ StartWeights = Annotated[
     ),
 ]
 
+SampleShape = Annotated[
+    str | None,
+    Field(
+        pattern=r"^\d+(x\d+)*$",
+        description="Shape of a sample, e.g. 3x32x32, where the data are not here",
+        json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
+    ),
+]
+
+
+def extents_of(sample_shape: str) -> tuple[int, ...]:
+    """Return the extents of a ``SampleShape``.
+
+    Example:
+        >>> extents_of("3x32x32")
+        (3, 32, 32)
+    """
+    return tuple(int(extent) for extent in sample_shape.split("x"))
+
 
 def file_list_text(files: tuple[Path, ...]) -> str:
     """Return the files as a user writes them."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.base import SampleShape, StageConfig
 
 
 class PlanConfig(StageConfig):
@@ -77,12 +77,7 @@ class PlanConfig(StageConfig):
         0.05, ge=0.0, le=5.0, description="Standard deviation of a worker's minibatch times, relative to their mean"
     )
     dataset: Path | None = Field(None, description="Ingested dataset: shapes, and the samples of an epoch")
-    sample_shape: str | None = Field(
-        None,
-        pattern=r"^\d+(x\d+)*$",
-        description="Shape of a sample, e.g. 3x32x32, where the data are not here",
-        json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
-    )
+    sample_shape: SampleShape = None
     epoch_images: int | None = Field(None, ge=1, description="Samples of an epoch; default: as many as the data have")
     seed: int = Field(0, ge=0, description="Of the simulated times")
     plot: Path | None = Field(None, description="Draw the prediction to this SVG file")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.base import SampleShape, StageConfig
 from deepspark_ops.config.evaluate import SplitChoice
+
+_Threads = Annotated[int | None, Field(ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")]
 
 
 class NetTimeConfig(StageConfig):
@@ -17,14 +19,9 @@ class NetTimeConfig(StageConfig):
     net: Path = Field(description="Prototxt of a net; a deploy net needs no data")
     phase: Literal["train", "test"] = Field("train", description="Which of its layers are taken")
     batch_size: int | None = Field(None, ge=1, le=100_000, description="Samples of a pass; default: the net's own")
-    sample_shape: str | None = Field(
-        None,
-        pattern=r"^\d+(x\d+)*$",
-        description="Shape of a sample, e.g. 3x32x32, where the net's data are not here",
-        json_schema_extra={"allowed": "whole numbers with x between them, like 3x32x32"},
-    )
+    sample_shape: SampleShape = None
     iterations: int = Field(50, ge=1, le=100_000, description="Passes that are recorded, and as many by the clock")
-    threads: int | None = Field(None, ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")
+    threads: _Threads = None
 
 
 class NetTestConfig(StageConfig):
@@ -41,4 +38,4 @@ class NetTestConfig(StageConfig):
         description="Batches; default: until every sample was seen",
     )
     batch_size: int | None = Field(None, ge=1, le=100_000, description="Samples of a batch; default: the net's own")
-    threads: int | None = Field(None, ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")
+    threads: _Threads = None

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.run_view.curves import Curves, Point
 from deepspark_ops.shards.thumbnail import Picture, small_picture
 
@@ -75,14 +76,7 @@ def render_report(
 
 @cache
 def _page() -> Template:
-    environment = Environment(
-        loader=PackageLoader("deepspark_ops.evaluate", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment("deepspark_ops.evaluate")
     environment.filters |= {"percent": percent, "grouped": grouped}
     return environment.get_template("report.html.jinja")
 

@@ -14,9 +14,10 @@ from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import load_solver
 from caffe_import.solver.solver_nets import solver_nets
+from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding
+from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding, image_and_label
 from deepspark_ops.train.data.sources import SourceResolver
 
 KNOWN_DATA: Final[dict[str, tuple[Shape, int]]] = {
@@ -62,7 +63,7 @@ class _Samples:
 
     def shapes(self, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
         if self._config.sample_shape is not None:
-            return _image_and_label(layer, tuple(int(extent) for extent in self._config.sample_shape.split("x")))
+            return image_and_label(layer, extents_of(self._config.sample_shape))
         try:
             shapes = self._binding.sample_shapes("TRAIN", layer)
         except (DataError, CaffeImportError) as error:
@@ -82,7 +83,7 @@ class _Samples:
                     f'the data of layer "{layer.name}" are not here; by the name "{name}" in their path they are taken'
                     f" to be {n_samples:,} samples of {extents} (sample_shape and epoch_images, or dataset, say better)"
                 )
-                return _image_and_label(layer, shape)
+                return image_and_label(layer, shape)
         msg = f"{error}; or say what it will read: sample_shape, e.g. 3x32x32, and epoch_images"
         raise ConfigError(msg) from error
 
@@ -125,11 +126,6 @@ def measure_net(config: PlanConfig) -> NetSize:
         epoch_images=epoch_images,
         notes=tuple(dict.fromkeys(samples.notes)),
     )
-
-
-def _image_and_label(layer: caffe_pb2.LayerParameter, shape: Shape) -> tuple[Shape, ...]:
-    """Return one sample's shapes: the first top is the image, the others are one number each."""
-    return (shape, *[()] * (len(layer.top) - 1))
 
 
 def _source(layer: caffe_pb2.LayerParameter) -> str:

@@ -9,18 +9,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.processes.file_lock import held_lock
 
 LOCK_TIMEOUT_S = 60.0
-_LOCK_POLL_S = 0.02
 _NUMBERED = re.compile(r"v([1-9]\d*)")
 
 
@@ -71,20 +69,11 @@ class ModelFolder:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         path = self.root / ".lock"
-        deadline = time.monotonic() + timeout_s
-        with path.open("a") as handle:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        msg = (
-                            f'{path}: another promotion or rollback of model "{self.name}" has held it for '
-                            f"{timeout_s:g} s; try again when it has ended"
-                        )
-                        raise RegistryBusy(msg) from None
-                    time.sleep(_LOCK_POLL_S)
+        busy = RegistryBusy(
+            f'{path}: another promotion or rollback of model "{self.name}" has held it for {timeout_s:g} s; try again'
+            " when it has ended"
+        )
+        with held_lock(path, timeout_s, busy):
             yield
 
 

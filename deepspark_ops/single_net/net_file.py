@@ -15,7 +15,7 @@ from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.trained_net import set_batch_size
-from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, image_and_label
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def opened_net(
 
     def sample_shapes(layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
         if sample_shape is not None:
-            return (sample_shape, *[()] * (len(layer.top) - 1))
+            return image_and_label(layer, sample_shape)
         try:
             return binding.sample_shapes(phase, layer)
         except (CaffeImportError, DataError) as error:

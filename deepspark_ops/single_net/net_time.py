@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.layer_registry import Phase, Shape
+from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.single_net import NetTimeConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.single_net.net_file import opened_net
@@ -50,7 +51,7 @@ def time_net(config: NetTimeConfig) -> NetTime:
     from caffe_import.tf_graph.builder import fed_blobs  # so that --help needs no TensorFlow
     from caffe_import.tf_graph.layer_times import measure_layers
 
-    shape = None if config.sample_shape is None else tuple(int(extent) for extent in config.sample_shape.split("x"))
+    shape = None if config.sample_shape is None else extents_of(config.sample_shape)
     phase: Phase = "TRAIN" if config.phase == "train" else "TEST"
     n_threads = config.threads or host_cores()
     with opened_net(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.processes.file_lock import held_lock
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model
@@ -23,7 +22,6 @@ _LOG = logging.getLogger(__name__)
 MAX_BATCH: Final = 1_000
 """Numbers that MLflow takes in one request."""
 _LOCK_TIMEOUT_S: Final = 30.0
-_LOCK_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -156,18 +154,8 @@ def _register(server: TrackingServer, plan: ModelPlan, version: ModelVersion) ->
         raise TrackingFailed(msg)
 
 
-@contextmanager
-def _one_at_a_time(folder: ModelFolder, timeout_s: float) -> Iterator[None]:
+def _one_at_a_time(folder: ModelFolder, timeout_s: float) -> AbstractContextManager[None]:
     """Let one process after the other register, not holding up whoever promotes."""
-    deadline = time.monotonic() + timeout_s
-    with (folder.root / ".mlflow.lock").open("a") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    msg = f"{handle.name}: another process has been registering versions for {timeout_s:g} s"
-                    raise TrackingFailed(msg) from None
-                time.sleep(_LOCK_POLL_S)
-        yield
+    path = folder.root / ".mlflow.lock"
+    busy = TrackingFailed(f"{path}: another process has been registering versions for {timeout_s:g} s")
+    return held_lock(path, timeout_s, busy)

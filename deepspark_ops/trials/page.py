@@ -7,10 +7,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, grouped, line_chart
+from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.evaluate.report import N_COLOURS, percent
 from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
@@ -45,14 +46,7 @@ def render_page(table: Table, courses: Mapping[int, Course], settings: Mapping[s
 
 @cache
 def _page() -> Template:
-    environment = Environment(
-        loader=PackageLoader("deepspark_ops.trials", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment("deepspark_ops.trials")
     environment.filters |= {
         "percent": percent, "grouped": grouped, "seconds": seconds_text, "bytes": bytes_text, "number": _number_text,
     }  # fmt: skip

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.browser import Page
 
+TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
+"""An expression: how many charts have lines."""
 WIDTHS = ((1280, 900), (390, 844))
 _CHARTS = "[...document.querySelectorAll('.plot .main-svg')]"
 FITS = f"{_CHARTS}.every(svg => svg.clientWidth === svg.closest('.plot').clientWidth)"

@@ -11,7 +11,7 @@ from deepspark_ops.operators.pages.addresses import MODELS_URL, RUNS_URL, URL_PR
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
 from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
-from tests.e2e.looks import assert_looks
+from tests.e2e.looks import TRACES, assert_looks
 
 pytestmark = [
     pytest.mark.airflow,
@@ -23,7 +23,6 @@ pytestmark = [
 ]
 
 LISTED = "[...document.querySelectorAll('input[name=run]')].map(box => box.value)"
-TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
 
 
 def widths_of_pictures(within: str) -> str:

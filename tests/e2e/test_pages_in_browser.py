@@ -9,7 +9,7 @@ import pytest
 from deepspark_ops.local_airflow.api import quoted
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import RUN_S, AirflowInstance, DagRun, log_in
-from tests.e2e.looks import assert_looks
+from tests.e2e.looks import TRACES, assert_looks
 from tests.e2e.small_example import SmallExample
 
 pytestmark = [
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
 RANGES = "JSON.stringify([...document.querySelectorAll('.plot')].filter(p => p.layout).map(p => p.layout.xaxis.range))"
 CLOCK = (
     "Number((document.querySelector('.bar span') || {textContent: '0'}).textContent.split('/')[0].replaceAll(',', ''))"

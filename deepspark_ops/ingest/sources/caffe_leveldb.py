@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import numpy as np
 from caffe_import.data.leveldb_files import Table, TableEntry, live_files
 from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, decode_datum, parse_datum
+from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.shards.manifest import sha256_of_file
@@ -57,8 +57,7 @@ class LeveldbReader:
                 if number not in tables:
                     tables[number] = Table(self.tables[number])
                 record = tables[number].value(TableEntry(b"", 0, True, offset, size, place))
-            datum = parse_datum(record, where="record")
-            return datum.data if datum.encoded else decode_datum(record, where="record")[0]
+            return image_of_datum(record, where="record")
         except DataSourceError as error:
             raise RecordError(str(error)) from error
 
@@ -89,8 +88,7 @@ def index_leveldb(folder: Path) -> SourceIndex:
         source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
-        # convert_imageset numbers its keys; the shards number them anew.
-        names=[re.sub(r"^\d{8}_", "", key.decode("utf-8", "surrogateescape")) for key in keys],
+        names=names_of_keys(keys),
         reader=LeveldbReader(tuple(tables), np.array(places, np.int64), tuple(values)),
     )
 

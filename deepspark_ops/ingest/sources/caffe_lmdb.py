@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from caffe_import.data.lmdb_environment import acquire_environment, release_envi
 from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, decode_datum, parse_datum
+from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.shards.manifest import sha256_of_file
@@ -50,8 +50,7 @@ class LmdbReader:
     def _read(self, transaction: lmdb.Transaction, index: int) -> Image | bytes:
         try:
             record = transaction.get(self.keys[index]) or b""
-            datum = parse_datum(record, where="record")
-            return datum.data if datum.encoded else decode_datum(record, where="record")[0]
+            return image_of_datum(record, where="record")
         except (lmdb.Error, DataSourceError) as error:
             raise RecordError(str(error)) from error
 
@@ -90,8 +89,7 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
         source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
-        # convert_imageset numbers its keys; the shards number them anew.
-        names=[re.sub(r"^\d{8}_", "", key.decode("utf-8", "surrogateescape")) for key in keys],
+        names=names_of_keys(keys),
         reader=LmdbReader(folder, tuple(keys)),
     )
 

@@ -26,9 +26,10 @@ from typing import Literal
 import numpy as np
 
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, decode_datum, parse_datum
+from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.datum_records import image_of_datum
 from deepspark_ops.ingest.files.hadoop_files import (
     MAGIC,
     SequenceHeader,
@@ -228,8 +229,7 @@ def _record(value: bytes, layout: Layout, shape: tuple[int, ...]) -> Image | byt
     content = value[4:]  # after a BytesWritable's length
     if layout == "datum":
         try:
-            datum = parse_datum(content, where="value")
-            return datum.data if datum.encoded else decode_datum(content, where="value")[0]
+            return image_of_datum(content, where="value")
         except DataSourceError as error:
             raise RecordError(str(error)) from error
     if not any(shape):

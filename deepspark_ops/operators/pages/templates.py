@@ -7,22 +7,17 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from deepspark_ops.evaluate.comparison.paired import p_text
+from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.run_view.chart_lines import is_share
 
 
 @cache
 def template(name: str) -> Template:
     """Return a template of the folder ``html``."""
-    environment = Environment(
-        loader=PackageLoader("deepspark_ops.operators.pages", "html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("deepspark_ops.operators.pages", "html", keeps_last_newline=False)
     environment.filters |= {
         "number": _number,
         "percent": _percent,

@@ -38,6 +38,11 @@ _PIECE_SAMPLES = 1_024
 _PIECE_BYTES = 8 * 2**20
 
 
+def image_and_label(layer: caffe_pb2.LayerParameter, shape: Shape) -> tuple[Shape, ...]:
+    """Return one sample's shapes where the data are not here: the first top is ``shape``, the others a number each."""
+    return (shape, *[()] * (len(layer.top) - 1))
+
+
 @dataclass
 class DataBinding:
     """Opens what the data layers of a run's nets read; layers with equal sources share one set of samples.

@@ -1,0 +1,34 @@
+"""A lock that processes share: a file that one of them holds at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.errors import DeepSparkError
+
+_POLL_S: Final = 0.02
+
+
+@contextmanager
+def held_lock(path: Path, timeout_s: float, busy: DeepSparkError) -> Iterator[None]:
+    """Hold a file's lock: one process at a time, over machines that share the folder. It ends with the process.
+
+    Raises:
+        DeepSparkError: ``busy``, if the lock was not free in ``timeout_s``.
+    """
+    deadline = time.monotonic() + timeout_s
+    with path.open("a") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise busy from None
+                time.sleep(_POLL_S)
+        yield
