@@ -74,7 +74,7 @@ def test_failed_import_of_ours_names_the_module_that_asked(monkeypatch: pytest.M
 
 def test_other_packages_are_no_extra_of_ours() -> None:
     assert missing_extra(ModuleNotFoundError("No module named 'yaml'", name="yaml")) is None
-    assert "[leveldb]" in (missing_extra(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")) or "")
+    assert "[tables]" in (missing_extra(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")) or "")
     assert missing_extra(ModuleNotFoundError("said without a name")) is None
 
 
