@@ -1,0 +1,41 @@
+"""Options that say what a net is for, where that is not to be read off the net."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import Field
+
+from deepspark_ops.config.base import EXPERT
+
+TaskName = Literal["classification", "multi_label", "regression", "embedding", "reconstruction", "segmentation"]
+TASK_NAMES: Final[tuple[TaskName, ...]] = get_args(TaskName)
+
+TaskChoice = Annotated[
+    Literal["auto", "classification", "multi_label", "regression", "embedding", "reconstruction", "segmentation"],
+    Field(
+        title="Task",
+        description="What the net is for: classification (one class a sample), multi_label (each class yes or no),"
+        " regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);"
+        " auto: read off the net's losses and outputs",
+        json_schema_extra=EXPERT,
+    ),
+]
+OutputBlobs = Annotated[
+    str | None,
+    Field(
+        title="Output blob",
+        description="Blob with the net's answers, or two with a comma between them for the sides of a pair; default:"
+        " read off the net",
+        json_schema_extra=EXPERT,
+    ),
+]
+TargetBlob = Annotated[
+    str | None,
+    Field(
+        title="Target blob",
+        description="Blob with what the answers should be: labels, or what is to be reconstructed; default: read off"
+        " the net",
+        json_schema_extra=EXPERT,
+    ),
+]

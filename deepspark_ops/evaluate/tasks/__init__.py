@@ -1,0 +1,1 @@
+"""What a net is for, and what follows from it: a file per task, and how one is chosen."""

@@ -1,0 +1,431 @@
+"""What a net is for, and which of its blobs say so: read off the net's losses and outputs, or as the user says.
+
+No TensorFlow and no data: stages check, evaluate and export all ask here, so that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final, Literal
+
+from caffe_import.errors import NetError, did_you_mean
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from deepspark_ops.config.task import TASK_NAMES, TaskName
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.tasks.net_wiring import maker_of, named, origins, user_name
+
+Activation = Literal["none", "softmax", "sigmoid"]
+_CLASS_LOSSES: Final = ("SoftmaxWithLoss", "InfogainLoss", "HingeLoss", "MultinomialLogisticLoss")
+_LOSSES: Final = (*_CLASS_LOSSES, "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+_GIVES_PROBABILITIES: Final = ("MultinomialLogisticLoss",)
+_SIDES: Final = 2
+_NEEDED: Final = (
+    "needed: a loss layer (SoftmaxWithLoss, SigmoidCrossEntropyLoss, EuclideanLoss, ContrastiveLoss, ...) or an "
+    "Accuracy layer whose target is no learned blob, or an output; else say what the net is for by the options task, "
+    "output_blob and target_blob"
+)
+
+
+@dataclass(frozen=True)
+class ChosenTask:
+    """One result that a net has.
+
+    Attributes:
+        task: What it is.
+        outputs: Blobs with the answers, as the user named them: one, or the two sides of a pair (embedding).
+        target: Blob with what the answers should be; None if the net has none. No learned layer has a part in it, but
+            it may be computed from data (Slice, Flatten).
+        is_target_fed: Is ``target`` a top of a data layer itself?
+        activation: What turns the blob into the answer: ``softmax`` over axis 1, ``sigmoid``, or ``none``.
+        shape: Of one sample's answer, the batch axis left out.
+        n_classes: Classes of a classification or segmentation, labels of multi_label; 0 for others. A segmentation of
+            one score a pixel (sigmoid) has 2.
+        ignore_label: Samples (segmentation: pixels) of this label do not count, as in the net's own loss.
+        found_by: What told, ``layer "loss" (SoftmaxWithLoss)``.
+        weight: The loss' weight; of several results the one with the largest is the main one.
+        margin: Of ContrastiveLoss; None for others.
+    """
+
+    task: TaskName
+    outputs: tuple[str, ...]
+    target: str | None
+    is_target_fed: bool
+    activation: Activation
+    shape: Shape
+    n_classes: int
+    ignore_label: int | None
+    found_by: str
+    weight: float = 1.0
+    margin: float | None = None
+
+    @property
+    def output(self) -> str:
+        """The blob with the answers; of a pair the first side."""
+        return self.outputs[0]
+
+    @property
+    def n_values(self) -> int:
+        """Numbers in one sample's answer."""
+        return prod(self.shape)
+
+    def text(self) -> str:
+        """Return the choice in one line, for people."""
+        blobs = " and ".join(f'"{name}"' for name in self.outputs)
+        through = "" if self.activation == "none" else f" through a {self.activation}"
+        against = "nothing to compare with" if self.target is None else f'target "{self.target}"'
+        return f"{self.task.replace('_', ' ')} of blob {blobs}{through}, {against}; told by {self.found_by}"
+
+
+@dataclass(frozen=True)
+class TaskWish:
+    """What the user says of it.
+
+    Attributes:
+        task: ``auto``: read off the net.
+        outputs: Blobs with the answers; empty: read off the net.
+        target: Blob with what they should be; None: read off the net.
+    """
+
+    task: TaskName | Literal["auto"] = "auto"
+    outputs: tuple[str, ...] = ()
+    target: str | None = None
+
+
+def task_wish(task: TaskName | Literal["auto"], output_blob: str | None, target_blob: str | None) -> TaskWish:
+    """Return the wish of the options ``task``, ``output_blob`` (names with commas between them) and ``target_blob``."""
+    names = tuple(name.strip() for name in (output_blob or "").split(",") if name.strip())
+    return TaskWish(task, names, target_blob or None)
+
+
+NO_WISH: Final = TaskWish()
+
+
+def choose_task(net: NetSpec, wish: TaskWish = NO_WISH) -> ChosenTask:
+    """Return the main result; see ``choose_tasks``."""
+    return choose_tasks(net, wish)[0]
+
+
+def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ...]:
+    """Return what a net is for, the main result first.
+
+    Asked are its losses, then Accuracy layers, then the blobs that nothing consumes. Several losses against one target
+    are one result, that of the largest weight (GoogLeNet has two more as a help in training); against several targets
+    each is a result of its own, and the main one has the largest weight, of equal ones a classification, then the last.
+    With ``outputs`` or ``target`` in the wish there is this one result alone.
+
+    Args:
+        net: Of phase TEST.
+        wish: What the user says of it.
+
+    Raises:
+        NetError: The net shows no result, or one of a shape that its task cannot have.
+        ConfigError: The wish does not fit the net.
+    """
+    found = _candidates(net)
+    if wish.outputs or wish.target is not None:
+        return (_as_wished(net, wish, found),)
+    if wish.task != "auto":
+        return _of_task(net, wish.task, found)
+    if not found:
+        outputs = ", ".join(f'"{name}"' for name in net.outputs) or "none"
+        msg = f'net "{net.name}" ({net.phase}) shows no result, its outputs are {outputs}; {_NEEDED}'
+        raise NetError(msg)
+    return found
+
+
+def _candidates(net: NetSpec) -> tuple[ChosenTask, ...]:
+    losses = [layer for layer in net.layers if layer.type in _LOSSES]
+    weighty = [layer for layer in losses if layer.loss_weights[0]] or losses
+    found = [task for layer in weighty if (task := _of_loss(net, layer)) is not None]
+    if not any(task.task in ("classification", "segmentation") for task in found):
+        accuracies = [layer for layer in net.layers if layer.type == "Accuracy"]
+        weight = max((task.weight for task in found), default=1.0)
+        found += [replace(_of_classes(net, layer, layer.bottoms[1]), weight=weight) for layer in accuracies[-1:]]
+    if not found and not losses:
+        found = _of_ends(net)[-1:]
+    return _one_for_each_target(found)
+
+
+def _one_for_each_target(found: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
+    """Return the results, the main one first; of several with one target the heaviest stands for all."""
+
+    def rank(item: tuple[int, ChosenTask]) -> tuple[float, bool, int]:
+        at, task = item
+        return task.weight, task.task == "classification", at
+
+    ranked = [task for _, task in sorted(enumerate(found), key=rank, reverse=True)]
+    heaviest: dict[object, ChosenTask] = {}
+    for task in ranked:
+        heaviest.setdefault(task.target if task.target is not None else task.outputs, task)
+    return tuple(heaviest.values())
+
+
+def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
+    """Return the result that a loss layer stands for; None for a loss between two blobs that are both learned."""
+    if layer.type in _CLASS_LOSSES:
+        return replace(_of_classes(net, layer, layer.bottoms[1]), weight=layer.loss_weights[0])
+    if layer.type == "ContrastiveLoss":
+        return _of_pair(net, layer)
+    made = origins(net)
+    output, target = layer.bottoms[:2]
+    if layer.type == "EuclideanLoss" and made[target].is_learned and not made[output].is_learned:
+        output, target = target, output
+    if made[target].is_learned:
+        return None
+    is_own_input = made[output].is_learned and made[target].data <= made[output].data
+    has_sigmoid = layer.type == "SigmoidCrossEntropyLoss"
+    task: TaskName = "reconstruction" if is_own_input else "multi_label" if has_sigmoid else "regression"
+    shape = net.blob_shapes[user_name(net, output)]
+    if task == "multi_label" and prod(shape[2:]) > 1 and shape[1] == 1:
+        task = "segmentation"  # one yes or no a pixel
+    return _chosen(
+        net,
+        task,
+        (user_name(net, output),),
+        user_name(net, target),
+        activation="sigmoid" if has_sigmoid else "none",
+        ignore_label=_ignored(layer),
+        found_by=named(layer),
+        weight=layer.loss_weights[0],
+    )
+
+
+def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
+    """Return the classification or segmentation of a layer that reads scores and integer labels.
+
+    Raises:
+        NetError: Classes on another axis than 1, or labels that the net computes.
+    """
+    axis = getattr(layer.definition.options, "axis", 1)
+    output, shape = user_name(net, layer.bottoms[0]), layer.bottom_shapes[0]
+    if axis != 1:
+        msg = (
+            f'{named(layer)}: class scores "{output}" of shape {shape} have their classes on axis {axis}; allowed: '
+            "axis 1, (N, classes) or (N, classes, height, width)"
+        )
+        raise NetError(msg, layer=layer.name)
+    made, target = origins(net)[label], user_name(net, label)
+    if made.is_learned or made.is_selected:
+        msg = f'{named(layer)}: its labels "{target}" are computed by the net; allowed: a top of a data layer'
+        raise NetError(msg, layer=layer.name)
+    whole_sample = layer.type in ("HingeLoss", "MultinomialLogisticLoss")
+    task: TaskName = "segmentation" if prod(shape[2:]) > 1 and not whole_sample else "classification"
+    is_probability = layer.type in _GIVES_PROBABILITIES or _is_made_by(net, output, "Softmax")
+    return _chosen(
+        net,
+        task,
+        (output,),
+        target,
+        activation="none" if is_probability else "softmax",
+        ignore_label=_ignored(layer),
+        found_by=named(layer),
+    )
+
+
+def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:
+    sides = tuple(user_name(net, bottom) for bottom in layer.bottoms[:_SIDES])
+    return _chosen(
+        net,
+        "embedding",
+        sides,
+        user_name(net, layer.bottoms[2]),
+        found_by=named(layer),
+        weight=layer.loss_weights[0],
+        margin=layer.message.contrastive_loss_param.margin,
+    )
+
+
+def _of_ends(net: NetSpec) -> list[ChosenTask]:
+    """Return results of blobs that nothing consumes, Softmax ends last: they tell the most."""
+    made = origins(net)
+    ends = [name for name in net.outputs if name not in net.inputs and made[name].is_learned]
+    makers = {name: maker.type for name in ends if (maker := maker_of(net, name)) is not None}
+    found = []
+    for name in sorted(ends, key=lambda name: makers[name] == "Softmax"):
+        shape = net.blob_shapes[name]
+        if len(shape) < _SIDES:
+            continue
+        task: TaskName = "multi_label" if makers[name] == "Sigmoid" else "regression"
+        if makers[name] == "Softmax":
+            task = "segmentation" if prod(shape[2:]) > 1 else "classification"
+        elif prod(shape[2:]) > 1:
+            task = "regression"
+        target = _unused_label(net)
+        fits = target is not None and _target_fits(net, task, shape[1:], target)
+        by = f'output "{name}" ({makers[name]})'
+        found.append(_chosen(net, task, (name,), target if fits else None, found_by=by))
+    return found
+
+
+def _as_wished(net: NetSpec, wish: TaskWish, found: Sequence[ChosenTask]) -> ChosenTask:
+    """Return the result of the blobs that the user named; what they did not name is taken from what was found."""
+    for name in (*wish.outputs, *((wish.target,) if wish.target else ())):
+        if name not in net.blob_shapes:
+            msg = f'no blob "{name}" in net "{net.name}"; known: {", ".join(_names(net))}'
+            raise ConfigError(msg + did_you_mean(name, net.blob_shapes))
+    if wish.target is not None and origins(net)[wish.target].is_learned:
+        msg = f"target_blob={wish.target}: the net learns it; give a top of a data layer, or what is made of one"
+        raise ConfigError(msg)
+    like = [
+        task
+        for task in found
+        if wish.task in ("auto", task.task)
+        and (not wish.outputs or set(wish.outputs) == set(task.outputs))
+        and (wish.target is None or wish.outputs or wish.target == task.target)
+    ]
+    if like:
+        chosen = like[0]
+        return (
+            _checked(net, replace(chosen, target=wish.target, is_target_fed=wish.target in net.inputs))
+            if (wish.target is not None)
+            else chosen
+        )
+    if wish.task == "auto" or not wish.outputs:
+        told = "; ".join(task.text() for task in found) or "nothing"
+        asked = f"output_blob={','.join(wish.outputs)}" if wish.outputs else f"target_blob={wish.target}"
+        msg = f"{asked}: the net does not say what it is for (it shows: {told}); give task, output_blob and target_blob"
+        raise ConfigError(msg)
+    return _made_as_wished(net, wish.task, wish.outputs, wish.target or _unused_label(net))
+
+
+def _made_as_wished(net: NetSpec, task: TaskName, outputs: tuple[str, ...], target: str | None) -> ChosenTask:
+    """Return a result of blobs that no loss layer connects."""
+    read_by_sigmoid_loss = {
+        user_name(net, layer.bottoms[0]) for layer in net.layers if layer.type == "SigmoidCrossEntropyLoss"
+    }
+    activation: Activation = "none"
+    if task in ("classification", "segmentation") and not _is_made_by(net, outputs[0], "Softmax"):
+        is_single = task == "segmentation" and net.blob_shapes[outputs[0]][1:2] == (1,)
+        activation = "sigmoid" if is_single else "softmax"
+    elif task == "multi_label" or outputs[0] in read_by_sigmoid_loss:
+        activation = "sigmoid"
+    if activation == "sigmoid" and _is_made_by(net, outputs[0], "Sigmoid"):
+        activation = "none"
+    return _chosen(net, task, outputs, target, activation=activation, found_by="the options")
+
+
+def _of_task(net: NetSpec, task: TaskName, found: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
+    chosen = [one for one in found if one.task == task]
+    if chosen:
+        return (chosen[0], *(one for one in found if one is not chosen[0]))
+    alike = [one for one in found if len(one.outputs) == (_SIDES if task == "embedding" else 1)]
+    if not alike:
+        told = "; ".join(one.text() for one in found) or "nothing"
+        msg = f"task={task}: the net shows {told}; name the blobs (output_blob, target_blob)"
+        raise ConfigError(msg)
+    return (_made_as_wished(net, task, alike[0].outputs, alike[0].target),)
+
+
+def _chosen(
+    net: NetSpec,
+    task: TaskName,
+    outputs: tuple[str, ...],
+    target: str | None,
+    *,
+    activation: Activation = "none",
+    ignore_label: int | None = None,
+    found_by: str,
+    weight: float = 1.0,
+    margin: float | None = None,
+) -> ChosenTask:
+    shape = net.blob_shapes[outputs[0]][1:]
+    n_classes = shape[0] if shape and task in ("classification", "multi_label", "segmentation") else 0
+    return _checked(
+        net,
+        ChosenTask(
+            task=task,
+            outputs=outputs,
+            target=target,
+            is_target_fed=target is not None and target in net.inputs,
+            activation=activation,
+            shape=shape,
+            n_classes=2 if task == "segmentation" and n_classes == 1 else n_classes,
+            ignore_label=ignore_label,
+            found_by=found_by,
+            weight=weight,
+            margin=margin,
+        ),
+    )
+
+
+def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
+    """Return the result if its blobs have shapes that its task can have.
+
+    Raises:
+        NetError: They have not.
+    """
+    where, full = chosen.found_by, net.blob_shapes[chosen.output]
+    shapes = {name: net.blob_shapes[name] for name in chosen.outputs}
+    if len(chosen.outputs) != (_SIDES if chosen.task == "embedding" else 1):
+        wanted = "two blobs, the sides of a pair" if chosen.task == "embedding" else "one blob"
+        msg = f"{where}: output_blob has {len(chosen.outputs)} names; {chosen.task} needs {wanted}"
+        raise NetError(msg)
+    problem = ""
+    if len(full) < _SIDES:
+        problem = "allowed: (N, ...), an answer a sample"
+    elif chosen.task in ("classification", "multi_label") and prod(full[2:]) != 1:
+        problem = f"allowed for {chosen.task}: (N, classes), one vector per sample"
+    elif chosen.task == "segmentation" and prod(full[2:]) == 1:
+        problem = "allowed for segmentation: (N, classes, height, width)"
+    elif chosen.task == "embedding" and len({shape[1:] for shape in shapes.values()}) > 1:
+        problem = "both sides must have the same shape"
+    if problem:
+        told = " and ".join(f'"{name}" {shape}' for name, shape in shapes.items())
+        msg = f"{where}: blob {told}; {problem}"
+        raise NetError(msg)
+    if chosen.target is not None and not _target_fits(net, chosen.task, chosen.shape, chosen.target):
+        msg = (
+            f'{where}: target "{chosen.target}" {net.blob_shapes[chosen.target]} does not fit "{chosen.output}" {full} '
+            f"of a {chosen.task}: {_FITTING[chosen.task]}"
+        )
+        raise NetError(msg)
+    return chosen
+
+
+_FITTING: Final[dict[TaskName, str]] = {
+    "classification": "a whole number a sample is needed",
+    "multi_label": "a 0 or 1 for each value is needed",
+    "regression": "a number for each value is needed",
+    "embedding": "one number a pair is needed, 1 for similar and 0 for not",
+    "reconstruction": "a number for each value is needed",
+    "segmentation": "a whole number a pixel is needed",
+}
+assert set(_FITTING) == set(TASK_NAMES)
+
+
+def _target_fits(net: NetSpec, task: TaskName, shape: Shape, target: str) -> bool:
+    n = prod(net.blob_shapes[target][1:])
+    if task in ("classification", "embedding"):
+        return n == 1
+    return n == (prod(shape[1:]) if task == "segmentation" else prod(shape))
+
+
+def _ignored(layer: LayerSpec) -> int | None:
+    """Return the ``ignore_label`` of a layer that has one."""
+    if layer.type == "Accuracy":
+        option = layer.message.accuracy_param
+        return option.ignore_label if option.HasField("ignore_label") else None
+    parameter = layer.message.loss_param
+    return parameter.ignore_label if parameter.HasField("ignore_label") else None
+
+
+def _is_made_by(net: NetSpec, blob: str, layer_type: str) -> bool:
+    maker = maker_of(net, blob)
+    return maker is not None and maker.type == layer_type
+
+
+def _unused_label(net: NetSpec) -> str | None:
+    """Return the second top of the first data layer: Caffe's data layers put the label there."""
+    for layer in net.layers:
+        if layer.definition.is_data:
+            return layer.tops[1] if len(layer.tops) > 1 else None
+    return None
+
+
+def _names(net: NetSpec) -> list[str]:
+    """Return the blobs as the user named them."""
+    splits = {top for layer in net.layers if layer.type == "Split" for top in layer.tops}
+    return [name for name in net.blob_shapes if name not in splits]

@@ -1,0 +1,59 @@
+"""Where a net's blobs come from: which data they are made of, and whether anything learned has a part in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a blob is made of.
+
+    Attributes:
+        data: Tops of data layers that it depends on.
+        is_learned: Does a layer with parameters have a part in it?
+        is_selected: Was a choice made that no longer has the values themselves (ArgMax)?
+    """
+
+    data: frozenset[str]
+    is_learned: bool
+    is_selected: bool = False
+
+
+def origins(net: NetSpec) -> dict[str, Origin]:
+    """Return the origin of every blob, by name after automatic splits; of one written in place the last."""
+    learned = {entry.layer for entry in net.params.entries}
+    found: dict[str, Origin] = {}
+    for layer in net.layers:
+        if layer.definition.is_data:
+            found.update({top: Origin(frozenset({top}), is_learned=False) for top in layer.tops})
+            continue
+        parts = [found[bottom] for bottom in layer.bottoms]
+        made = Origin(
+            frozenset().union(*(part.data for part in parts)),
+            is_learned=layer.name in learned or bool(layer.definition.blobs) or any(part.is_learned for part in parts),
+            is_selected=layer.type == "ArgMax" or any(part.is_selected for part in parts),
+        )
+        found.update(dict.fromkeys(layer.tops, made))
+    return found
+
+
+def user_name(net: NetSpec, blob: str) -> str:
+    """Return the blob that an automatic Split layer copied into ``blob``, else ``blob`` itself."""
+    producers = {top: layer for layer in net.layers for top in layer.tops}
+    while blob in producers and producers[blob].type == "Split":
+        blob = producers[blob].bottoms[0]
+    return blob
+
+
+def maker_of(net: NetSpec, blob: str) -> LayerSpec | None:
+    """Return the last layer that writes ``blob``; None if there is no such blob."""
+    makers = [layer for layer in net.layers if blob in layer.tops]
+    return makers[-1] if makers else None
+
+
+def named(layer: LayerSpec) -> str:
+    """Return the layer as messages call it."""
+    return f'layer "{layer.name}" ({layer.type})'

@@ -1,0 +1,207 @@
+import pytest
+
+from caffe_import.errors import NetError
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_task, choose_tasks, task_wish
+
+DATA = 'name: "n" layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 4 } }'
+FLAT = 'layer { name: "flat" type: "Flatten" bottom: "data" top: "flat" }'
+PROB = 'layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }'
+PER_PIXEL = (
+    'layer { name: "ip" type: "Convolution" bottom: "data" top: "ip" '
+    "convolution_param { num_output: 7 kernel_size: 1 } }"
+)
+
+
+def ip(name="ip", n=7, bottom="data"):
+    return (
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" '
+        f"inner_product_param {{ num_output: {n} }} }}"
+    )
+
+
+def loss(kind="SoftmaxWithLoss", bottoms=("ip", "label"), *, name="loss", more=""):
+    reads = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
+    return f'layer {{ name: "{name}" type: "{kind}" {reads} top: "{name}" {more} }}'
+
+
+def build(*layers, sample=(1, 2, 3), label=()):
+    def shapes(layer):
+        return (sample, *[label] * (len(layer.top) - 1))
+
+    return build_net_spec(parse_net(DATA + "".join(layers)), phase="TEST", sample_shapes=shapes)
+
+
+def choose(*layers, wish=None, **shapes):
+    return choose_tasks(build(*layers, **shapes), wish or TaskWish())
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation"),
+    [
+        ("SoftmaxWithLoss", "softmax"),
+        ("HingeLoss", "softmax"),
+        ("MultinomialLogisticLoss", "none"),
+        ("Accuracy", "softmax"),
+    ],
+)
+def test_layers_that_read_class_labels_tell_a_classification(kind, activation):
+    (found,) = choose(ip(), loss(kind))
+    assert (found.task, found.outputs, found.target, found.n_classes) == ("classification", ("ip",), "label", 7)
+    assert (found.activation, found.is_target_fed) == (activation, True)
+    assert found.found_by == f'layer "loss" ({kind})'
+
+
+def test_splits_are_looked_through_and_accuracy_beside_the_loss_is_no_second_result():
+    (found,) = choose(ip(), loss("Accuracy", name="acc"), loss())
+    assert (found.output, found.found_by) == ("ip", 'layer "loss" (SoftmaxWithLoss)')
+
+
+def test_an_accuracy_beside_another_loss_makes_it_a_classification():
+    (found,) = choose(ip(n=1), loss("EuclideanLoss"), loss("Accuracy", name="acc"))
+    assert found.task == "classification"
+
+
+def test_probabilities_are_seen():
+    (found,) = choose(ip(), PROB, loss("Accuracy", ("prob", "label")))
+    assert (found.output, found.activation) == ("prob", "none")
+
+
+def test_a_net_that_ends_in_softmax():
+    (found,) = choose(ip(), PROB)
+    assert (found.task, found.output, found.activation, found.target) == ("classification", "prob", "none", "label")
+
+
+def test_a_class_a_pixel_is_a_segmentation():
+    (found,) = choose(PER_PIXEL, loss(more="loss_param { ignore_label: 255 }"), label=(1, 2, 3))
+    assert (found.task, found.n_classes, found.shape, found.ignore_label) == ("segmentation", 7, (7, 2, 3), 255)
+
+
+def test_one_yes_or_no_a_pixel_is_a_segmentation_of_two_classes():
+    (found,) = choose(PER_PIXEL.replace("7", "1"), loss("SigmoidCrossEntropyLoss"), label=(1, 2, 3))
+    assert (found.task, found.n_classes, found.activation) == ("segmentation", 2, "sigmoid")
+
+
+def test_sigmoids_against_labels_are_several_labels():
+    (found,) = choose(ip(n=5), loss("SigmoidCrossEntropyLoss"), label=(5,))
+    assert (found.task, found.n_classes, found.activation, found.target) == ("multi_label", 5, "sigmoid", "label")
+
+
+def test_numbers_against_labels_in_either_order_are_a_regression():
+    for bottoms in (("ip", "label"), ("label", "ip")):
+        (found,) = choose(ip(n=2), loss("EuclideanLoss", bottoms), label=(2,))
+        assert (found.task, found.output, found.target, found.activation) == ("regression", "ip", "label", "none")
+
+
+def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():
+    sigmoid = 'layer { name: "sig" type: "Sigmoid" bottom: "ip" top: "sig" }'
+    parts = (
+        FLAT, ip(n=6), loss("SigmoidCrossEntropyLoss", ("ip", "flat"), more="loss_weight: 1"),
+        sigmoid, loss("EuclideanLoss", ("sig", "flat"), name="l2", more="loss_weight: 0"),
+    )  # fmt: skip
+    (found,) = choose(*parts)
+    assert (found.task, found.output, found.activation) == ("reconstruction", "ip", "sigmoid")
+    assert (found.target, found.is_target_fed) == ("flat", False)
+
+
+def test_the_sides_of_a_pair_are_an_embedding():
+    slices = 'layer { name: "s" type: "Slice" bottom: "data" top: "a" top: "b" slice_param { slice_dim: 1 } }'
+    pair = loss("ContrastiveLoss", ("fa", "fb", "label"), more="contrastive_loss_param { margin: 2 }")
+    (found,) = choose(slices, ip("fa", 2, "a"), ip("fb", 2, "b"), pair, sample=(2, 3, 3))
+    assert (found.task, found.outputs, found.target, found.margin) == ("embedding", ("fa", "fb"), "label", 2.0)
+
+
+def test_of_losses_against_one_target_the_heaviest_stands_for_all_and_of_equal_ones_the_last():
+    help_in_training = loss(name="aux", bottoms=("ip2", "label"), more="loss_weight: 0.3")
+    assert [one.output for one in choose(ip(), ip("ip2"), loss(), help_in_training)] == ["ip"]
+    assert [one.output for one in choose(ip(), ip("ip2"), loss(), loss(name="b", bottoms=("ip2", "label")))] == ["ip2"]
+
+
+def columns(*weights):
+    """Return a net whose two labels are a class and a number, each with a loss of its own."""
+    slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "kind" top: "age" slice_param { slice_dim: 1 } }'
+    return (
+        slices, ip(), ip("years", 1), loss(bottoms=("ip", "kind"), more=f"loss_weight: {weights[0]}"),
+        loss("EuclideanLoss", ("years", "age"), name="l2", more=f"loss_weight: {weights[1]}"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weights", "tasks"),
+    [
+        ((1, 0.5), ["classification", "regression"]),
+        ((1, 1), ["classification", "regression"]),
+        ((1, 3), ["regression", "classification"]),
+        ((0, 1), ["regression"]),
+    ],
+)
+def test_several_labels_are_several_results_the_heaviest_first(weights, tasks):
+    found = choose(*columns(*weights), label=(2,))
+    assert [one.task for one in found[: len(tasks)]] == tasks
+    assert {one.target for one in found} <= {"kind", "age"}
+
+
+def test_a_loss_of_no_weight_counts_only_where_there_is_no_other():
+    assert [one.task for one in choose(ip(n=1), loss("EuclideanLoss", more="loss_weight: 0"))] == ["regression"]
+
+
+def test_a_deploy_net_shows_its_end_with_nothing_to_compare_with():
+    (found,) = choose(ip(n=3))
+    assert (found.task, found.output, found.target) == ("regression", "ip", None)
+
+
+def test_labels_that_the_net_computes_are_refused():
+    with pytest.raises(NetError, match=r'its labels "guess" are computed by the net; allowed: a top of a data layer$'):
+        choose(ip(), 'layer { name: "am" type: "ArgMax" bottom: "ip" top: "guess" }', loss(bottoms=("ip", "guess")))
+
+
+def test_a_net_of_data_alone_shows_nothing():
+    with pytest.raises(NetError, match=r"shows no result, its outputs are .*; needed: a loss layer"):
+        choose(FLAT)
+
+
+def test_the_task_of_the_user_reads_the_same_blobs_another_way():
+    (found,) = choose(FLAT, ip(n=6), loss("EuclideanLoss", ("ip", "flat")), wish=TaskWish("regression"))
+    assert (found.task, found.output, found.target) == ("regression", "ip", "flat")
+    with pytest.raises(ConfigError, match=r"^task=embedding: the net shows classification of blob"):
+        choose(ip(), loss(), wish=TaskWish("embedding"))
+
+
+def test_the_task_of_the_user_comes_first_among_several():
+    assert [one.task for one in choose(*columns(1, 1), label=(2,), wish=TaskWish("regression"))] == [
+        "regression",
+        "classification",
+    ]
+
+
+def test_blobs_of_the_user():
+    wish = task_wish("regression", " ip , ", "label")
+    assert wish == TaskWish("regression", ("ip",), "label")
+    (found,) = choose(ip(n=1), loss(), wish=wish)
+    assert (found.task, found.output, found.target, found.found_by) == ("regression", "ip", "label", "the options")
+    (found,) = choose(*columns(1, 1), label=(2,), wish=task_wish("auto", "years", None))
+    assert (found.task, found.target) == ("regression", "age")
+
+
+@pytest.mark.parametrize(
+    ("wish", "finding"),
+    [
+        (TaskWish(outputs=("iq",)), r'no blob "iq" in net "n"; known: data, label, ip, loss'),
+        (TaskWish(outputs=("data",)), r"output_blob=data: the net does not say what it is for"),
+        (TaskWish("regression", ("ip",), "ip"), r"target_blob=ip: the net learns it"),
+        (TaskWish("embedding", ("ip",), "label"), r"output_blob has 1 names; embedding needs two blobs"),
+        (TaskWish("regression", ("ip",), "data"), r'target "data" \(4, 1, 2, 3\) does not fit "ip" \(4, 7\)'),
+        (TaskWish("segmentation", ("ip",), "label"), r"allowed for segmentation: \(N, classes, height, width\)"),
+    ],
+)
+def test_a_wish_that_does_not_fit_is_refused_with_what_does(wish, finding):
+    with pytest.raises((ConfigError, NetError), match=finding):
+        choose(ip(), loss(), wish=wish)
+
+
+def test_the_choice_in_words():
+    assert choose_task(build(ip(), loss())).text() == (
+        'classification of blob "ip" through a softmax, target "label"; told by layer "loss" (SoftmaxWithLoss)'
+    )
