@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
 
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
@@ -36,6 +37,16 @@ class BundleInputConfig(StageConfig):
         description="Columns of a table with the numbers of a sample, commas between them, or one column of lists;"
         " default: all columns of numbers, for a bundle that takes no images",
     )
+    input_columns: str | None = Field(
+        None,
+        min_length=1,
+        pattern=r"^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$",
+        description="For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with commas"
+        " between them; default: the columns that are called as the inputs",
+        json_schema_extra={
+            "allowed": "INPUT=COLUMN, several with commas between them, e.g. left=photo_a,right=photo_b"
+        },
+    )
     id_column: str | None = Field(
         None, description="Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on"
     )
@@ -45,6 +56,7 @@ class BundleInputConfig(StageConfig):
     resize_width: int = Field(0, ge=0, le=16_384, description="Width, likewise")
     max_pixel: int = Field(255, ge=1, le=255, description="Largest pixel value, as at ingestion; scaled to 255")
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples of a forward pass")
+    devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
     strict: bool = Field(False, description="Refuse an input that cannot be used, instead of a row that says why")
 

@@ -9,17 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.devices.host_cores import host_cores
-from deepspark_ops.export.manifest import SAVED_MODEL_NAME, BundleManifest, read_manifest
-from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.blob_answer import BlobAnswer
-from deepspark_ops.predict.class_answer import class_columns, served_scores
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.inputs.record import Values
+from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 from deepspark_ops.predict.parquet_output import numbers, parquet_output
-from deepspark_ops.predict.samples import SampleForm, form_of_bundle, sample_chunks
+from deepspark_ops.predict.samples import BundleForm, Parts, form_of_bundle, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
 
 
@@ -43,11 +40,10 @@ def write_predictions(config: PredictConfig, *, on_step: OnStep) -> Summary:
         *([("scores", numbers())] if config.scores else []),
     ]
     form = _form(config, manifest)
-    _set_up(config)
-    serve = load_saved_model(config.bundle / SAVED_MODEL_NAME)
+    bundle = load_bundle(config.bundle, manifest, form, _set_up(config))
 
-    def answer(samples: Sequence[Values]) -> dict[str, Sequence[Any]]:
-        return class_columns(served_scores(serve, samples, form, manifest.output), manifest.output, config.top_k)
+    def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
+        return bundle.columns(bundle.scores(samples), config.top_k)
 
     return _write(config, manifest, form, fields, answer, on_step)
 
@@ -62,13 +58,13 @@ def write_features(config: FeaturesConfig, *, on_step: OnStep) -> Summary:
     """
     manifest = read_manifest(config.bundle)
     form = _form(config, manifest)
-    n_threads = _set_up(config)
-    answer = BlobAnswer(config, manifest, form, n_threads)
+    _set_up(config)
+    answer = BlobAnswer(config, manifest, form, _n_threads(config))
     fields = [pa.field(name, numbers(), metadata={"shape": ",".join(map(str, shape))}) for name, shape in answer.shapes]
     return _write(config, manifest, form, fields, answer, on_step)
 
 
-def _form(config: BundleInputConfig, manifest: BundleManifest) -> SampleForm:
+def _form(config: BundleInputConfig, manifest: BundleManifest) -> BundleForm:
     return form_of_bundle(
         manifest,
         config.bundle,
@@ -78,29 +74,28 @@ def _form(config: BundleInputConfig, manifest: BundleManifest) -> SampleForm:
     )
 
 
-def _set_up(config: BundleInputConfig) -> int:
-    """Set TensorFlow up, on a GPU if it sees one, and return the threads."""
-    n_threads = config.threads or host_cores()
-    set_up_devices("gpu" if n_gpus_seen() else "cpu", 1, n_threads=n_threads)
-    return n_threads
+def _n_threads(config: BundleInputConfig) -> int:
+    return config.threads or host_cores()
+
+
+def _set_up(config: BundleInputConfig) -> str:
+    return choose_device(config.devices, n_threads=_n_threads(config))
 
 
 def _write(
     config: BundleInputConfig,
     manifest: BundleManifest,
-    form: SampleForm,
+    form: BundleForm,
     fields: Iterable[Any],
     answer: Answer,
     on_step: OnStep,
 ) -> Summary:
-    inputs = open_inputs(config, n_values=form.n_values, color=form.color)
+    inputs = open_inputs(config, form)
     count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
     on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
     origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
     schema = pa.schema([("id", pa.string()), *fields, ("error", pa.string())], metadata=origin)
-    chunks = partial(
-        sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=config.threads or host_cores()
-    )
+    chunks = partial(sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=_n_threads(config))
     progress = Progress(inputs.n_records, on_step)
     with parquet_output(config.output, schema) as output:
         answer_all(

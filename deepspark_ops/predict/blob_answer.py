@@ -18,8 +18,8 @@ from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, BundleManifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.class_answer import served_scores
-from deepspark_ops.predict.inputs.record import Values
-from deepspark_ops.predict.samples import SampleForm
+from deepspark_ops.predict.record import Values
+from deepspark_ops.predict.samples import BundleForm, Parts
 
 ALLOWED_DIFFERENCE: Final = 1e-3
 """Largest difference of a probability, relative to the largest, between the SavedModel and the deploy net."""
@@ -32,7 +32,7 @@ class BlobAnswer:
         shapes: (blob, its shape without the batch axis) of each one asked for.
     """
 
-    def __init__(self, config: FeaturesConfig, manifest: BundleManifest, form: SampleForm, n_threads: int) -> None:
+    def __init__(self, config: FeaturesConfig, manifest: BundleManifest, form: BundleForm, n_threads: int) -> None:
         """Compile the net.
 
         Raises:
@@ -44,8 +44,8 @@ class BlobAnswer:
             if layer.type == "Input":
                 set_batch_size(layer, config.batch_size)
         net = build_net_spec(message, phase="TEST")
-        (self._input,) = net.inputs
-        self._shape = net.inputs[self._input]
+        # A single image is called "images", whatever the net calls its blob; of several each has its blob's name.
+        self._inputs = dict(net.inputs) if len(form.inputs) == 1 else {name: net.inputs[name] for name in form.names}
         self._probability = net.outputs[-1]
         names = config.blob_names
         self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
@@ -55,29 +55,30 @@ class BlobAnswer:
                 msg = f'blobs: "{name}" has shape {net.blob_shapes[name]}, no value of its own for each sample'
                 raise ConfigError(msg)
         self.shapes = tuple((name, net.blob_shapes[name][1:]) for name in names)
-        self._options = options_from_words(form.contract.preprocessing, config.bundle)
+        self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
         self._form = form
         self._config = config
         self._output = manifest.output
         self._is_checked = False
 
-    def __call__(self, samples: Sequence[Values]) -> dict[str, Sequence[Any]]:
+    def __call__(self, samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
         """Return the blobs' values, a flat vector per sample."""
-        feed = np.zeros(self._shape, np.float32)
-        for row, values in enumerate(samples):
-            feed[row] = self._fed(values)
-        blobs = self._forward(self._params, {self._input: feed})
+        feeds = {name: np.zeros(shape, np.float32) for name, shape in self._inputs.items()}
+        for at, feed in enumerate(feeds.values()):
+            for row, parts in enumerate(samples):
+                feed[row] = self._fed(parts[at], at)
+        blobs = self._forward(self._params, feeds)
         if not self._is_checked:
             self._check(samples, blobs[self._probability])
         return {name: list(blobs[name][: len(samples)].reshape(len(samples), -1)) for name, _ in self.shapes}
 
-    def _fed(self, values: Values) -> Values:
-        if not self._form.takes_images:
+    def _fed(self, values: Values, at: int) -> Values:
+        if not self._form.inputs[at].takes_images:
             return values
-        fed: Values = transform_batch(values[np.newaxis], self._options, phase="TEST")[0]
+        fed: Values = transform_batch(values[np.newaxis], self._options[at], phase="TEST")[0]
         return fed
 
-    def _check(self, samples: Sequence[Values], found: Values) -> None:
+    def _check(self, samples: Sequence[Parts], found: Values) -> None:
         """Compare with the SavedModel, once: the manifest's words of crop, mean and scale must be what it does.
 
         Raises:

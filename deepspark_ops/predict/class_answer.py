@@ -10,19 +10,23 @@ import numpy as np
 from deepspark_ops.export.manifest import OutputContract
 from deepspark_ops.export.scores.bundle_scores import as_input
 from deepspark_ops.export.tf_saved_model import Serve
-from deepspark_ops.predict.inputs.record import Values
-from deepspark_ops.predict.samples import SampleForm
+from deepspark_ops.predict.record import Values
+from deepspark_ops.predict.samples import BundleForm, Parts
 
 
-def served_scores(serve: Serve, samples: Sequence[Values], form: SampleForm, output: OutputContract) -> Values:
+def served_scores(serve: Serve, samples: Sequence[Parts], form: BundleForm, output: OutputContract) -> Values:
     """Return the scores (n, n_classes), float32, of samples of any sizes; those of one size go together."""
     scores = np.empty((len(samples), output.n_classes), np.float32)
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for row, values in enumerate(samples):
-        by_shape.setdefault(values.shape, []).append(row)
+    by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for row, parts in enumerate(samples):
+        by_shape.setdefault(tuple(values.shape for values in parts), []).append(row)
+    contracts = [one.contract for one in form.inputs]
     for rows in by_shape.values():
-        values = np.stack([samples[row] for row in rows])
-        scores[rows] = serve({form.contract.name: as_input(values, form.contract)})[output.scores]
+        arguments = {
+            contract.name: as_input(np.stack([samples[row][at] for row in rows]), contract)
+            for at, contract in enumerate(contracts)
+        }
+        scores[rows] = serve(arguments)[output.scores]
     return scores
 
 

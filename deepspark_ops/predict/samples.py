@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,9 +16,13 @@ from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import BundleManifest, InputContract
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.predict.inputs.record import Content, InputRecord, Values
+from deepspark_ops.predict.record import Content, InputRecord, Values
 
 _IMAGE_AXES = "N, H, W, C"
+
+
+Parts = tuple[Values, ...]
+"""A sample: for each of the bundle's inputs, in their order, pixels (C, H, W), BGR, or numbers in the input's shape."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +31,18 @@ class Sample:
 
     Attributes:
         id: Of the input.
-        values: Pixels (C, H, W), BGR, or the numbers of a sample in the bundle's shape; None if it cannot be used.
+        values: What the bundle is given; None if it cannot be used.
         error: Why it cannot; empty otherwise.
     """
 
     id: str
-    values: Values | None
+    values: Parts | None
     error: str = ""
 
 
 @dataclass(frozen=True)
 class SampleForm:
-    """What the samples of a bundle's one input are. Safe to share between threads.
+    """What one input of a bundle takes. Safe to share between threads.
 
     Attributes:
         contract: The input.
@@ -100,17 +104,14 @@ class SampleForm:
         """How compressed images are decoded: None as they are, True as BGR, False as gray."""
         return False if self.recipe.gray else self.recipe.decode_color
 
-    def sample(self, record: InputRecord) -> Sample:
-        """Return the record as a sample; what makes it useless becomes its error."""
-        if record.content is None:
-            return Sample(record.id, None, record.error)
-        try:
-            values = self._image(record.content) if self.takes_images else self._numbers(record.content)
-            return Sample(record.id, values)
-        except RecordError as error:
-            return Sample(record.id, None, str(error))
-        except OSError as error:
-            return Sample(record.id, None, f"{error.strerror or error}: {error.filename or record.id}")
+    def values(self, content: Content) -> Values:
+        """Return a content as this input takes it.
+
+        Raises:
+            RecordError: It cannot be used.
+            OSError: Its file cannot be read.
+        """
+        return self._image(content) if self.takes_images else self._numbers(content)
 
     def _image(self, content: Content) -> Values:
         found = content.read_bytes() if isinstance(content, Path) else content
@@ -155,37 +156,77 @@ class SampleForm:
         return content.reshape(self.contract.shape[1:])
 
 
-def only_input(inputs: tuple[InputContract, ...], bundle: Path) -> InputContract:
-    """Return a bundle's input.
+@dataclass(frozen=True)
+class BundleForm:
+    """What the samples of a bundle are. Safe to share between threads.
 
-    Raises:
-        ConfigError: It has several; a row has one.
+    Attributes:
+        inputs: The form of each input, in the bundle's order; at least one.
     """
-    if len(inputs) != 1:
-        names = ", ".join(contract.name for contract in inputs)
-        msg = (
-            f"bundle={bundle}: takes {len(inputs)} inputs ({names}); predict and features answer bundles that take one"
-        )
-        raise ConfigError(msg)
-    return inputs[0]
+
+    inputs: tuple[SampleForm, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The inputs' names."""
+        return tuple(form.contract.name for form in self.inputs)
+
+    def only_input(self, bundle: Path) -> SampleForm:
+        """Return the form of a bundle's one input.
+
+        Raises:
+            ConfigError: It has several; what is read gives one value a row.
+        """
+        if len(self.inputs) != 1:
+            msg = (
+                f"bundle={bundle}: takes {len(self.inputs)} inputs ({', '.join(self.names)}); only a table (Parquet,"
+                " CSV, Spark) can give them, a column for each; input_columns says which, e.g."
+                f" {self.names[0]}=COLUMN,{self.names[1]}=COLUMN"
+            )
+            raise ConfigError(msg)
+        return self.inputs[0]
+
+    def sample(self, record: InputRecord) -> Sample:
+        """Return the record as a sample; what makes it useless becomes its error."""
+        if record.content is None:
+            return Sample(record.id, None, record.error)
+        several = isinstance(record.content, Mapping)
+        given = record.content if isinstance(record.content, Mapping) else {self.names[0]: record.content}
+        parts: list[Values] = []
+        for form in self.inputs:
+            name = form.contract.name
+            where = f'input "{name}": ' if several else ""
+            try:
+                if (content := given.get(name)) is None:
+                    return Sample(record.id, None, f'input "{name}" is missing')
+                parts.append(form.values(content))
+            except RecordError as error:
+                return Sample(record.id, None, f"{where}{error}")
+            except OSError as error:
+                return Sample(record.id, None, f"{where}{error.strerror or error}: {error.filename or record.id}")
+        return Sample(record.id, tuple(parts))
 
 
 def form_of_bundle(
     manifest: BundleManifest, bundle: Path, *, resize_height: int = 0, resize_width: int = 0, max_pixel: int = 255
-) -> SampleForm:
+) -> BundleForm:
     """Return what the samples of a bundle are; arguments as of ``SampleForm.of``.
 
     Raises:
-        ConfigError: It takes several inputs, or not the size that is asked for.
+        ConfigError: An input does not take the size that is asked for.
         DataError: Its preprocessing has a step that this release does not know.
     """
-    contract = only_input(manifest.inputs, bundle)
-    return SampleForm.of(
-        contract,
-        crop_size=options_from_words(contract.preprocessing, bundle).crop_size,
-        resize_height=resize_height,
-        resize_width=resize_width,
-        max_pixel=max_pixel,
+    return BundleForm(
+        tuple(
+            SampleForm.of(
+                contract,
+                crop_size=options_from_words(contract.preprocessing, bundle).crop_size,
+                resize_height=resize_height,
+                resize_width=resize_width,
+                max_pixel=max_pixel,
+            )
+            for contract in manifest.inputs
+        )
     )
 
 

@@ -12,8 +12,8 @@ from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from deepspark_ops.export.manifest import read_manifest
-from deepspark_ops.predict.inputs.record import InputRecord, Values, vector_of
-from deepspark_ops.predict.samples import Sample, SampleForm, form_of_bundle
+from deepspark_ops.predict.record import InputRecord, vector_of
+from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_bundle
 from deepspark_ops.predict.stream import Answer, answer_chunk
 
 ANSWER = StructType(
@@ -45,7 +45,8 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1) 
         DataError: There is no bundle, or a file of it is missing or changed.
     """
     folder = str(Path(bundle).absolute())
-    form_of_bundle(read_manifest(Path(folder)), Path(folder))  # a mistake is told here, not by a task
+    # A mistake is told here, not by a task.
+    form_of_bundle(read_manifest(Path(folder)), Path(folder)).only_input(Path(folder))
 
     def answers(parts: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
         form, answer = _model(folder, threads)
@@ -57,31 +58,28 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1) 
 
 
 @cache
-def _model(bundle: str, threads: int) -> tuple[SampleForm, Answer]:
+def _model(bundle: str, threads: int) -> tuple[BundleForm, Answer]:
     """Load a bundle into this process, which keeps it for the next task."""
-    from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices  # on a worker alone
-    from deepspark_ops.export.manifest import SAVED_MODEL_NAME, parse_manifest
-    from deepspark_ops.export.tf_saved_model import load_saved_model
-    from deepspark_ops.predict.class_answer import class_columns, served_scores
+    from deepspark_ops.export.manifest import parse_manifest  # on a worker alone
+    from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 
     manifest = parse_manifest(Path(bundle))
     form = form_of_bundle(manifest, Path(bundle))
-    set_up_devices("gpu" if n_gpus_seen() else "cpu", 1, n_threads=threads)
-    serve = load_saved_model(Path(bundle, SAVED_MODEL_NAME))
+    loaded = load_bundle(Path(bundle), manifest, form, choose_device("auto", n_threads=threads))
 
-    def answer(samples: Sequence[Values]) -> dict[str, Sequence[Any]]:
-        columns = class_columns(served_scores(serve, samples, form, manifest.output), manifest.output, top_k=1)
+    def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
+        columns = loaded.columns(loaded.scores(samples), top_k=1)
         return {"predicted_name": [None] * len(samples), **columns}
 
     return form, answer
 
 
-def _answered(cells: pd.Series, form: SampleForm, answer: Answer) -> pd.DataFrame:
+def _answered(cells: pd.Series, form: BundleForm, answer: Answer) -> pd.DataFrame:
     chunk = [_sample(cell, form) for cell in cells]
     return _frame(answer_chunk(chunk, answer, ["predicted", "predicted_name", "probability", "scores"]))
 
 
-def _sample(cell: Any, form: SampleForm) -> Sample:
+def _sample(cell: Any, form: BundleForm) -> Sample:
     if cell is None:
         return Sample("", None, "null")
     if isinstance(cell, (bytes, bytearray)):

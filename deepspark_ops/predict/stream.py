@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.predict.inputs.record import Inputs, Values
 from deepspark_ops.predict.parquet_output import ParquetOutput
-from deepspark_ops.predict.samples import Sample
+from deepspark_ops.predict.record import Inputs
+from deepspark_ops.predict.samples import Parts, Sample
 
-Answer = Callable[[Sequence[Values]], Mapping[str, Sequence[Any]]]
+Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
 """Takes samples, at least one and of any shapes; returns per column one value a sample."""
 OnStep = Callable[[str], None]
 TOLD_EVERY_S = 2.0

@@ -10,35 +10,36 @@ from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.ingest.sources.registry import detect_format, require_source
 from deepspark_ops.predict.inputs.image_files import first_listed, has_images, images_below, listed_images, one_image
-from deepspark_ops.predict.inputs.record import Inputs
 from deepspark_ops.predict.inputs.stored import source_records, stored_samples
+from deepspark_ops.predict.record import Inputs
+from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import MANIFEST_NAME
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 
-def open_inputs(config: BundleInputConfig, *, n_values: int | None, color: bool | None) -> Inputs:
+def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
     """Return the inputs that ``config.input`` names.
 
     Args:
         config: Names the input and its format.
-        n_values: Numbers of a sample that the bundle takes; None if it takes images.
-        color: How compressed images of a dataset are decoded: None as they are, True as BGR, False as gray.
+        form: What the bundle takes.
 
     Raises:
-        ConfigError: No such input, or none of a known kind.
+        ConfigError: No such input, none of a known kind, or one that cannot give what a bundle of several inputs takes.
         DataError: It is damaged.
     """
     path = config.input
     require_source(path, option="input")
     kind = _look(path) if config.input_format == "auto" else config.input_format
-    if kind is None:
-        return source_records(path, detect_format(path), config.image_column)
     if kind in ("parquet", "csv"):
         from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows  # pyarrow takes a moment
 
-        return (parquet_rows if kind == "parquet" else csv_rows)(config, n_values)
+        return (parquet_rows if kind == "parquet" else csv_rows)(config, form)
+    color = form.only_input(config.bundle).color
+    if kind is None:
+        return source_records(path, detect_format(path), config.image_column)
     if kind == "dataset":
         return stored_samples(_split_folder(path, config.split), color=color)
     if kind == "folder":

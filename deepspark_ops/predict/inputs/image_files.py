@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from deepspark_ops.ingest.files.image_files import is_image_name
-from deepspark_ops.predict.inputs.record import InputRecord, Inputs
+from deepspark_ops.predict.record import InputRecord, Inputs
 
 
 def one_image(path: Path) -> Inputs:
     """Return a single image as inputs."""
-    return Inputs("one image", 1, lambda: iter([InputRecord(path.name, path)]))
+
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        return islice(iter([InputRecord(path.name, path)]), start, stop)
+
+    return Inputs("one image", lambda: 1, read)
 
 
 def images_below(folder: Path) -> Inputs:
@@ -21,10 +26,10 @@ def images_below(folder: Path) -> Inputs:
     A record's id is its path relative to the folder. Only the names of one folder, and of those above it, are held.
     """
 
-    def read() -> Iterator[InputRecord]:
-        return (InputRecord(name, folder / name) for name in _names_below(folder))
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        return (InputRecord(name, folder / name) for name in islice(_names_below(folder), start, stop))
 
-    return Inputs("folder of images", sum(1 for _ in _names_below(folder)), read)
+    return Inputs("folder of images", lambda: sum(1 for _ in _names_below(folder)), read)
 
 
 def has_images(folder: Path) -> bool:
@@ -40,10 +45,10 @@ def listed_images(path: Path, root: Path) -> Inputs:
         root: What relative paths start from.
     """
 
-    def read() -> Iterator[InputRecord]:
-        return (InputRecord(name, root / name) for name in map(path_of_line, _lines(path)))
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        return (InputRecord(name, root / name) for name in map(path_of_line, islice(_lines(path), start, stop)))
 
-    return Inputs("image list", sum(1 for _ in _lines(path)), read)
+    return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 
 
 def first_listed(path: Path) -> str:

@@ -11,7 +11,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import index_source
-from deepspark_ops.predict.inputs.record import InputRecord, Inputs
+from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.shards.reader import open_dataset
 
 _SAMPLES_READ = 32
@@ -28,17 +28,19 @@ def stored_samples(split_folder: Path, *, color: bool | None) -> Inputs:
         DataError: No manifest, or a damaged one; on reading: a missing or damaged shard.
     """
 
-    def read() -> Iterator[InputRecord]:
-        number = 0
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        begin = 0
         with open_dataset(split_folder, color=color) as dataset:
             for shard, info in enumerate(dataset.shards):
-                for start in range(0, info.n_samples, _SAMPLES_READ):
-                    images = dataset.read(shard, start, min(_SAMPLES_READ, info.n_samples - start))[0]
-                    for image in images:
-                        yield InputRecord(str(number), image)
-                        number += 1
+                last = min(info.n_samples, info.n_samples if stop is None else stop - begin)
+                for first in range(max(0, start - begin), last, _SAMPLES_READ):
+                    images = dataset.read(shard, first, min(_SAMPLES_READ, last - first))[0]
+                    for row, image in enumerate(images):
+                        yield InputRecord(str(begin + first + row), image)
+                begin += info.n_samples
 
-    return Inputs("ingested dataset", open_dataset(split_folder).n_samples, read)
+    n_samples = open_dataset(split_folder).n_samples  # a damaged manifest is told now
+    return Inputs("ingested dataset", lambda: n_samples, read)
 
 
 def source_records(source: Path, source_format: SourceFormat, image_column: str | None) -> Inputs:
@@ -50,14 +52,15 @@ def source_records(source: Path, source_format: SourceFormat, image_column: str 
     given = {"source": source, "source_format": source_format, "image_column": image_column, "output": "unused"}
     config = parse_config(IngestConfig, given)
 
-    def read() -> Iterator[InputRecord]:
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         with tempfile.TemporaryDirectory(prefix="deepspark-") as work:
             index = index_source(config, source, source_format, Path(work))
             with index.reader.opened() as record_at:
-                for number, name in enumerate(index.names):
+                for number in range(start, len(index.names) if stop is None else min(stop, len(index.names))):
+                    name = index.names[number]
                     try:
                         yield InputRecord(str(name), record_at(number))
                     except RecordError as error:
                         yield InputRecord(str(name), None, str(error))
 
-    return Inputs(f"source of format {source_format}", None, read)
+    return Inputs(f"source of format {source_format}", lambda: None, read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ import pyarrow.parquet
 from deepspark_ops.config.predict import BundleInputConfig, names_of
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS
-from deepspark_ops.predict.inputs.record import InputRecord, Inputs, vector_of
+from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
+from deepspark_ops.predict.samples import BundleForm
 
 _ROWS_READ = 64
 """A row may be a photograph of some megabytes."""
+Numbered = tuple[int, pa.RecordBatch]
+"""Rows of a table, with the number of the first one."""
 _ID_WORDS = frozenset("id key index uuid row_id __index_level_0__".split())
 
 
@@ -30,24 +33,28 @@ class TableColumns:
         image: Holds images or their paths; None where numbers are read.
         features: Hold the numbers of a sample.
         id: Names the rows; None for their paths or numbers.
+        inputs: For a bundle with several inputs: input -> its column; nothing else is read then.
     """
 
     image: str | None
     features: tuple[str, ...]
     id: str | None
+    inputs: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> list[str]:
         """All of them, each once."""
-        return list(dict.fromkeys(name for name in (self.id, self.image, *self.features) if name is not None))
+        of_inputs = (column for _, column in self.inputs)
+        found = (self.id, self.image, *self.features, *of_inputs)
+        return list(dict.fromkeys(name for name in found if name is not None))
 
 
-def parquet_rows(config: BundleInputConfig, n_values: int | None) -> Inputs:
+def parquet_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     """Return the rows of a Parquet file, or of those in a folder by name.
 
     Args:
         config: Names the table and perhaps its columns.
-        n_values: Numbers of a sample that the bundle takes; None if it takes images.
+        form: What the bundle takes.
 
     Raises:
         ConfigError: Columns that are not there or do not fit the bundle.
@@ -62,16 +69,30 @@ def parquet_rows(config: BundleInputConfig, n_values: int | None) -> Inputs:
     except (pa.ArrowException, OSError) as error:
         msg = f"input={path}: not readable as Parquet: {error}"
         raise DataError(msg) from error
-    columns = choose_columns(schema, config, n_values)
+    columns = choose_columns(schema, config, form)
 
-    def read() -> Iterator[InputRecord]:
-        batches = (batch for file in opened for batch in file.iter_batches(_ROWS_READ, columns=columns.names))
-        return _records(batches, columns, config)
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        return table_records(_groups_from(opened, columns, start), columns, config, start, stop)
 
-    return Inputs("Parquet table", n_rows, read)
+    return Inputs("Parquet table", lambda: n_rows, read)
 
 
-def csv_rows(config: BundleInputConfig, n_values: int | None) -> Inputs:
+def _groups_from(files: Sequence[pa.parquet.ParquetFile], columns: TableColumns, start: int) -> Iterator[Numbered]:
+    """Yield the rows, a few at a time, from the row group on that has row ``start``; with the number of their first."""
+    at = 0
+    for file in files:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        skipped = 0
+        while skipped < len(sizes) and at + sizes[skipped] <= start:
+            at += sizes[skipped]
+            skipped += 1
+        wanted = list(range(skipped, len(sizes)))
+        for batch in file.iter_batches(_ROWS_READ, row_groups=wanted, columns=columns.names) if wanted else ():
+            yield at, batch
+            at += batch.num_rows
+
+
+def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     """Return the rows of a CSV file, whose first line names its columns; arguments and errors as ``parquet_rows``."""
     path = config.input
     try:
@@ -80,19 +101,22 @@ def csv_rows(config: BundleInputConfig, n_values: int | None) -> Inputs:
     except (pa.ArrowException, OSError) as error:
         msg = f"input={path}: not readable as CSV with a line of column names: {error}"
         raise DataError(msg) from error
-    columns = choose_columns(schema, config, n_values)
+    columns = choose_columns(schema, config, form)
     types = {name: pa.string() for name in (columns.id, columns.image) if name is not None}
     types |= {name: pa.float32() for name in columns.features}
     options = pa.csv.ConvertOptions(include_columns=columns.names, column_types=types)
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def batches() -> Iterator[Numbered]:
+        at = 0
         with pa.csv.open_csv(path, convert_options=options) as opened:
-            yield from opened
+            for batch in opened:
+                yield at, batch
+                at += batch.num_rows
 
-    def read() -> Iterator[InputRecord]:
-        return _records(batches(), columns, config)
+    def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
+        return table_records(batches(), columns, config, start, stop)
 
-    return Inputs("CSV table", None, read)
+    return Inputs("CSV table", lambda: None, read)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -101,12 +125,15 @@ def parquet_files(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file() and not path.name.startswith((".", "_")))
 
 
-def choose_columns(schema: pa.Schema, config: BundleInputConfig, n_values: int | None) -> TableColumns:
+def choose_columns(schema: pa.Schema, config: BundleInputConfig, form: BundleForm) -> TableColumns:
     """Return the columns that are read: those that are named, else those of usual names or types.
 
     Raises:
         ConfigError: One is not there, or they do not fit what the bundle takes.
     """
+    if len(form.inputs) > 1 or config.input_columns is not None:
+        return TableColumns(None, (), config.id_column, _columns_of_inputs(schema, config, form))
+    n_values = form.inputs[0].n_values
     features = names_of(config.feature_columns) if config.feature_columns else ()
     for option, name in [
         ("id_column", config.id_column),
@@ -126,6 +153,36 @@ def choose_columns(schema: pa.Schema, config: BundleInputConfig, n_values: int |
         msg = f"input={config.input}: {found}, the bundle takes {n_values} numbers; name them with feature_columns"
         raise ConfigError(msg)
     return TableColumns(None, features, config.id_column)
+
+
+def _columns_of_inputs(schema: pa.Schema, config: BundleInputConfig, form: BundleForm) -> tuple[tuple[str, str], ...]:
+    """Return (input, its column) of each input of the bundle.
+
+    Raises:
+        ConfigError: A column is not there, or an input is none of the bundle's.
+    """
+    if config.image_column is not None or config.feature_columns is not None:
+        names = ", ".join(form.names)
+        msg = f"the bundle takes {len(form.inputs)} inputs ({names}): name their columns with input_columns"
+        raise ConfigError(msg)
+    pairs = (part.split("=", 1) for part in (config.input_columns or "").split(",") if part)
+    given = {name.strip(): column.strip() for name, column in pairs}
+    if unknown := sorted(set(given) - set(form.names)):
+        known = ", ".join(form.names)
+        msg = f"input_columns={config.input_columns}: no input {', '.join(unknown)}; the bundle has {known}"
+        raise ConfigError(msg)
+    wanted = [(name, given.get(name, name)) for name in form.names]
+    if config.id_column is not None and config.id_column not in schema.names:
+        msg = f"id_column={config.id_column}: no such column in {config.input}; it has {_shown(schema)}"
+        raise ConfigError(msg)
+    for name, column in wanted:
+        if column not in schema.names:
+            msg = (
+                f'input "{name}": no column {column} in {config.input}; it has {_shown(schema)}; say which one it is:'
+                f" input_columns={name}=COLUMN"
+            )
+            raise ConfigError(msg)
+    return tuple(wanted)
 
 
 def _image_column(schema: pa.Schema, config: BundleInputConfig) -> str:
@@ -168,31 +225,80 @@ def _shown(schema: pa.Schema) -> str:
     return f"{names}, ..." if len(schema.names) > 12 else names
 
 
-def _records(
-    batches: Iterator[pa.RecordBatch], columns: TableColumns, config: BundleInputConfig
+def table_records(
+    batches: Iterator[Numbered],
+    columns: TableColumns,
+    config: BundleInputConfig,
+    start: int = 0,
+    stop: int | None = None,
 ) -> Iterator[InputRecord]:
-    first = 0
+    """Yield the records of a table's rows from number ``start`` to before ``stop``.
+
+    Args:
+        batches: Rows in their order, with the number of the first of each batch.
+        columns: Which columns they are made of.
+        config: Names the table, and what its paths start from.
+        start: Rows before it are left out.
+        stop: Nothing from it on is read; None for all.
+
+    Raises:
+        DataError: A part of the table cannot be read.
+    """
+    at = start
     try:
-        for whole in batches:
-            for start in range(0, whole.num_rows, _ROWS_READ):
-                batch = whole.slice(start, _ROWS_READ)
+        for number, whole in batches:
+            at = number
+            if stop is not None and number >= stop:
+                return
+            last = whole.num_rows if stop is None else min(whole.num_rows, stop - number)
+            for first in range(max(0, start - number), last, _ROWS_READ):
+                batch = whole.slice(first, min(_ROWS_READ, last - first))
+                at = number + first
                 ids = None if columns.id is None else [str(value) for value in batch.column(columns.id).to_pylist()]
-                numbers = [str(first + row) for row in range(batch.num_rows)]
-                if columns.image is not None:
-                    yield from _images(batch.column(columns.image), ids, numbers, config)
-                else:
-                    yield from _samples(batch, columns.features, ids or numbers)
-                first += batch.num_rows
+                numbers = [str(at + row) for row in range(batch.num_rows)]
+                yield from _batch_records(batch, columns, ids, numbers, config)
     except pa.ArrowException as error:
-        msg = f"input={config.input}: row {first:,} or one shortly after: {error}"
+        msg = f"input={config.input}: row {at:,} or one shortly after: {error}"
         raise DataError(msg) from error
+
+
+def _batch_records(
+    batch: pa.RecordBatch, columns: TableColumns, ids: list[str] | None, numbers: list[str], config: BundleInputConfig
+) -> Iterator[InputRecord]:
+    if columns.inputs:
+        yield from _several(batch, columns.inputs, ids or numbers, config)
+    elif columns.image is not None:
+        yield from _images(batch.column(columns.image), ids, numbers, config)
+    else:
+        yield from _samples(batch, columns.features, ids or numbers)
+
+
+def _several(
+    batch: pa.RecordBatch, inputs: Sequence[tuple[str, str]], ids: list[str], config: BundleInputConfig
+) -> Iterator[InputRecord]:
+    """Yield the rows of a bundle with several inputs: a cell is an image, its path, a list of numbers or one number."""
+    root = _root_folder(config)
+    cells = {name: batch.column(column).to_pylist() for name, column in inputs}
+    for row, id_of_row in enumerate(ids):
+        yield InputRecord(id_of_row, {name: _content(column[row], root) for name, column in cells.items()})
+
+
+def _content(cell: Any, root: Path) -> Content | None:
+    if isinstance(cell, dict):
+        cell = cell.get("bytes") or cell.get("path")
+    if cell is None or isinstance(cell, bytes):
+        return cell
+    return root / cell if isinstance(cell, str) else vector_of(cell)
+
+
+def _root_folder(config: BundleInputConfig) -> Path:
+    return config.root_folder or (config.input if config.input.is_dir() else config.input.parent)
 
 
 def _images(
     column: pa.Array, ids: list[str] | None, numbers: list[str], config: BundleInputConfig
 ) -> Iterator[InputRecord]:
-    folder = config.input if config.input.is_dir() else config.input.parent
-    root = config.root_folder or folder
+    root = _root_folder(config)
     for row, cell in enumerate(column.to_pylist()):
         value, name = cell, None
         if isinstance(cell, dict):  # as the Hugging Face Hub keeps images: {bytes, path}

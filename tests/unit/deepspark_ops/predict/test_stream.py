@@ -6,14 +6,16 @@ from deepspark_ops.predict.samples import Sample
 from deepspark_ops.predict.stream import Progress, answer_chunk, refuse_errors
 
 CHUNK = [
-    Sample("a", np.float32([1.0])),
+    Sample("a", (np.float32([1.0]),)),
     Sample("b", None, "damaged"),
-    Sample("c\udce9", np.float32([3.0])),
+    Sample("c\udce9", (np.float32([3.0]),)),
 ]
 
 
 def test_answers_stand_in_the_rows_of_their_inputs():
-    rows = answer_chunk(CHUNK, lambda samples: {"doubled": [2 * float(values[0]) for values in samples]}, ["doubled"])
+    rows = answer_chunk(
+        CHUNK, lambda samples: {"doubled": [2 * float(values[0]) for (values,) in samples]}, ["doubled"]
+    )
     assert rows == {"doubled": [2.0, None, 6.0], "id": ["a", "b", "c?"], "error": [None, "damaged", None]}
 
 

@@ -4,13 +4,19 @@ import pytest
 
 from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.integration.small_run import make_dataset
+
+IMAGES = InputContract(
+    name="images", shape=(-1, -1, -1, 3), axes="N, H, W, C", dtype="uint8", channels="RGB", preprocessing=()
+)
 
 
 def opened(path, **options):
     config = PredictConfig(bundle="b", input=path, output="o.parquet", **options)
-    return open_inputs(config, n_values=None, color=True)
+    return open_inputs(config, BundleForm((SampleForm.of(IMAGES),)))
 
 
 def write_image(path):
@@ -56,3 +62,19 @@ def test_nothing_of_a_known_kind(tmp_path):
         opened(tmp_path / "none")
     with pytest.raises(ConfigError, match="of no known format"):
         opened(tmp_path)
+
+
+def test_any_part_of_files_and_datasets_is_read_by_itself(tmp_path):
+    for name in ("a.png", "b/1.png", "b/2.png", "c.png"):
+        write_image(tmp_path / "images" / name)
+    (tmp_path / "list.txt").write_text("a.png\nb/1.png\nb/2.png\nc.png\n")
+    make_dataset(tmp_path / "dataset", n_train=5, n_test=40)
+    for path, options in [
+        (tmp_path / "images", {}),
+        (tmp_path / "list.txt", {"root_folder": tmp_path / "images"}),
+        (tmp_path / "dataset", {}),  # two shards of 20
+    ]:
+        inputs = opened(path, **options)
+        whole = [record.id for record in inputs.read()]
+        for start, stop in [(1, 3), (0, 1), (2, None), (19, 21), (21, 40), (3, 99)]:
+            assert [record.id for record in inputs.read(start, stop)] == whole[start:stop], (path, start, stop)

@@ -5,11 +5,22 @@ import pytest
 
 from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows
+from deepspark_ops.predict.samples import BundleForm, SampleForm
 
 
 def config_of(path, **options):
     return PredictConfig(bundle="b", input=path, output="o.parquet", **options)
+
+
+def input_of(name, shape, dtype="float32", axes="N, axis 1"):
+    contract = InputContract(name=name, shape=shape, axes=axes, dtype=dtype, channels="gray", preprocessing=())
+    return SampleForm.of(contract)
+
+
+def numbers(n_values):
+    return BundleForm((input_of("x", (-1, n_values)),))
 
 
 def test_columns_of_numbers_without_label_and_id(tmp_path):
@@ -17,7 +28,7 @@ def test_columns_of_numbers_without_label_and_id(tmp_path):
     pq.write_table(
         pa.table({"id": [7, 8, 9], "a": [1, 2, None], "b": [0.5, float("inf"), 1.5], "label": [0, 1, 0]}), path
     )
-    inputs = parquet_rows(config_of(path), 2)
+    inputs = parquet_rows(config_of(path), numbers(2))
     found = list(inputs.read())
     assert inputs.n_records == 3
     assert found[0].content.tolist() == [1.0, 0.5]
@@ -26,11 +37,11 @@ def test_columns_of_numbers_without_label_and_id(tmp_path):
         ("1", "b is missing or not finite"),
         ("2", "a is missing or not finite"),
     ]
-    assert [record.id for record in parquet_rows(config_of(path, id_column="id"), 2).read()] == ["7", "8", "9"]
+    assert [record.id for record in parquet_rows(config_of(path, id_column="id"), numbers(2)).read()] == ["7", "8", "9"]
     with pytest.raises(ConfigError, match=r"2 columns of numbers \(a, b, \.\.\.\), the bundle takes 5 numbers"):
-        parquet_rows(config_of(path), 5)
+        parquet_rows(config_of(path), numbers(5))
     with pytest.raises(ConfigError, match=r"feature_columns=c: no such column in .*; it has id, a, b, label"):
-        parquet_rows(config_of(path, feature_columns="a,c"), 2)
+        parquet_rows(config_of(path, feature_columns="a,c"), numbers(2))
 
 
 def test_a_column_of_lists_over_files_as_spark_writes_them(tmp_path):
@@ -39,7 +50,7 @@ def test_a_column_of_lists_over_files_as_spark_writes_them(tmp_path):
     for number, part in enumerate(np.split(rows, 2)):
         table = pa.table({"features": list(part)})
         pq.write_table(table, tmp_path / f"part-{number:05d}.parquet", row_group_size=30)
-    inputs = parquet_rows(config_of(tmp_path), 3)
+    inputs = parquet_rows(config_of(tmp_path), numbers(3))
     found = list(inputs.read())
     assert inputs.n_records == 200
     np.testing.assert_array_equal(np.stack([record.content for record in found]), rows)
@@ -49,15 +60,47 @@ def test_a_column_of_lists_over_files_as_spark_writes_them(tmp_path):
 def test_csv_is_read_by_its_columns_names(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("name,x,y\none,1,2.5\ntwo,3,\n")
-    found = list(csv_rows(config_of(path, feature_columns="y,x", id_column="name"), 2).read())
+    found = list(csv_rows(config_of(path, feature_columns="y,x", id_column="name"), numbers(2)).read())
     assert (found[0].id, found[0].content.tolist()) == ("one", [2.5, 1.0])
     assert (found[1].id, found[1].error) == ("two", "y is missing or not finite")
     path.write_text("name,x,y\none,1,2.5\ntwo,3,many\n")
     with pytest.raises(DataError, match="many"):
-        list(csv_rows(config_of(path, feature_columns="y,x"), 2).read())
+        list(csv_rows(config_of(path, feature_columns="y,x"), numbers(2)).read())
 
 
 def test_no_table_at_all(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match="not readable as Parquet"):
-        parquet_rows(config_of(tmp_path / "t.parquet"), None)
+        parquet_rows(config_of(tmp_path / "t.parquet"), numbers(2))
+
+
+def test_any_part_of_a_table_is_read_by_itself(tmp_path):
+    for number in range(3):  # row groups of 30, 30 and 10 in each file
+        pq.write_table(
+            pa.table({"x": np.arange(70.0) + 70 * number}), tmp_path / f"{number}.parquet", row_group_size=30
+        )
+    inputs = parquet_rows(config_of(tmp_path), numbers(1))
+    for start, stop in [(0, None), (0, 1), (29, 31), (30, 60), (69, 71), (100, 170), (209, 300), (210, None)]:
+        found = [(record.id, record.content.tolist()) for record in inputs.read(start, stop)]
+        assert found == [(str(row), [float(row)]) for row in range(start, min(210, stop or 210))], (start, stop)
+    (tmp_path / "t.csv").write_text("x\n" + "".join(f"{row}\n" for row in range(200)))
+    part = csv_rows(config_of(tmp_path / "t.csv"), numbers(1)).read(60, 131)
+    assert [record.id for record in part] == [str(row) for row in range(60, 131)]
+
+
+def test_several_inputs_are_columns_of_their_names_or_as_given(tmp_path):
+    form = BundleForm((input_of("left", (-1, 2)), input_of("right", (-1, 2, 2, 1), "uint8", "N, H, W, C")))
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"left": [[1.0, 2.0], None], "photo": ["a.png", "b.png"], "key": ["k", "l"]}), path)
+    given = {"input_columns": "right=photo", "id_column": "key", "root_folder": tmp_path}
+    first, second = parquet_rows(config_of(path, **given), form).read()
+    assert (first.id, first.content["left"].tolist(), first.content["right"]) == ("k", [1, 2], tmp_path / "a.png")
+    assert (second.id, second.content["left"]) == ("l", None)
+    with pytest.raises(
+        ConfigError, match=r'input "right": no column right in .*it has left, photo, key; say .*right=C'
+    ):
+        parquet_rows(config_of(path), form)
+    with pytest.raises(ConfigError, match="no input middle; the bundle has left, right"):
+        parquet_rows(config_of(path, input_columns="middle=photo"), form)
+    with pytest.raises(ConfigError, match=r"takes 2 inputs \(left, right\): name their columns with input_columns"):
+        parquet_rows(config_of(path, feature_columns="left"), form)
