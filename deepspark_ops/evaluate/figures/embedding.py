@@ -1,0 +1,222 @@
+"""Vectors whose distance is to say what belongs together: verification of pairs, and nearest neighbours by class.
+
+Verification: a pair is taken for equal when its distance is at or below a threshold. The equal error rate is where the
+share of different pairs taken for equal is the share of equal pairs taken for different, on the straight line between
+the two points of the ROC curve around it. The best accuracy is that of the best threshold on these same pairs, hence a
+little above what new pairs would give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.ranking import Ranked, RankingSum, rank_counts
+from deepspark_ops.evaluate.figures.regression import refuse_not_finite
+from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts
+
+MAX_NEIGHBOURS = 2_000
+"""Samples among which nearest neighbours are looked for; of more, so many are taken by a hash of their position."""
+_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What pairs say. A figure that needs equal and different pairs is None where one kind is missing.
+
+    Attributes:
+        n_pairs: Pairs that count.
+        n_same: Pairs that belong together.
+        ranked: ROC curve and area; a pair that belongs together is a positive, its score the distance, negated.
+        best_accuracy: Share of right answers at the best threshold.
+        best_threshold: The largest distance that is taken for equal there; None if none is.
+        equal_error_rate: In [0, 1].
+    """
+
+    n_pairs: int
+    n_same: int
+    ranked: Ranked
+    best_accuracy: float
+    best_threshold: float | None
+    equal_error_rate: float | None
+
+
+class VerificationSum:
+    """Sums pairs over batches. Not thread-safe.
+
+    Example:
+        >>> total = VerificationSum()
+        >>> total.add(np.array([0.1, 0.4, 0.3, 0.9]), np.array([True, True, False, False]))
+        >>> result = total.result()
+        >>> result.best_accuracy, result.best_threshold, result.equal_error_rate
+        (0.75, 0.1, 0.5)
+    """
+
+    def __init__(self, *, most_exact: int = MOST_EXACT) -> None:
+        """Start at nothing; ``most_exact`` as ``ThresholdSum`` takes it."""
+        self._ranking = RankingSum(1, is_probability=False, most_exact=most_exact)
+
+    def add(self, distances: npt.NDArray[np.floating], is_same: npt.NDArray[np.bool_], *, start: int = 0) -> None:
+        """Count a batch.
+
+        Args:
+            distances: (n,), smaller for what is more alike.
+            is_same: (n,), whether the two belong together.
+            start: Position of the first pair, for messages.
+
+        Raises:
+            DataError: A distance is not finite.
+        """
+        refuse_not_finite(distances, "the distance", "the weights diverged, score an earlier snapshot", start)
+        self._ranking.add(-np.asarray(distances, np.float64)[:, None], np.asarray(is_same, np.bool_)[:, None])
+
+    def merge(self, other: VerificationSum) -> None:
+        """Count what another one with the same options has counted."""
+        self._ranking.merge(other._ranking)
+
+    def result(self) -> Verification:
+        """Return the figures.
+
+        Raises:
+            DataError: There was no pair.
+        """
+        counts = self._ranking.thresholds()
+        n_same, n_other = int(counts.positives.sum()), int(counts.negatives.sum())
+        if not n_same + n_other:
+            msg = "no pair to verify"
+            raise DataError(msg)
+        hits = np.concatenate([[0], np.cumsum(counts.positives)])
+        alarms = np.concatenate([[0], np.cumsum(counts.negatives)])
+        right = hits + (n_other - alarms)
+        best = int(right.argmax())
+        return Verification(
+            n_pairs=n_same + n_other,
+            n_same=n_same,
+            ranked=rank_counts(counts),
+            best_accuracy=int(right[best]) / (n_same + n_other),
+            best_threshold=_distance(counts, best),
+            equal_error_rate=_equal_error_rate(alarms / n_other, hits / n_same) if n_same and n_other else None,
+        )
+
+
+def _distance(counts: ThresholdCounts, n_taken: int) -> float | None:
+    return -float(counts.thresholds[n_taken - 1]) if n_taken else None
+
+
+def _equal_error_rate(alarm_rate: npt.NDArray[np.float64], hit_rate: npt.NDArray[np.float64]) -> float:
+    """Return the rate where false alarms and misses are equal; both arrays ascend from 0 to 1."""
+    gap = alarm_rate - (1.0 - hit_rate)  # ascends from -1 to 1
+    after = int(np.searchsorted(gap, 0.0, side="left"))
+    before = after - 1
+    share = -gap[before] / (gap[after] - gap[before])
+    return float(alarm_rate[before] + share * (alarm_rate[after] - alarm_rate[before]))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Whether the nearest vectors are of the same class.
+
+    Attributes:
+        n_samples: Samples read.
+        n_compared: Samples that were compared with each other, at most ``MAX_NEIGHBOURS``.
+        n_alone: Of them, samples without another of their class; they cannot be found and do not count.
+        recall_at_1: Share of the others whose nearest neighbour is of their class; None without any.
+        recall_at_5: Share with one of their class among the nearest five.
+    """
+
+    n_samples: int
+    n_compared: int
+    n_alone: int
+    recall_at_1: float | None
+    recall_at_5: float | None
+
+
+class NeighbourSum:
+    """Keeps a bounded sample of vectors. Not thread-safe.
+
+    Which ones it keeps is said by a hash of their positions alone, so batches and processes do not matter.
+    """
+
+    def __init__(self, *, most: int = MAX_NEIGHBOURS) -> None:
+        """Start at nothing; ``most``: vectors that are kept."""
+        self._most = most
+        self._n_samples = 0
+        self._indices = np.zeros(0, np.int64)
+        self._vectors: npt.NDArray[np.float32] | None = None
+        self._labels = np.zeros(0, np.int64)
+
+    def add(self, vectors: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], *, start: int) -> None:
+        """See a batch.
+
+        Args:
+            vectors: (n, width).
+            labels: (n,), the classes, whole numbers.
+            start: Position of the first sample.
+
+        Raises:
+            DataError: A vector is not finite.
+        """
+        refuse_not_finite(vectors, "the net's vector", "the weights diverged, score an earlier snapshot", start)
+        self._n_samples += len(vectors)
+        self._keep(start + np.arange(len(vectors), dtype=np.int64), vectors.astype(np.float32), labels.astype(np.int64))
+
+    def merge(self, other: NeighbourSum) -> None:
+        """See what another one with the same options has seen."""
+        self._n_samples += other._n_samples
+        if other._vectors is not None:
+            self._keep(other._indices, other._vectors, other._labels)
+
+    def result(self) -> Neighbours:
+        """Compare all kept vectors by their Euclidean distance; of equal ones the earlier is nearer."""
+        if self._vectors is None:
+            return Neighbours(self._n_samples, 0, 0, None, None)
+        order = np.argsort(self._indices)
+        vectors, labels = self._vectors[order].astype(np.float64), self._labels[order]
+        found = np.concatenate(
+            [_ranks_of_class(vectors, labels, start) for start in range(0, len(vectors), _BLOCK_ROWS)]
+        )
+        together = found[found >= 0]
+        return Neighbours(
+            n_samples=self._n_samples,
+            n_compared=len(vectors),
+            n_alone=int(np.count_nonzero(found < 0)),
+            recall_at_1=float(np.mean(together < 1)) if len(together) else None,
+            recall_at_5=float(np.mean(together < 5)) if len(together) else None,
+        )
+
+    def _keep(
+        self, indices: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]
+    ) -> None:
+        if self._vectors is not None:
+            indices = np.concatenate([self._indices, indices])
+            vectors = np.concatenate([self._vectors, vectors])
+            labels = np.concatenate([self._labels, labels])
+        if len(indices) > self._most:
+            kept = np.lexsort((indices, _hash(indices)))[: self._most]
+            indices, vectors, labels = indices[kept], vectors[kept], labels[kept]
+        self._indices, self._vectors, self._labels = indices, vectors, labels
+
+
+def _ranks_of_class(
+    vectors: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], start: int
+) -> npt.NDArray[np.int64]:
+    """Return, for a block of rows, how many vectors of other classes are before the first of its own; -1: alone."""
+    rows = np.arange(start, min(start + _BLOCK_ROWS, len(vectors)))
+    block = vectors[rows]
+    squares = (vectors * vectors).sum(axis=1)
+    distances = squares[None, :] + squares[rows][:, None] - 2.0 * block @ vectors.T
+    distances[np.arange(len(rows)), rows] = np.inf
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :-1]  # without the sample itself, which is last
+    is_same = labels[nearest] == labels[rows][:, None]
+    return np.where(is_same.any(axis=1), is_same.argmax(axis=1), -1) if is_same.shape[1] else np.full(len(rows), -1)
+
+
+def _hash(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return numbers that look random: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    mixed = indices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

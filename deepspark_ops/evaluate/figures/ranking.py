@@ -1,0 +1,174 @@
+"""How well scores rank positives above negatives: ROC curve, ROC-AUC, precision-recall curve, average precision.
+
+ROC-AUC is the share of pairs of a positive and a negative in which the positive scores higher, equal scores counting
+one half (Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve", 1982).
+Average precision is the sum over distinct scores, descending, of the precision there times the recall gained, without
+interpolation (Manning, Raghavan and Schuetze, "Introduction to information retrieval", 2008, section 8.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts, ThresholdSum
+
+MAX_CURVE_POINTS = 201
+
+Curve = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One class against the rest. A figure that needs positives and negatives is None where one is missing.
+
+    Attributes:
+        positives: Samples of the class.
+        negatives: All others.
+        roc_auc: In [0, 1].
+        roc_auc_within: The exact ROC-AUC is no further from ``roc_auc`` than this; 0 where scores were kept.
+        average_precision: In [0, 1]; None without a positive.
+        average_precision_within: Likewise.
+        roc: (false positive rate, true positive rate), ascending, at most ``MAX_CURVE_POINTS``, from (0, 0) to (1, 1).
+        precision_recall: (recall, precision), ascending in recall, at most as many.
+    """
+
+    positives: int
+    negatives: int
+    roc_auc: float | None
+    roc_auc_within: float
+    average_precision: float | None
+    average_precision_within: float
+    roc: Curve
+    precision_recall: Curve
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Of several classes.
+
+    Attributes:
+        classes: In label order; without curves from the ``n_curves``-th on.
+        macro_roc_auc: Mean over the classes that have one; None if none has.
+        macro_average_precision: Likewise; the usual mAP.
+        micro: All pairs of a sample and a class, as one class.
+    """
+
+    classes: tuple[Ranked, ...]
+    macro_roc_auc: float | None
+    macro_average_precision: float | None
+    micro: Ranked
+
+
+class RankingSum:
+    """Sums over batches. Not thread-safe.
+
+    Example:
+        >>> total = RankingSum(1)
+        >>> total.add(np.array([[0.1], [0.4], [0.35], [0.8]]), np.array([[False], [False], [True], [True]]))
+        >>> ranked = total.result().classes[0]
+        >>> ranked.roc_auc, round(ranked.average_precision, 4)
+        (0.75, 0.8333)
+    """
+
+    def __init__(self, n_classes: int, *, is_probability: bool = True, most_exact: int = MOST_EXACT) -> None:
+        """Start at nothing; the arguments are those of ``ThresholdSum``."""
+        self._n_classes = n_classes
+        self._counts = ThresholdSum(n_classes, is_probability=is_probability, most_exact=most_exact)
+
+    def add(self, scores: npt.NDArray[np.floating], targets: npt.NDArray[np.bool_], *, start: int = 0) -> None:
+        """Count a batch: scores (n, n_classes), positives (n, n_classes), position of the first sample.
+
+        Raises:
+            DataError: A score is not finite, or is no probability.
+        """
+        self._counts.add(scores, targets, start=start)
+
+    def add_labels(self, scores: npt.NDArray[np.floating], labels: npt.NDArray[np.int64], *, start: int = 0) -> None:
+        """Count a batch of samples of one class each: labels (n,) in [0, n_classes)."""
+        self.add(scores, labels[:, None] == np.arange(self._n_classes), start=start)
+
+    def merge(self, other: RankingSum) -> None:
+        """Count what another one with the same options has counted."""
+        self._counts.merge(other._counts)
+
+    def thresholds(self, at: int = 0) -> ThresholdCounts:
+        """Return positives and negatives by score of one class."""
+        return self._counts.result(at)
+
+    def result(self, *, n_curves: int = 20) -> Ranking:
+        """Return the figures; curves of the first ``n_curves`` classes and of ``micro``."""
+        classes = tuple(
+            rank_counts(self._counts.result(at), wants_curves=at < n_curves) for at in range(self._n_classes)
+        )
+        return Ranking(
+            classes=classes,
+            macro_roc_auc=_mean([ranked.roc_auc for ranked in classes]),
+            macro_average_precision=_mean([ranked.average_precision for ranked in classes]),
+            micro=rank_counts(self._counts.pooled()),
+        )
+
+
+def rank_counts(counts: ThresholdCounts, *, wants_curves: bool = True) -> Ranked:
+    """Return the figures of one class."""
+    hits, false_alarms = np.cumsum(counts.positives), np.cumsum(counts.negatives)
+    positives, negatives = int(counts.positives.sum()), int(counts.negatives.sum())
+    auc = auc_within = precision = precision_within = None
+    if positives and negatives:
+        # Twice the pairs in order, in whole numbers: those of a threshold before, and half of those at it.
+        before = hits - counts.positives
+        doubled = sum((counts.negatives * (2 * before + counts.positives)).tolist())
+        auc = doubled / (2 * positives * negatives)
+        tied = sum((counts.negatives * counts.positives).tolist())
+        auc_within = tied / (2 * positives * negatives)
+    if positives:
+        precision = float(np.sum(counts.positives * (hits / (hits + false_alarms)))) / positives
+        precision_within = _precision_within(counts, hits, false_alarms)
+    is_whole = positives > 0 and negatives > 0 and wants_curves
+    rates = (false_alarms / max(negatives, 1), hits / max(positives, 1))
+    recall = (hits / max(positives, 1), hits / np.maximum(hits + false_alarms, 1))
+    return Ranked(
+        positives=positives,
+        negatives=negatives,
+        roc_auc=auc,
+        roc_auc_within=0.0 if counts.is_exact else auc_within or 0.0,
+        average_precision=precision,
+        average_precision_within=0.0 if counts.is_exact else precision_within or 0.0,
+        roc=_thinned((0.0, *rates[0]), (0.0, *rates[1])) if is_whole else (),
+        precision_recall=_thinned(*recall) if is_whole else (),
+    )
+
+
+def _precision_within(counts: ThresholdCounts, hits: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> float:
+    """Return how far the exact average precision can be: at best a bin's positives come first in it, at worst last.
+
+    The i-th of p positives of a bin, after T hits and F false alarms, has precision (T + i) / (T + i + F) at best, with
+    the bin's q negatives added to F at worst. Both grow with i.
+    """
+    before = hits - counts.positives
+    alarms_before = alarms - counts.negatives
+    best = hits / np.maximum(hits + alarms_before, 1)
+    worst = (before + 1) / np.maximum(before + 1 + alarms, 1)
+    here = hits / np.maximum(hits + alarms, 1)
+    above = float(np.sum(counts.positives * (best - here)))
+    below = float(np.sum(counts.positives * np.maximum(here - worst, 0.0)))
+    return max(above, below) / float(hits[-1])
+
+
+def _thinned(xs: Sequence[float] | npt.NDArray[np.float64], ys: Sequence[float] | npt.NDArray[np.float64]) -> Curve:
+    """Return points of a curve inside the unit square about equally far from each other along it, both ends kept."""
+    x, y = np.asarray(xs, np.float64), np.asarray(ys, np.float64)
+    if len(x) > MAX_CURVE_POINTS:
+        along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
+        kept = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], MAX_CURVE_POINTS - 1)[1:-1]))
+        kept = np.unique(np.concatenate([[0], kept, [len(x) - 1]]))
+        x, y = x[kept], y[kept]
+    return tuple((float(one), float(other)) for one, other in zip(x, y, strict=True))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,281 @@
+"""How far predicted numbers are from true ones: MAE, RMSE, R2, bias, residuals, for each output and over all.
+
+A residual is predicted minus true. With n samples, true values y and residuals r of one output:
+MAE = sum |r| / n, RMSE = sqrt(sum r^2 / n), bias = sum r / n, R2 = 1 - sum r^2 / sum (y - mean y)^2.
+Sums are exact, so that R2 does not suffer from a mean far from zero as long as squares of the values are exact in
+float64, as those of float32 are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.exact_sum import ExactSums
+from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
+from deepspark_ops.evaluate.figures.histogram import HistogramSum
+
+Floats = npt.NDArray[np.floating]
+
+MAX_HISTOGRAMS = 16
+"""Outputs with a histogram and a density of their own; those behind them have figures alone."""
+_HISTOGRAM_BOXES = 2048
+_DENSITY_BOXES = 64
+SHOWN_BARS = 40
+
+
+@dataclass(frozen=True)
+class ResidualHistogram:
+    """Residuals, counted.
+
+    Attributes:
+        low: Where the first bar begins.
+        width: Of a bar, a power of two.
+        counts: Samples in each bar, at most ``SHOWN_BARS``.
+        below: Samples below the first bar: at most 0.5 % of all, so that a few do not squeeze the rest.
+        above: Samples above the last.
+    """
+
+    low: float
+    width: float
+    counts: tuple[int, ...]
+    below: int
+    above: int
+
+
+@dataclass(frozen=True)
+class Density:
+    """Predicted against true values, counted in squares.
+
+    Attributes:
+        low_true: Where the first column begins.
+        low_predicted: Where the first row begins.
+        width: Side of a square.
+        counts: One row per interval of the predicted value, ascending, in it one per interval of the true value.
+    """
+
+    low_true: float
+    low_predicted: float
+    width: float
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class OutputFigures:
+    """One output.
+
+    Attributes:
+        name: Given by the caller, else the output's number.
+        mae: Mean absolute error.
+        rmse: Root of the mean squared error.
+        r2: None where all true values are equal.
+        bias: Mean residual.
+        mean_true: Mean of the true values.
+        residuals: None from the ``MAX_HISTOGRAMS``-th output on.
+        density: Likewise.
+    """
+
+    name: str
+    mae: float
+    rmse: float
+    r2: float | None
+    bias: float
+    mean_true: float
+    residuals: ResidualHistogram | None
+    density: Density | None
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What was found.
+
+    Attributes:
+        n_samples: Samples that count.
+        mae: Over all samples and outputs.
+        rmse: Likewise.
+        r2: Mean of the outputs' R2 that there are; None if there is none.
+        bias: Mean residual over all samples and outputs.
+        outputs: In their order.
+        worst: Samples with the largest mean squared residual over their outputs; that is their value.
+    """
+
+    n_samples: int
+    mae: float
+    rmse: float
+    r2: float | None
+    bias: float
+    outputs: tuple[OutputFigures, ...]
+    worst: tuple[NamedSample, ...]
+
+
+class RegressionSum:
+    """Sums over batches. Not thread-safe.
+
+    Example:
+        >>> total = RegressionSum(1)
+        >>> total.add(np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]]))
+        >>> result = total.result()
+        >>> result.mae, result.rmse, result.bias, result.r2
+        (1.0, 1.0, -1.0, 0.0)
+    """
+
+    def __init__(self, n_outputs: int, *, worst: int = 0) -> None:
+        """Start at nothing.
+
+        Args:
+            n_outputs: Numbers predicted for a sample.
+            worst: How many samples to keep.
+        """
+        self._n_outputs = n_outputs
+        self._n_samples = 0
+        self._absolute = ExactSums(n_outputs)
+        self._residual = ExactSums(n_outputs)
+        self._squared = ExactSums(n_outputs)
+        self._true = ExactSums(n_outputs)
+        self._true_squared = ExactSums(n_outputs)
+        n_drawn = min(n_outputs, MAX_HISTOGRAMS)
+        self._histograms = [HistogramSum(most=_HISTOGRAM_BOXES) for _ in range(n_drawn)]
+        self._densities = [HistogramSum(2, most=_DENSITY_BOXES) for _ in range(n_drawn)]
+        self._worst = Extremes(worst)
+
+    def add(self, predicted: Floats, true: Floats, *, start: int = 0) -> None:
+        """Count a batch.
+
+        Args:
+            predicted: (n, n_outputs).
+            true: (n, n_outputs).
+            start: Position of the first sample.
+
+        Raises:
+            DataError: A number is not finite.
+        """
+        said = np.asarray(predicted, np.float64)
+        truth = np.asarray(true, np.float64)
+        refuse_not_finite(said, "the net's prediction", "the weights diverged, score an earlier snapshot", start)
+        refuse_not_finite(truth, "the true value", "correct the data", start)
+        residual = said - truth
+        self._n_samples += len(residual)
+        self._absolute.add(np.abs(residual))
+        self._residual.add(residual)
+        self._squared.add(residual * residual)
+        self._true.add(truth)
+        self._true_squared.add(truth * truth)
+        for at, (histogram, density) in enumerate(zip(self._histograms, self._densities, strict=True)):
+            histogram.add(residual[:, at : at + 1])
+            density.add(np.stack([said[:, at], truth[:, at]], axis=1))
+        self._worst.add((residual * residual).mean(axis=1), start=start)
+
+    def merge(self, other: RegressionSum) -> None:
+        """Count what another one with the same options has counted."""
+        self._n_samples += other._n_samples
+        for mine, theirs in (
+            (self._absolute, other._absolute),
+            (self._residual, other._residual),
+            (self._squared, other._squared),
+            (self._true, other._true),
+            (self._true_squared, other._true_squared),
+        ):
+            mine.merge(theirs)
+        for kept, further in zip(
+            [*self._histograms, *self._densities], [*other._histograms, *other._densities], strict=True
+        ):
+            kept.merge(further)
+        self._worst.merge(other._worst)
+
+    def result(self, names: Sequence[str] = ()) -> Regression:
+        """Return the figures; outputs beyond ``names`` are called by their number.
+
+        Raises:
+            DataError: No sample counted.
+        """
+        n = self._n_samples
+        if not n:
+            msg = "no sample to compare predictions with"
+            raise DataError(msg)
+        squared = self._squared.exact()
+        r2 = [
+            _r2(squared[at], total, total_squared, n)
+            for at, (total, total_squared) in enumerate(
+                zip(self._true.exact(), self._true_squared.exact(), strict=True)
+            )
+        ]
+        known = [value for value in r2 if value is not None]
+        everything = n * self._n_outputs
+        return Regression(
+            n_samples=n,
+            mae=float(sum(self._absolute.exact()) / everything),
+            rmse=math.sqrt(sum(squared) / everything),
+            r2=sum(known) / len(known) if known else None,
+            bias=float(sum(self._residual.exact()) / everything),
+            outputs=tuple(
+                OutputFigures(
+                    name=names[at] if at < len(names) else str(at),
+                    mae=float(self._absolute.exact()[at] / n),
+                    rmse=math.sqrt(squared[at] / n),
+                    r2=r2[at],
+                    bias=float(self._residual.exact()[at] / n),
+                    mean_true=float(self._true.exact()[at] / n),
+                    residuals=shown_histogram(self._histograms[at]) if at < len(self._histograms) else None,
+                    density=_shown_density(self._densities[at]) if at < len(self._densities) else None,
+                )
+                for at in range(self._n_outputs)
+            ),
+            worst=self._worst.result(),
+        )
+
+
+def refuse_not_finite(values: Floats, what: str, remedy: str, start: int) -> None:
+    """Say which sample holds a number that is not finite.
+
+    Args:
+        values: (n, ...).
+        what: Its name in the message.
+        remedy: What to do.
+        start: Position of the first sample.
+
+    Raises:
+        DataError: There is one.
+    """
+    broken = np.argwhere(~np.isfinite(values))
+    if len(broken):
+        row = broken[0]
+        msg = f"sample {start + row[0]}: {what} is {values[tuple(row)]}, not a finite number; {remedy}"
+        raise DataError(msg)
+
+
+def _r2(squared: Fraction, total: Fraction, total_squared: Fraction, n: int) -> float | None:
+    spread = total_squared - total * total / n
+    # The square of a float64 is rounded by 2^-53 of it at most, so that equal values can leave a trace of a spread.
+    return float(1 - squared / spread) if spread > total_squared * Fraction(1, 1 << 52) else None
+
+
+def shown_histogram(total: HistogramSum) -> ResidualHistogram:
+    """Return bars without the outermost 0.5 % on either side, merged until there are few."""
+    found = total.result()
+    counts = found.counts
+    n = int(counts.sum())
+    running = np.cumsum(counts)
+    first = int(np.searchsorted(running, n * 0.005, side="right"))
+    last = int(np.searchsorted(running, n - n * 0.005, side="left"))
+    below, above = int(counts[:first].sum()), int(counts[last + 1 :].sum())
+    start = round(found.low[0] / found.width) + first  # whole widths; exact, since both are
+    width, bars, at = found.width, counts[first : last + 1], start
+    while len(bars) > SHOWN_BARS:
+        if at % 2:
+            bars, at = np.concatenate([[0], bars]), at - 1
+        if len(bars) % 2:
+            bars = np.concatenate([bars, [0]])
+        bars, at, width = bars.reshape(-1, 2).sum(axis=1), at // 2, 2 * width
+    return ResidualHistogram(at * width, width, tuple(int(count) for count in bars), below, above)
+
+
+def _shown_density(total: HistogramSum) -> Density:
+    found = total.result()
+    rows = tuple(tuple(int(count) for count in row) for row in found.counts)
+    return Density(low_true=found.low[1], low_predicted=found.low[0], width=found.width, counts=rows)

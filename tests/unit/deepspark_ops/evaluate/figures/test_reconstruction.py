@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.reconstruction import ReconstructionSum
+from tests.reference.slow_figures import slow_reconstruction
+
+
+def case(n, seed):
+    rng = np.random.default_rng(seed)
+    given = rng.random((n, 1, 3, 4)).astype(np.float32)
+    made = (given + 0.2 * rng.random((n, 1, 1, 1)) * rng.standard_normal(given.shape)).astype(np.float32)
+    made[5] = given[5]
+    return made, given
+
+
+def summed(made, given, batch=7, **options):
+    total = ReconstructionSum(shown=3, **options)
+    for at in range(0, len(given), batch):
+        total.add(made[at : at + batch], given[at : at + batch], start=at)
+    return total
+
+
+@pytest.mark.parametrize("peak", [None, 1.0, 255.0])
+def test_figures_are_those_of_the_definitions(peak):
+    made, given = case(50, 1)
+    result = summed(made, given, peak=peak).result()
+    range_ = float(given.max()) - float(given.min())
+    rows = [values.reshape(50, -1).astype(np.float64).tolist() for values in (made, given)]
+    expected = slow_reconstruction(*rows, range_ if peak is None else peak)
+    assert result.mse == pytest.approx(expected["mse"], rel=1e-12)
+    assert result.mae == pytest.approx(expected["mae"], rel=1e-12)
+    assert result.psnr == pytest.approx(expected["psnr"], rel=1e-12)
+    assert (result.n_samples, result.n_perfect) == (50, 1)
+    each = np.array(expected["each"])
+    assert [one.index for one in result.worst] == np.argsort(-each)[:3].tolist()
+    assert [one.index for one in result.best] == np.argsort(each)[:3].tolist()
+    assert sum(result.errors.counts) + result.errors.below + result.errors.above == 50
+
+
+def test_batches_and_processes_do_not_matter():
+    made, given = case(60, 2)
+    whole = summed(made, given, batch=60)
+    first = ReconstructionSum(shown=3)
+    for row in range(59, 19, -1):
+        first.add(made[row : row + 1], given[row : row + 1], start=row)
+    first.merge(summed(made[:20], given[:20]))
+    assert first.result() == whole.result()
+
+
+def test_perfect_samples_have_no_psnr():
+    total = ReconstructionSum(peak=1.0)
+    total.add(np.ones((2, 3)), np.ones((2, 3)))
+    assert (total.result().mse, total.result().psnr, total.result().n_perfect) == (0.0, None, 2)
+
+
+def test_bad_numbers_are_named():
+    with pytest.raises(DataError, match=r"^sample 9: a value that the net gave back is inf, not a finite number"):
+        ReconstructionSum().add(np.array([[[1.0]], [[np.inf]]]), np.ones((2, 1, 1)), start=8)
+    with pytest.raises(DataError, match=r"^no sample to give back$"):
+        ReconstructionSum().result()

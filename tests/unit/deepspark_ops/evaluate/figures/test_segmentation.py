@@ -1,0 +1,74 @@
+import re
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.segmentation import SegmentationSum
+from tests.reference.slow_figures import slow_segmentation
+
+
+def case(n, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, n_classes - 1, (n, 5, 6))  # the last class is never there
+    labels[labels == 1] = 255
+    predicted = np.where(rng.random(labels.shape) < 0.6, labels % n_classes, rng.integers(0, n_classes, labels.shape))
+    return predicted, labels
+
+
+def summed(predicted, labels, n_classes, batch=4, **options):
+    total = SegmentationSum(n_classes, ignore_label=255, worst=2, **options)
+    for at in range(0, len(labels), batch):
+        total.add(predicted[at : at + batch], labels[at : at + batch], start=at)
+    return total
+
+
+def test_figures_are_those_of_the_paper():
+    predicted, labels = case(13, 6, 1)
+    result = summed(predicted, labels, 6).result(["sky"])
+    expected = slow_segmentation(predicted.ravel().tolist(), labels.ravel().tolist(), 6, 255)
+    assert [list(row) for row in result.confusion] == expected["confusion"]
+    for name in ("pixel_accuracy", "mean_accuracy", "mean_iou", "frequency_weighted_iou"):
+        assert getattr(result, name) == pytest.approx(expected[name], abs=1e-12)
+    assert result.n_ignored == np.count_nonzero(labels == 255)
+    assert result.n_pixels + result.n_ignored == labels.size
+    assert [one.name for one in result.classes][:2] == ["sky", "1"]
+    assert result.classes[1].accuracy is None  # not there, but answered
+    assert result.classes[1].iou == 0.0
+
+
+def test_a_class_that_is_nowhere_does_not_count():
+    result = SegmentationSum(3)
+    result.add(np.array([[0, 1]]), np.array([[0, 1]]))
+    found = result.result()
+    assert (found.mean_iou, found.mean_accuracy, found.classes[2].iou) == (1.0, 1.0, None)
+
+
+def test_worst_images_have_the_fewest_right_pixels():
+    predicted, labels = case(20, 5, 2)
+    counted = labels != 255
+    right = ((predicted == labels) & counted).sum(axis=(1, 2)) / counted.sum(axis=(1, 2))
+    worst = summed(predicted, labels, 5).result().worst
+    assert [one.value for one in worst] == pytest.approx(sorted(right)[:2])
+    assert worst[0].index == int(np.argmin(right))
+
+
+def test_batches_and_processes_do_not_matter():
+    predicted, labels = case(15, 5, 3)
+    whole = summed(predicted, labels, 5, batch=15)
+    first = SegmentationSum(5, ignore_label=255, worst=2)
+    first.add(predicted[8:], labels[8:], start=8)
+    second = SegmentationSum(5, ignore_label=255, worst=2)
+    second.add(predicted[:8], labels[:8])
+    first.merge(second)
+    assert first.result() == whole.result()
+
+
+def test_bad_labels_are_named():
+    message = "sample 6: label 3 of a pixel; allowed: 0 to 2, and ignore_label 255"
+    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+        SegmentationSum(3, ignore_label=255).add(np.zeros((2, 2), int), np.array([[0, 255], [0, 3]]), start=5)
+    with pytest.raises(DataError, match=r"^sample 0: label 0.5 of a pixel"):
+        SegmentationSum(3).add(np.zeros((1, 1), int), np.array([[0.5]]))
+    with pytest.raises(DataError, match=r"^no pixel to score: all are of ignore_label=None$"):
+        SegmentationSum(3).result()
