@@ -11,7 +11,7 @@ from deepspark_ops.config.base import EXPERT, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 
 SplitChoice = Annotated[
-    Literal["train", "test"],
+    Literal["train", "validation", "test"],
     Field(title="Part that is scored", description="Part of the dataset to score", json_schema_extra=EXPERT),
 ]
 

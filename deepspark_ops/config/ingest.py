@@ -36,6 +36,33 @@ class SourceConfig(StageConfig):
         " changes sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
+    validation_source: Path | None = Field(
+        None,
+        title="Validation data",
+        description="Validation data of the same format; without it validation_fraction is split off",
+        json_schema_extra=EXPERT,
+    )
+    validation_fraction: Fraction = Field(
+        0.0,
+        title="Share of the validation set",
+        description="Share of the records that becomes the validation set, by the same hash; it comes out of the"
+        " training set, the test set stays as it is without; 0: no validation set",
+        json_schema_extra=EXPERT,
+    )
+    split_list: Path | None = Field(
+        None,
+        title="List of the splits",
+        description="Text with a record and its split (train, validation or test) on each line, or a folder with"
+        " train.txt, validation.txt, test.txt that list records; takes the place of the shares",
+        json_schema_extra=EXPERT,
+    )
+    split_column: str | None = Field(
+        None,
+        title="Column of the split",
+        description="Column of a list with a header line, or of a table, that says train, validation or test; takes"
+        " the place of the shares",
+        json_schema_extra=EXPERT,
+    )
     source_format: SourceFormat = Field(
         "auto", title="Format of the data", description="What source is; auto looks at it", json_schema_extra=FORM
     )
@@ -121,14 +148,29 @@ class SourceConfig(StageConfig):
         if (self.resize_height == 0) != (self.resize_width == 0):
             msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
             raise ValueError(msg)
+        self._check_splits()
         if self.encoded and self.shard_format == "hdf5":
             msg = "encoded=true: HDF5 shards hold decoded arrays; use shard_format=lmdb or encoded=false"
             raise ValueError(msg)
         return self
 
+    def _check_splits(self) -> None:
+        named = [name for name in ("split_list", "split_column") if getattr(self, name) is not None]
+        sources = [name for name in ("test_source", "validation_source") if getattr(self, name) is not None]
+        if named and len(named) + len(sources) > 1:
+            msg = f"{' and '.join([*named, *sources])}: each says which records are of which split; give one of them"
+            raise ValueError(msg)
+        test = 0.0 if self.test_source is not None else self.test_fraction
+        if not named and test + self.validation_fraction >= 1:
+            msg = (
+                f"test_fraction={test} and validation_fraction={self.validation_fraction} leave nothing to train on;"
+                " their sum must be below 1"
+            )
+            raise ValueError(msg)
+
 
 class IngestConfig(SourceConfig):
-    """Turn raw files into Caffe-readable shards: ``<output>/train`` and ``<output>/test``, each with dataset.json."""
+    """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, each with dataset.json."""
 
     output: Path = Field(description="Dataset folder to write")
     shuffle: bool = Field(

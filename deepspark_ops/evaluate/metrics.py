@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Scores, accuracy_interval
-from deepspark_ops.shards.manifest import SplitRule
+from deepspark_ops.shards.manifest import SplitName, SplitRule
 
 METRICS_VERSION: Final = 2
 METRICS_NAME = "metrics.json"
@@ -78,7 +78,7 @@ class ScoredOn(_Frozen):
     weights_digest: str
     dataset: str
     dataset_digest: str
-    split: Literal["train", "test"]
+    split: SplitName
     score_blob: str
     split_rule: SplitRule | None = None
 

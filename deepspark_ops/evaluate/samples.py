@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,11 @@ import numpy.typing as npt
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
 from deepspark_ops.train.data.data_layers import FedLayer
 
 Column = npt.NDArray[Any]
-SplitName = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Sample
             "net a Data or ImageData layer"
         )
         raise NetError(msg, layer=drawn[0])
+    if split == "validation":
+        binding = replace(binding, split=split)
     # The binding reads the split that belongs to a net's phase; the transform stays that of phase TEST.
     fed = binding.fed_layers(replace(net, phase="TRAIN" if split == "train" else "TEST"))
     return Samples([_without_chance(layer) for layer in fed])

@@ -21,8 +21,9 @@ from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.samples import Samples, SplitName, bind_samples
+from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 
 
@@ -96,7 +97,13 @@ def open_trained_net(
     fed = [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
     if split == "train" and dataset is None:
         _read_training_sources(fed, solver)
-    binding = DataBinding(dataset, run.root)
+    if split == "validation" and dataset is None:
+        msg = (
+            "split=validation: the run reads sources that its net names, which have none; give an ingested dataset"
+            " (option dataset), or split=test"
+        )
+        raise ConfigError(msg)
+    binding = DataBinding(dataset, run.root, split)
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
         for layer in fed:

@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import SPLITS
 
 CALIBRATION_SAMPLES: Final = 100
 """TensorFlow Lite's own guide asks for about as many."""
@@ -153,7 +154,7 @@ def _dataset_digests(dataset: Path | None) -> dict[str, str]:
     """Return split -> digest of its dataset.json; empty without a dataset."""
     if dataset is None:
         return {}
-    manifests = {split: DatasetPaths(dataset).manifest(split) for split in ("train", "test")}
+    manifests = {split: DatasetPaths(dataset).manifest(split) for split in SPLITS}
     return {split: file_digest(path) for split, path in manifests.items() if path.is_file()}
 
 

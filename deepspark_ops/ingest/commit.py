@@ -17,18 +17,20 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.dataset_findings import find_duplicates, find_thin_classes
 from deepspark_ops.ingest.findings import WARNINGS_NAME, Findings, ordered, refused, summary, write_warnings
 from deepspark_ops.ingest.mean import mean_image, mean_values
-from deepspark_ops.ingest.plan import IngestPlan, Recipe, wanted_splits
+from deepspark_ops.ingest.plan import IngestPlan, Recipe
 from deepspark_ops.ingest.records import Rejection
+from deepspark_ops.ingest.selection.splits import split_rule
 from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
+    SPLITS,
     DatasetManifest,
     FileRecord,
     ShardRecord,
     SplitName,
-    SplitRule,
+    present_splits,
     read_manifest,
     sha256_of_file,
     write_manifest,
@@ -45,17 +47,14 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
 
     Every byte is compared with the manifest, so that a rerun repairs a damaged dataset.
     """
-    manifests: dict[SplitName, DatasetManifest] = {}
-    for split in wanted_splits(config):
-        folder = DatasetPaths(config.output).split(split)
-        try:
-            manifest = read_manifest(folder)
-            if manifest.recipe_sha256 != recipe.sha256:
-                return None
-            manifests[split] = verify(folder)
-        except DataError:
+    paths = DatasetPaths(config.output)
+    try:
+        found = {split: read_manifest(paths.split(split)) for split in present_splits(config.output)}
+        if any(manifest.recipe_sha256 != recipe.sha256 for manifest in found.values()):
             return None
-    return manifests
+        return {split: verify(paths.split(split)) for split in found}
+    except DataError:
+        return None
 
 
 def commit_dataset(
@@ -94,9 +93,9 @@ def commit_dataset(
         mean = FileRecord(file=name, sha256=mean_digest)
         of_split = _of_split(results, split)
         manifests[split] = _commit_split(config, recipe, plan, of_split, values, mean, findings[split])
-    if "test" not in manifests:
-        # A test set of an earlier ingestion belongs to another training set.
-        shutil.rmtree(paths.split("test"), ignore_errors=True)
+    for split in set(SPLITS) - set(manifests):
+        # Of an earlier ingestion, so that it belongs to another training set.
+        shutil.rmtree(paths.split(split), ignore_errors=True)
     return manifests
 
 
@@ -204,9 +203,10 @@ def _commit_split(
     )
     manifest = DatasetManifest(
         split=split,
+        splits=tuple(plan.splits()),
         shard_format=config.shard_format,
         encoded=config.encoded,
-        source=recipe.sources[split],
+        source=recipe.source(split),
         recipe_sha256=recipe.sha256,
         sample_shape=plan.tasks[0].shape,
         n_samples=sum(shard.n_samples for shard in shards),
@@ -219,7 +219,7 @@ def _commit_split(
         n_rejected=len(rejected),
         rejected_file=REJECTED_NAME if rejected else None,
         n_bytes=sum(shard.n_bytes for shard in shards),
-        split_rule=split_rule(config),
+        split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
         warnings=ordered(findings.counts),
         warnings_file=WARNINGS_NAME if findings.counts else None,
     )
@@ -232,15 +232,6 @@ def _commit_split(
     write_manifest(folder, manifest)
     _remove_unlisted(folder, manifest)
     return manifest
-
-
-def split_rule(config: IngestConfig) -> SplitRule | None:
-    """Return how the config tells training from test samples; None if it makes no test set."""
-    if config.test_source is not None:
-        return SplitRule(by="test_source")
-    if config.test_fraction > 0:
-        return SplitRule(by="name_hash", seed=config.seed, test_fraction=config.test_fraction)
-    return None
 
 
 def _remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:

@@ -10,24 +10,24 @@ import numpy.typing as npt
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask
-from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 
 def find_duplicates(tasks: Sequence[ShardTask], results: Sequence[ShardResult]) -> dict[SplitName, Findings]:
-    """Return the samples whose content an earlier one has: training samples go first, then by place in the source.
+    """Return the samples whose content an earlier one has: training samples go first, then by place.
 
     Args:
         tasks: Those of the results, in any order.
         results: With positions and digests of the samples written.
     """
-    found: dict[SplitName, Findings] = {"train": Findings(), "test": Findings()}
+    found = {split: Findings() for split in SPLITS}
     parts = [result for result in results if len(result.digests)]
     if not parts:
         return found
     digests = np.concatenate([np.frombuffer(part.digests, np.uint64) for part in parts])
     positions = np.concatenate([np.frombuffer(part.kept, np.int64) for part in parts])
-    is_test = np.repeat([part.split == "test" for part in parts], [len(part.digests) for part in parts])
-    order = np.lexsort((positions, is_test, digests))
+    split_number = np.repeat([SPLITS.index(part.split) for part in parts], [len(part.digests) for part in parts])
+    order = np.lexsort((positions, split_number, digests))
     is_new = np.append(True, digests[order][1:] != digests[order][:-1])
     first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
     again = np.flatnonzero(~is_new)
@@ -39,7 +39,7 @@ def find_duplicates(tasks: Sequence[ShardTask], results: Sequence[ShardResult]) 
         split, name, label, position = about[place]
         of_split, of_name, of_label, _ = about[earlier]
         if split != of_split:
-            kind = "duplicate_in_test"
+            kind = f"duplicate_in_{split}"
         else:
             kind = "duplicate" if label == of_label else "duplicate_other_label"
         text = f"has the content of {of_split} record {of_name}, label {of_label}; its own label is {label}"

@@ -19,15 +19,18 @@ KINDS: Final[Mapping[str, str]] = {
     "orientation_applied": "images turned as their EXIF data say",
     "orientation_ignored": "images not turned though their EXIF data say so",
     "duplicate": "records with the content of an earlier one",
-    "duplicate_in_test": "test records with the content of a training record",
+    "duplicate_in_validation": "validation records with the content of a training record",
+    "duplicate_in_test": "test records with the content of a training or validation record",
     "duplicate_other_label": "records with the content of an earlier one and another label",
     "path_with_two_labels": "paths that are listed with different labels",
     "class_without_sample": "classes below the largest label without a training sample",
     "class_with_one_sample": "classes with one training sample",
     "file_passed_by": "files in class folders that are no images by their names",
+    "not_in_split_list": "records left out, since the list of the splits does not name them",
+    "unknown_in_split_list": "entries of the list of the splits that no record has",
 }
 """Kind -> what it counts."""
-NOTES: Final = frozenset({"orientation_applied", "file_passed_by"})
+NOTES: Final = frozenset({"orientation_applied", "file_passed_by", "not_in_split_list"})
 """Kinds that nothing is wrong with: ``strict`` does not refuse them."""
 NAMED_OF_A_KIND: Final = 1000
 """So many of one kind are named for each shard; all are counted."""

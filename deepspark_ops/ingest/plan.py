@@ -20,12 +20,13 @@ from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
-from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
+from deepspark_ops.ingest.selection.splits import digest_of_split_list, require_samples, split_up
+from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
-from deepspark_ops.shards.manifest import SourceRecord, SplitName, sha256_of_file
+from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName, sha256_of_file
 
 _RECIPE_VERSION = 2
 """Raise it when the same config would make other shards than before."""
@@ -46,10 +47,19 @@ _SHARD_FILL = 0.9
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides a dataset's bytes: the sources with their digests, and one digest over them and the options."""
+    """What decides a dataset's bytes: the sources with their digests, and one digest over them and the options.
+
+    Attributes:
+        sources: Of the splits that have a source of their own; the others come out of the training source.
+        sha256: The digest.
+    """
 
     sources: Mapping[SplitName, SourceRecord]
     sha256: str
+
+    def source(self, split: SplitName) -> SourceRecord:
+        """Return where the samples of a split come from."""
+        return self.sources.get(split, self.sources["train"])
 
 
 @dataclass(frozen=True)
@@ -74,13 +84,7 @@ class IngestPlan:
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks, train first."""
-        return [split for split in ("train", "test") if any(task.split == split for task in self.tasks)]
-
-
-def wanted_splits(config: IngestConfig) -> list[SplitName]:
-    """Return the splits that a config asks for."""
-    has_test = config.test_source is not None or config.test_fraction > 0
-    return ["train", "test"] if has_test else ["train"]
+        return [split for split in SPLITS if any(task.split == split for task in self.tasks)]
 
 
 def make_recipe(config: IngestConfig) -> Recipe:
@@ -90,11 +94,7 @@ def make_recipe(config: IngestConfig) -> Recipe:
         ConfigError: A source does not exist or is of no known format.
         DataError: A source cannot be read.
     """
-    sources: dict[SplitName, SourceRecord] = {"train": _source_record(config, config.source)}
-    if config.test_source is not None:
-        sources["test"] = _source_record(config, config.test_source)
-    elif config.test_fraction > 0:
-        sources["test"] = sources["train"]
+    sources = {split: _source_record(config, source) for split, source in own_sources(config).items()}
     options = config.model_dump(mode="json", exclude={*_NOT_IN_THE_BYTES, *WHERE_IT_RUNS})
     options = {
         name: value
@@ -103,8 +103,23 @@ def make_recipe(config: IngestConfig) -> Recipe:
     }
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
-    text = json.dumps([_RECIPE_VERSION, options, names, digests], sort_keys=True)
+    if config.test_source is None and config.test_fraction > 0:
+        digests["test"] = digests["train"]  # as recipe version 2 had it from its first day
+    parts = [_RECIPE_VERSION, options, names, digests]
+    if config.split_list is not None:
+        parts.append(digest_of_split_list(config.split_list))
+    text = json.dumps(parts, sort_keys=True)
     return Recipe(sources, hashlib.sha256(text.encode()).hexdigest())
+
+
+def own_sources(config: IngestConfig) -> dict[SplitName, Path]:
+    """Return the source of each split that has one of its own; the others come out of the training source."""
+    given: dict[SplitName, Path | None] = {
+        "train": config.source,
+        "validation": config.validation_source,
+        "test": config.test_source,
+    }
+    return {split: source for split, source in given.items() if source is not None}
 
 
 IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
@@ -132,9 +147,16 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     pixels = _pixel_recipe(config, indexes["train"])
     shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
+    parts = split_up(config, indexes["train"], usable["train"])
+    findings = {split: _list_findings(index) for split, index in indexes.items()}
+    findings["train"].merge(parts.findings)
+    rejected = {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()}
+    rejected["train"] += parts.rejected
+    positions_of = {**usable, **parts.positions}
     tasks: list[ShardTask] = []
-    for split, index, positions in _split_positions(config, indexes, usable):
-        _require_samples(config, split, positions)
+    for split in [split for split in SPLITS if split in positions_of]:
+        index, positions = indexes.get(split, indexes["train"]), positions_of[split]
+        require_samples(config, split, positions)
         ordered = sample_order(positions, shuffle=config.shuffle, seed=config.seed)
         for number, (start, stop) in enumerate(shard_bounds(len(ordered), _samples_per_shard(config, shape, dtype))):
             chosen = ordered[start:stop]
@@ -158,11 +180,11 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
             )
     return IngestPlan(
         tuple(tasks),
-        {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()},
+        rejected,
         sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
         n_classes,
         names,
-        {split: _list_findings(index) for split, index in indexes.items()},
+        findings,
     )
 
 
@@ -180,39 +202,10 @@ def _source_record(config: IngestConfig, source: Path) -> SourceRecord:
 def _index_sources(
     config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource
 ) -> dict[SplitName, SourceIndex]:
-    sources: dict[SplitName, Path] = {"train": config.source}
-    if config.test_source is not None:
-        sources["test"] = config.test_source
-    formats: dict[SplitName, SourceFormat] = {split: recipe.sources[split].format for split in sources}
-    return {split: read_index(config, source, formats[split], work) for split, source in sources.items()}
-
-
-def _split_positions(
-    config: IngestConfig, indexes: Mapping[SplitName, SourceIndex], usable: Mapping[SplitName, Positions]
-) -> list[tuple[SplitName, SourceIndex, Positions]]:
-    train = indexes["train"]
-    if config.test_source is not None:
-        return [("train", train, usable["train"]), ("test", indexes["test"], usable["test"])]
-    positions = usable["train"]
-    names = [train.names[i] for i in positions.tolist()]
-    is_test = split_off_test(names, fraction=config.test_fraction, seed=config.seed)
-    parts: list[tuple[SplitName, SourceIndex, Positions]] = [("train", train, positions[~is_test])]
-    if config.test_fraction > 0:
-        parts.append(("test", train, positions[is_test]))
-    return parts
-
-
-def _require_samples(config: IngestConfig, split: SplitName, positions: Positions) -> None:
-    if len(positions):
-        return
-    if config.test_source is None:
-        msg = (
-            f"test_fraction={config.test_fraction} leaves the {split} set empty: each record's side is a hash of"
-            " its name; change test_fraction or seed, or give test_source"
-        )
-        raise ConfigError(msg)
-    msg = f"source={config.test_source if split == 'test' else config.source}: no usable record"
-    raise DataError(msg)
+    return {
+        split: read_index(config, source, recipe.sources[split].format, work)
+        for split, source in own_sources(config).items()
+    }
 
 
 def _usable(index: SourceIndex, n_classes: int) -> Positions:

@@ -13,7 +13,7 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
-from deepspark_ops.ingest.plan import IngestPlan, Recipe, plan_ingest
+from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import (
@@ -50,7 +50,7 @@ def why_no_preview(config: SourceConfig) -> str | None:
     Raises:
         ConfigError: A file is missing.
     """
-    for name in ("source", "test_source", "class_names"):
+    for name in ("source", "test_source", "validation_source", "class_names"):
         given: Path | None = getattr(config, name)
         if given is None:
             continue
@@ -82,7 +82,14 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
     is_cut = any(find_format(found).is_large(getattr(whole, name)) for name, found in formats.items())
     if is_cut and whole.test_source is None:
         # Few labels of many cannot be split as all would be.
-        whole = whole.model_copy(update={"test_source": whole.source})
+        whole = whole.model_copy(
+            update={
+                "test_source": whole.source,
+                "validation_fraction": 0.0,
+                "split_list": None,
+                "split_column": None,
+            }
+        )
         formats["test_source"] = formats["source"]
     recipe = _recipe(whole, formats)
     work = folder / "work"
@@ -98,16 +105,20 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
 
 
 def _source_fields(config: SourceConfig) -> list[str]:
-    return ["source"] if config.test_source is None else ["source", "test_source"]
+    return [name for name in ("source", "validation_source", "test_source") if getattr(config, name) is not None]
 
 
 def _recipe(config: IngestConfig, formats: Mapping[str, SourceFormat]) -> Recipe:
     """Return a recipe without the digests, which would read every byte of the sources."""
-    train = SourceRecord(path=str(config.source), format=formats["source"], sha256="")
-    if config.test_source is None:
-        return Recipe({"train": train, "test": train}, sha256="")
-    test = SourceRecord(path=str(config.test_source), format=formats["test_source"], sha256="")
-    return Recipe({"train": train, "test": test}, sha256="")
+    fields: dict[SplitName, str] = {"train": "source", "validation": "validation_source", "test": "test_source"}
+    sources = own_sources(config)
+    return Recipe(
+        {
+            split: SourceRecord(path=str(source), format=formats[fields[split]], sha256="")
+            for split, source in sources.items()
+        },
+        sha256="",
+    )
 
 
 def _index_start(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:

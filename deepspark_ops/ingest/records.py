@@ -69,6 +69,7 @@ class SourceIndex:
         are_names: The source gives names as labels: its labels are places in its own ``class_names``; another source of
             the same dataset, or a list of names, may order them otherwise.
         findings: What is odd about the source, though its records can be used.
+        splits: What ``split_column`` holds of each record; empty where it is not asked for, or there are no columns.
     """
 
     labels: npt.NDArray[np.int64]
@@ -79,3 +80,4 @@ class SourceIndex:
     class_names: tuple[str, ...] = ()
     are_names: bool = False
     findings: Findings = field(default_factory=Findings)
+    splits: Sequence[str] = ()

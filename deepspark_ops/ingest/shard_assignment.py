@@ -10,31 +10,45 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
+from deepspark_ops.shards.manifest import SPLITS
 
 
-def split_off_test(names: Sequence[str], *, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Return which records form the test set: those whose hash of (seed, name) is in the lowest ``fraction``.
+def name_hashes(names: Sequence[str], *, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a number in [0, 2^64) for each name, (n,): keyed BLAKE2b of eight bytes."""
+    salt = str(seed).encode()
+    joined = b"".join(
+        blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8, key=salt).digest() for name in names
+    )
+    return np.frombuffer(joined, ">u8").astype(np.uint64)
+
+
+def split_by_hash(names: Sequence[str], *, test: float, seed: int, validation: float = 0.0) -> npt.NDArray[np.int8]:
+    """Return each record's split, a place in ``SPLITS``, by its hash of (seed, name).
+
+    The lowest ``test`` are the test set, the ``validation`` above them the validation set, the others train.
 
     A record's side depends on its own name alone, so it never changes when others are added or taken away: what a
     model was trained on never becomes a test sample of a later one, and records of one name stay together. The price
-    is that a label's share is ``fraction`` only on average: of n records, give or take sqrt(n fraction (1 - fraction)).
+    is that a label's share is a fraction f only on average: of n records, give or take sqrt(n f (1 - f)).
 
     Args:
         names: (n,) name of each record in its source.
-        fraction: Expected share, 0 <= fraction < 1. A larger one adds to the test set of a smaller one.
+        test: Expected share, 0 <= test < 1. A larger one adds to the test set of a smaller one.
         seed: Another seed, another choice.
+        validation: Expected share; test + validation < 1.
 
     Returns:
-        (n,) bool, True for test.
+        (n,) int8.
 
     Example:
-        >>> split_off_test(["a", "b", "c", "d", "a"], fraction=0.5, seed=4).tolist()
-        [True, False, True, True, True]
+        >>> [SPLITS[number] for number in split_by_hash(["a", "b", "c", "d", "a"], test=0.5, seed=4)]
+        ['test', 'train', 'test', 'test', 'test']
     """
-    salt = str(seed).encode()
-    bound = int(fraction * 2**64)
-    hashes = (blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8, key=salt).digest() for name in names)
-    return np.array([int.from_bytes(value, "big") < bound for value in hashes], bool)
+    hashes = name_hashes(names, seed=seed)
+    found = np.full(len(names), SPLITS.index("train"), np.int8)
+    found[hashes < np.uint64((test + validation) * 2**64)] = SPLITS.index("validation")
+    found[hashes < np.uint64(test * 2**64)] = SPLITS.index("test")
+    return found
 
 
 def sample_order(positions: Positions, *, shuffle: bool, seed: int) -> Positions:

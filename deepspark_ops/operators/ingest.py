@@ -19,6 +19,7 @@ from deepspark_ops.operators.tasks.run_plan import is_ingested
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.shards.manifest import present_splits
 from deepspark_ops.shards.reader import verify
 
 ANNOUNCED_NAME: Final = "announced.json"
@@ -34,7 +35,7 @@ class IngestOperator(SparkStageOperator):
     event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
     (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
 
-    Its result has ``dataset``, the folder, and the digests of both manifests.
+    Its result has ``dataset``, the folder, and the digests of the manifests.
 
     Example:
         .. code-block:: python
@@ -78,7 +79,7 @@ class IngestOperator(SparkStageOperator):
         if not is_ingested(dataset):
             return False
         try:
-            for split in ("train", "test"):
+            for split in present_splits(dataset):
                 verify(DatasetPaths(dataset).split(split), digests=None)
         except DataError as error:
             self.log.warning("the dataset is damaged and made again: %s", error)
@@ -112,7 +113,7 @@ def note_announced(dataset: Path) -> None:
 
 def _manifest_digests(dataset: Path) -> dict[str, str]:
     paths = DatasetPaths(dataset)
-    return {f"{split}_digest": file_digest(paths.manifest(split)) for split in ("train", "test")}
+    return {f"{split}_digest": file_digest(paths.manifest(split)) for split in present_splits(dataset)}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.retention.inventory import Stored
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
+from deepspark_ops.shards.manifest import SPLITS
 
 
 def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
@@ -23,7 +24,7 @@ def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[St
     known_runs = {stored.path for stored in runs}
     by_digest: dict[str, list[Path]] = {}
     for stored in datasets:
-        for manifest in (DatasetPaths(stored.path).manifest(split) for split in ("train", "test")):
+        for manifest in (DatasetPaths(stored.path).manifest(split) for split in SPLITS):
             if manifest.is_file():
                 by_digest.setdefault(file_digest(manifest), []).append(stored.path)
     found: dict[Path, str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -12,7 +12,8 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_text_whole
 
 MANIFEST_NAME = "dataset.json"
-SplitName = Literal["train", "test"]
+SplitName = Literal["train", "validation", "test"]
+SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
 _READ_BYTES = 1 << 20
 
@@ -47,18 +48,23 @@ class ShardRecord(FileRecord):
 
 
 class SplitRule(_Frozen):
-    """How training and test samples were told apart.
+    """How training, validation and test samples were told apart.
 
     Attributes:
-        by: ``name_hash``: a record is in the test set if the hash of (seed, name) is in the lowest ``test_fraction``;
-            ``test_source``: the test samples have a source of their own.
+        by: ``name_hash``: a record is in the test set if the hash of (seed, name) is in the lowest ``test_fraction``,
+            in the validation set if it is in the ``validation_fraction`` above; ``test_source``: the test samples have
+            a source of their own; ``list`` and ``column``: each record's split was given.
         seed: Of the hash; 0 where it has no part.
         test_fraction: Likewise.
+        validation_fraction: Likewise.
+        named: SHA-256 of the list, or name of the column; else empty.
     """
 
-    by: Literal["name_hash", "test_source"]
+    by: Literal["name_hash", "test_source", "list", "column"]
     seed: int = 0
     test_fraction: float = 0.0
+    validation_fraction: float = 0.0
+    named: str = ""
 
     def may_test_on_samples_trained_on(self, earlier: SplitRule) -> bool:
         """Whether a test sample by this rule may have been a training sample by ``earlier``, of the same source.
@@ -66,22 +72,30 @@ class SplitRule(_Frozen):
         A test set only shrinks when ``test_fraction`` does: the hash stays.
         """
         if self.by == earlier.by == "name_hash":
-            return self.seed != earlier.seed or self.test_fraction > earlier.test_fraction
-        return self.by != earlier.by
+            not_trained_on = earlier.test_fraction + earlier.validation_fraction
+            return self.seed != earlier.seed or self.test_fraction > not_trained_on
+        return self.by != earlier.by or self.named != earlier.named
 
     def text(self) -> str:
         """Return the rule in words."""
         if self.by == "test_source":
-            return "a test source of its own"
-        return f"seed {self.seed}, test_fraction {self.test_fraction:g}"
+            validation = f", validation_fraction {self.validation_fraction:g}" if self.validation_fraction else ""
+            return f"a test source of its own{validation}"
+        if self.by == "list":
+            return f"a list, sha256:{self.named[:12]}"
+        if self.by == "column":
+            return f"column {self.named}"
+        validation = f", validation_fraction {self.validation_fraction:g}" if self.validation_fraction else ""
+        return f"seed {self.seed}, test_fraction {self.test_fraction:g}{validation}"
 
 
 class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``.
+        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits``.
         split: Which part of the dataset.
+        splits: All parts that the dataset has; empty before version 4.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
         source: Of the samples.
@@ -102,8 +116,9 @@ class DatasetManifest(_Frozen):
         warnings_file: One JSON line for each that is named; None if there are none.
     """
 
-    format_version: Literal[1, 2, 3] = 3
+    format_version: Literal[1, 2, 3, 4] = 4
     split: SplitName
+    splits: tuple[SplitName, ...] = ()
     shard_format: ShardFormat
     encoded: bool
     source: SourceRecord
@@ -162,6 +177,20 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
         finding = problem["msg"].removeprefix("Value error, ")
         msg = f'{path}: {place}: {finding}; rerun task "ingest"'
         raise DataError(msg) from error
+
+
+def present_splits(dataset: Path) -> list[SplitName]:
+    """Return the splits that a dataset has, train first: those its training set names, or that stand there.
+
+    Without a manifest that can be read they are those that most have: whoever reads them finds what is wrong.
+    """
+    try:
+        train = read_manifest(dataset / "train")
+    except DataError:
+        return ["train", "test"]
+    if train.splits:
+        return list(train.splits)
+    return [split for split in SPLITS if (dataset / split / MANIFEST_NAME).is_file()]
 
 
 def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:

@@ -26,6 +26,7 @@ class ListLines:
         labels: What stands behind each path: whole numbers, or all of them names of classes.
         are_names: Whether labels are names of classes.
         has_commas: Whether a comma separates, and no blank.
+        splits: What the column of splits holds behind each path; empty without one.
         bad: (number of the line counted from 1, its text, what is wrong) of every other line that is not blank.
     """
 
@@ -34,6 +35,7 @@ class ListLines:
     are_names: bool
     has_commas: bool
     bad: tuple[tuple[int, str, str], ...]
+    splits: tuple[str, ...] = ()
 
 
 def split_lines(text: str) -> ListLines:
@@ -65,8 +67,10 @@ def split_lines(text: str) -> ListLines:
     return _of_fields(lines, _blank_fields, has_commas=False)
 
 
-def split_table(text: str, image: str, label: str) -> ListLines | None:
+def split_table(text: str, image: str, label: str, split: str | None = None) -> ListLines | None:
     r"""Take two columns of a table with a header line apart, as CSV has them; None if one of them is not there.
+
+    A third one may say which split each line is of.
 
     Example:
         >>> split_table("id,path,label\n1,a.jpg,cat\n", "path", "label").labels
@@ -74,16 +78,18 @@ def split_table(text: str, image: str, label: str) -> ListLines | None:
     """
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     header = next(rows, [])
-    if image not in header or label not in header:
+    wanted = [image, label] if split is None else [image, label, split]
+    if not set(wanted) <= set(header):
         return None
-    places = header.index(image), header.index(label)
-    lines, fields = [], {}
+    places = [header.index(name) for name in wanted]
+    lines: list[BadLine] = []
+    fields: dict[str, tuple[str, ...] | None] = {}
     for row in rows:
         if any(field.strip() for field in row):
             line = BadLine(rows.line_num, ",".join(row))
             lines.append(line)
-            pair = [row[place].strip() if place < len(row) else "" for place in places]
-            fields[line.text] = (pair[0], pair[1]) if all(pair) else None
+            found = [row[place].strip() if place < len(row) else "" for place in places]
+            fields[line.text] = tuple(found) if all(found[:2]) else None
     return _of_fields(lines, lambda line: fields[line], has_commas=True)
 
 
@@ -109,11 +115,12 @@ def _why_bad(line: BadLine) -> str:
 
 
 def _of_fields(
-    lines: Sequence[BadLine], split: Callable[[str], tuple[str, str] | None], *, has_commas: bool
+    lines: Sequence[BadLine], split: Callable[[str], tuple[str, ...] | None], *, has_commas: bool
 ) -> ListLines:
     found = [(line, split(line.text)) for line in lines]
     are_names = not any(fields and _WHOLE_NUMBER.fullmatch(fields[1]) for _, fields in found)
     paths, labels, bad = [], [], []
+    splits: list[str] = []
     for line, fields in found:
         if fields is None:
             bad.append((line.number, line.text[:_SHOWN], f'line {line.number} is not "path label"'))
@@ -122,7 +129,8 @@ def _of_fields(
         else:
             paths.append(fields[0])
             labels.append(fields[1])
-    return ListLines(tuple(paths), tuple(labels), are_names, has_commas, tuple(bad))
+            splits += fields[2:]
+    return ListLines(tuple(paths), tuple(labels), are_names, has_commas, tuple(bad), tuple(splits))
 
 
 def _comma_fields(line: str) -> tuple[str, str] | None:

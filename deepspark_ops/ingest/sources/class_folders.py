@@ -20,11 +20,12 @@ from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 
 _log = logging.getLogger(__name__)
 _TRAIN = "train"
-_TESTS = ("test", "val", "valid", "validation")
+_VALIDATIONS = ("val", "valid", "validation")
+_TESTS = ("test", *_VALIDATIONS)
 """Below the root, in order of preference."""
 _SETS = frozenset({_TRAIN, *_TESTS})
 
@@ -90,10 +91,11 @@ def digest_class_folders(source: Path) -> str:
     return digest.hexdigest()
 
 
-def own_splits(source: Path) -> tuple[Path, Path | None] | None:
+def own_splits(source: Path) -> dict[SplitName, Path] | None:
     """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders.
 
-    A set without class folders, such as test images without labels, is not taken; the log says so.
+    With both, ``val/`` is the validation set. A set without class folders, such as test images without labels, is not
+    taken; the log says so.
     """
     path, member = split_member(source)
     if path.is_dir():
@@ -112,9 +114,14 @@ def own_splits(source: Path) -> tuple[Path, Path | None] | None:
     if _TRAIN not in with_classes or not folders <= _SETS:
         return None
     tests = [name for name in _TESTS if name in with_classes]
-    if unread := folders - {_TRAIN, *tests[:1]}:
+    found: dict[SplitName, str] = {"train": _TRAIN}
+    if tests:
+        found["test"] = tests[0]
+    if tests[:1] == ["test"] and len(tests) > 1:
+        found["validation"] = tests[1]
+    if unread := folders - set(found.values()):
         _log.warning("ingest: of %s the folders %s are not read", source, ", ".join(sorted(unread)))
-    return roots[_TRAIN], roots[tests[0]] if tests else None
+    return {split: roots[name] for split, name in found.items()}
 
 
 def _are_sets(folders: Iterable[str]) -> bool:

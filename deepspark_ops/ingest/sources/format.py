@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Literal
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.shards.manifest import SplitName
 
 Kind = Literal["folder", "file", "member"]
 """What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``."""
@@ -69,8 +70,8 @@ class Format:
         resembles: What to say of a path that is of no format but resembles this one, with what to do; None if it does
             not. It is the rest of a sentence that begins with ``source=PATH``.
         usual_test: Returns the test set that comes with a well-known training set under its usual name, if it is there.
-        own_splits: Returns the training source and, if there is one, the test source inside a source that holds both;
-            None if it does not.
+        own_splits: Returns split -> source, with ``train`` among them, inside a source that holds several; None if it
+            does not.
         is_large: Whether indexing reads the records themselves and there are too many for a look at the first ones.
         index_start: Returns the index of the first records alone, as many as the last argument says, of all if it is
             None; for a process that must not die of a damaged file.
@@ -83,7 +84,7 @@ class Format:
     options: frozenset[str] = frozenset()
     resembles: Callable[[Look], str | None] = lambda _: None
     usual_test: Callable[[Path], Path | None] = lambda _: None
-    own_splits: Callable[[Path], tuple[Path, Path | None] | None] = lambda _: None
+    own_splits: Callable[[Path], Mapping[SplitName, Path] | None] = lambda _: None
     is_large: Callable[[Path], bool] = lambda _: False
     index_start: Callable[[IngestConfig, Path, Path, int | None], SourceIndex] | None = None
 

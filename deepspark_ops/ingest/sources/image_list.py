@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ _LOOKED_AT = 20
 
 
 def index_image_list(
-    source: Path, root_folder: Path | None, work: Path, columns: tuple[str, str] | None = None
+    source: Path, root_folder: Path | None, work: Path, columns: Sequence[str] | None = None
 ) -> SourceIndex:
     """Read a list; images are looked at later, by the tasks.
 
@@ -39,7 +40,7 @@ def index_image_list(
         root_folder: What the list's paths are relative to; default: the list's own folder. Inside an archive it is
             a folder of the archive.
         work: Scratch for a decompressed archive.
-        columns: Names of the columns of paths and labels, if the list is a table with a header line.
+        columns: Names of the columns of paths and labels, perhaps of splits, if the list is a table with a header line.
 
     Raises:
         ConfigError: The archive has no such member, or the list no such column.
@@ -56,7 +57,7 @@ def index_image_list(
     return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
-def digest_image_list(source: Path, root_folder: Path | None, columns: tuple[str, str] | None = None) -> str:
+def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[str] | None = None) -> str:
     """Return a digest that changes with the list and with the images it names.
 
     An archive is digested whole. For images in a folder size and time of change are digested, not content: reading
@@ -74,7 +75,7 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: tuple[str
     return digest.hexdigest()
 
 
-def _read_lines(text: str, source: Path, columns: tuple[str, str] | None) -> ListLines:
+def _read_lines(text: str, source: Path, columns: Sequence[str] | None) -> ListLines:
     lines = split_lines(text) if columns is None else split_table(text, *columns)
     if lines is None:
         msg = (
@@ -125,10 +126,11 @@ def _hint(lines: ListLines) -> str:
     return ""
 
 
-def _columns(config: IngestConfig) -> tuple[str, str] | None:
-    if config.image_column is None and config.label_column is None:
+def _columns(config: IngestConfig) -> tuple[str, ...] | None:
+    if config.image_column is None and config.label_column is None and config.split_column is None:
         return None
-    return config.image_column or "path", config.label_column or "label"
+    split = () if config.split_column is None else (config.split_column,)
+    return (config.image_column or "path", config.label_column or "label", *split)
 
 
 def _has_label(path: str) -> bool:
@@ -157,6 +159,7 @@ def _index(lines: ListLines, reader: RecordReader) -> SourceIndex:
         rejected=tuple(Rejection(number - 1, text, None, reason) for number, text, reason in lines.bad),
         class_names=classes,
         are_names=lines.are_names,
+        splits=lines.splits,
     )
 
 
@@ -173,7 +176,7 @@ def _resembles(look: Look) -> str | None:
 
 FORMAT = Format(
     kinds=frozenset({"file", "member"}),
-    options=frozenset({"root_folder", "image_column", "label_column"}),
+    options=frozenset({"root_folder", "image_column", "label_column", "split_column"}),
     looks_like=_looks_like,
     digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config)),
     index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),

@@ -127,9 +127,9 @@ def _format_or_none(source: Path) -> SourceFormat | None:
 
 
 def with_own_splits(config: IngestConfig) -> IngestConfig:
-    """Return the config with training and test source named where ``source`` holds both; else as it is.
+    """Return the config with the source of each split named where ``source`` holds several; else as it is.
 
-    A test source that is given stays. One that does not tell its format by itself, such as a root with one class, has
+    One that is given stays. One that does not tell its format by itself, such as a root with one class, has
     that of the training source.
 
     Raises:
@@ -137,9 +137,19 @@ def with_own_splits(config: IngestConfig) -> IngestConfig:
         DataError: An archive is damaged.
     """
     name = resolve_format(config, config.source)
-    train, test = find_format(name).own_splits(config.source) or (config.source, None)
-    test = config.test_source or test
-    changed: dict[str, Path | str | None] = {"source": train, "test_source": test}
+    own = find_format(name).own_splits(config.source) or {"train": config.source}
+    if len(own) > 1 and (named := config.split_list or config.split_column):
+        msg = (
+            f"source={config.source} holds the sets {', '.join(own)}; {named} would say what each record is of, so give"
+            f" source={own['train']}"
+        )
+        raise ConfigError(msg)
+    test = config.test_source or own.get("test")
+    changed: dict[str, Path | str | None] = {
+        "source": own["train"],
+        "test_source": test,
+        "validation_source": config.validation_source or own.get("validation"),
+    }
     if config.source_format == "auto" and test is not None and split_member(test)[0].exists():
         changed["source_format"] = "auto" if _format_or_none(test) else name
     return config.model_copy(update=changed)

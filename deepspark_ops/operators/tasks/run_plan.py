@@ -12,6 +12,7 @@ from pathlib import Path
 from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
+from deepspark_ops.shards.manifest import present_splits
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")
 _DIGEST_LENGTH = 12
@@ -56,7 +57,7 @@ class Places:
 
         A source that is named in several ways, relative, absolute or by a link, has one dataset.
         """
-        named = {name: getattr(config, name) for name in ("source", "test_source")}
+        named = {name: getattr(config, name) for name in ("source", "test_source", "validation_source")}
         config = config.model_copy(
             update={name: Path(self.place_of(path)) for name, path in named.items() if path is not None}
         )
@@ -89,7 +90,14 @@ def ingest_digest(config: IngestConfig) -> str:
     The images that a list names are not looked at: after replacing one under the same name, touch the list.
     """
     fields = config.model_dump(mode="json", exclude={"output", *WHERE_IT_RUNS})
-    files = [config.source, config.test_source, config.labels, config.class_names]
+    files = [
+        config.source,
+        config.test_source,
+        config.validation_source,
+        config.split_list,
+        config.labels,
+        config.class_names,
+    ]
     stamps = [_stamp(path) for path in files if path is not None]
     text = json.dumps([fields, stamps], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -128,6 +136,6 @@ def read_decided(run_dir: Path) -> Decided:
 
 
 def is_ingested(dataset: Path) -> bool:
-    """Whether both splits of a dataset are committed."""
+    """Whether all splits of a dataset are committed; whether they are whole is another question."""
     paths = DatasetPaths(dataset)
-    return all(paths.manifest(split).is_file() for split in ("train", "test"))
+    return all(paths.manifest(split).is_file() for split in present_splits(dataset))

@@ -14,7 +14,7 @@ from deepspark_ops.predict.inputs.stored import source_records, stored_samples
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import MANIFEST_NAME
+from deepspark_ops.shards.manifest import MANIFEST_NAME, SPLITS
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
@@ -55,7 +55,7 @@ def _look(path: Path) -> InputFormat | None:
 
 
 def _look_at_folder(path: Path) -> InputFormat | None:
-    if any((folder / MANIFEST_NAME).is_file() for folder in (path, path / "train", path / "test")):
+    if any((folder / MANIFEST_NAME).is_file() for folder in (path, *(path / split for split in SPLITS))):
         return "dataset"
     if any(path.rglob("*.parquet")):
         return "parquet"
@@ -91,6 +91,6 @@ def _split_folder(path: Path, split: str) -> Path:
         return path
     folder = DatasetPaths(path).split(split)
     if not (folder / MANIFEST_NAME).is_file():
-        msg = f"input={path}: a dataset without a set {split}; give the other one with split"
+        msg = f"input={path}: a dataset without a set {split}; give another one with split"
         raise ConfigError(msg)
     return folder

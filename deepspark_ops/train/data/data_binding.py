@@ -20,6 +20,7 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.label_check import LabelColumn
@@ -50,10 +51,12 @@ class DataBinding:
     Attributes:
         dataset: Ingested dataset that replaces the layers' own sources; None for their own.
         root: Folder that the layers' relative paths start from.
+        split: Part of the dataset that is read in either phase; None: the training set in TRAIN, the test set in TEST.
     """
 
     dataset: Path | None
     root: Path
+    split: SplitName | None = None
     _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
     _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
@@ -150,8 +153,8 @@ class DataBinding:
 
     def _open_dataset(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> Dataset:
         if self.dataset is not None:
-            split = DatasetPaths(self.dataset).split("train" if phase == "TRAIN" else "test")
-            return open_dataset(split, color=_color(layer))
+            split = self.split or ("train" if phase == "TRAIN" else "test")
+            return open_dataset(DatasetPaths(self.dataset).split(split), color=_color(layer))
         if layer.type not in READS_FILES:
             finding = "reads no files; give an ingested dataset (option dataset) or a layer of type Data"
             raise _refusal(layer, finding)
@@ -160,7 +163,7 @@ class DataBinding:
     def _key(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> tuple[object, ...]:
         """Equal keys mean equal samples; the last part is how they are decoded."""
         if self.dataset is not None:
-            return (phase, _color(layer))
+            return (phase, self.split, _color(layer))
         own: bytes = b""
         if layer.type in READS_FILES:
             parameters = {

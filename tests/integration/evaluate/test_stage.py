@@ -21,7 +21,7 @@ from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.run_paths import DatasetPaths
-from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
+from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run, make_samples, write_split
 from tests.reference.slow_scores import slow_scores, slow_softmax
 
 pytestmark = pytest.mark.tf
@@ -86,13 +86,16 @@ def test_scores_equal_a_slow_loop_over_every_sample_once(run, dataset, tmp_path,
         assert report.name == CLASS_NAMES[label]
 
 
-def test_train_split_reads_the_training_samples_with_the_test_transform(run, dataset, tmp_path):
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_another_split_reads_its_samples_with_the_test_transform(run, dataset, tmp_path, split):
     root, samples = dataset
-    images, labels = samples["train"]
-    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split="train")).metrics
+    if split == "validation":
+        write_split(root, split, *samples.setdefault(split, make_samples(40, seed=3)))
+    images, labels = samples[split]
+    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
     rows = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
-    assert found.n_samples == 160
+    assert (found.n_samples, found.scored.split) == (len(labels), split)
     assert found.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
 
 

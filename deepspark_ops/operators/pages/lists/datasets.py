@@ -14,13 +14,12 @@ from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, present_splits, read_manifest
 from deepspark_ops.shards.picture_archive import PictureArchive
 
 ANSWER_VERSION: Final = 1
 CLASSES_SHOWN: Final = 1_000
 RUNS_SHOWN: Final = 100
-SPLITS: Final = ("train", "test")
 _OF_RUN: Final = ("dag", "run", "state", "net", "strategy", "n_workers", "accuracy", "when", "who", "dataset_digest")
 _OF_MANIFEST: Final = (
     "n_samples", "n_classes", "n_bytes", "n_rejected", "sample_shape", "shard_format", "encoded", "class_names",
@@ -88,7 +87,7 @@ class DatasetsPage:
         splits: dict[str, Any] = {}
         error: str | None = None
         made: float | None = None
-        for split in SPLITS:
+        for split in present_splits(paths.root):
             try:
                 manifest = read_manifest(paths.split(split))
                 splits[split] = {**_of_manifest(manifest), "digest": file_digest(paths.manifest(split))}

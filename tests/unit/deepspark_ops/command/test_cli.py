@@ -100,7 +100,7 @@ BAD_INPUT = [
         ["ingest", "list.txt", "--output", "o", "--shard-format", "csv"],
         "shard_format='csv': Input should be 'lmdb' or 'hdf5'",
     ),
-    (["evaluate", "run", "--split", "half"], "split='half': Input should be 'train' or 'test'"),
+    (["evaluate", "run", "--split", "half"], "split='half': Input should be 'train', 'validation' or 'test'"),
     (["export", "run", "--check-samples", "0"], "check_samples=0: Input should be greater than or equal to 1"),
 ]
 

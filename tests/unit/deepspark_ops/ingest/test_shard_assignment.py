@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_off_test
+from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, split_by_hash
+from deepspark_ops.shards.manifest import SPLITS
 
 NAMES = [f"img/{i}.jpg" for i in range(2000)]
+
+
+def split_off_test(names, *, fraction, seed, validation=0.0):
+    return split_by_hash(names, test=fraction, validation=validation, seed=seed) == SPLITS.index("test")
 
 
 def slow_side(name, fraction, seed):
@@ -50,6 +55,17 @@ def test_no_record_changes_sides_when_others_are_added_or_taken_away(before, aft
 def test_a_larger_share_adds_to_the_test_set():
     small, large = (split_off_test(NAMES, fraction=share, seed=1) for share in (0.1, 0.3))
     assert (large[small]).all()
+
+
+def test_a_validation_set_comes_out_of_the_training_set_alone():
+    without = split_by_hash(NAMES, test=0.2, seed=1)
+    found = split_by_hash(NAMES, test=0.2, validation=0.1, seed=1)
+    is_validation = found == SPLITS.index("validation")
+    assert abs(is_validation.sum() - 200) < 4 * (2000 * 0.1 * 0.9) ** 0.5
+    np.testing.assert_array_equal(found[~is_validation], without[~is_validation])
+    assert (without[is_validation] == SPLITS.index("train")).all()
+    slow = [slow_side(name, Fraction(3, 10), 1) and not slow_side(name, Fraction(2, 10), 1) for name in NAMES]
+    assert is_validation.tolist() == slow
 
 
 def test_no_share_and_no_records():

@@ -132,7 +132,7 @@ def test_every_default_passes_airflows_own_check(name: str) -> None:
         ("rate_scale", 0),
         ("source_format", "photo_album"),
         ("encoded", "yes"),
-        ("split", "validation"),
+        ("split", "half"),
         ("strategy", "eagsd"),
         ("solver", None),
     ],

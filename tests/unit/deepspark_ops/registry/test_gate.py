@@ -162,7 +162,11 @@ def test_changed_label_set_keeps_production(config, labels, reason):
         (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.3), False),
         (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.1), True),
         (HASH, SplitRule(by="name_hash", seed=2, test_fraction=0.2), True),
+        (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.1, validation_fraction=0.1), False),
+        (HASH, SplitRule(by="name_hash", seed=1, test_fraction=0.1, validation_fraction=0.05), True),
         (HASH, SplitRule(by="test_source"), True),
+        (SplitRule(by="list", named="a"), SplitRule(by="list", named="a"), False),
+        (SplitRule(by="list", named="a"), SplitRule(by="list", named="b"), True),
         (SplitRule(by="test_source"), SplitRule(by="test_source"), False),
     ],
 )
@@ -172,7 +176,7 @@ def test_production_is_not_scored_on_what_it_was_trained_on(config, now, then, k
     if keeps:
         assert decision.reason.startswith(
             "kept production: its training samples may be among these test samples, which were split off otherwise ("
-            f"seed 1, test_fraction 0.2; when production was trained: {then.text()}); keep the split, or decide "
+            f"{now.text()}; when production was trained: {then.text()}); keep the split, or decide "
         )
 
 

@@ -93,9 +93,9 @@ def test_class_folders_may_be_links(tmp_path):
 @pytest.mark.parametrize(
     ("folders", "expected"),
     [
-        (("train", "test", "val"), ("train", "test")),
-        (("train", "val"), ("train", "val")),
-        (("train",), ("train", None)),
+        (("train", "test", "val"), {"train": "train", "test": "test", "validation": "val"}),
+        (("train", "val"), {"train": "train", "test": "val"}),
+        (("train",), {"train": "train"}),
         (("train", "cat"), None),
         (("cat", "dog"), None),
     ],
@@ -106,10 +106,11 @@ def test_training_and_test_folders_below_the_root_are_found(tmp_path, folders, e
         fill(tmp_path / "root" / folder)
     root = pack(tmp_path / "root", tmp_path / "a.zip") if packed else tmp_path / "root"
     mark = "::" if packed else "/"
-    named = expected and tuple(name and Path(f"{root}{mark}{name}") for name in expected)
+    named = expected and {split: Path(f"{root}{mark}{name}") for split, name in expected.items()}
     assert own_splits(root) == named
     config = with_own_splits(IngestConfig(source=root, output=tmp_path / "o", source_format="class_folders"))
-    assert (config.source, config.test_source) == (named or (root, None))
+    found = {"train": config.source, "validation": config.validation_source, "test": config.test_source}
+    assert {split: path for split, path in found.items() if path} == (named or {"train": root})
     given = IngestConfig(source=root, output=tmp_path / "o", source_format="class_folders", test_source="mine")
     assert with_own_splits(given).test_source == Path("mine")
 
@@ -138,7 +139,7 @@ def test_sets_beside_other_folders_lead_on_and_an_unlabelled_test_set_is_named(t
     )
     shutil.rmtree(root / "masks")
     fill(root / "test", ["1.jpg"])
-    assert own_splits(root) == (root / "train", root / "val")
+    assert own_splits(root) == {"train": root / "train", "test": root / "val"}
     assert caplog.messages == [f"ingest: of {root} the folders test are not read"]
 
 

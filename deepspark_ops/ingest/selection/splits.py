@@ -1,0 +1,253 @@
+"""Which split each record of the training source belongs to: by the hash of its name, by a list, or by a column."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.findings import Finding, Findings
+from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
+from deepspark_ops.ingest.shard_assignment import split_by_hash
+from deepspark_ops.shards.manifest import SPLITS, SplitName, SplitRule, sha256_of_file
+
+SPLIT_WORDS: Final[Mapping[str, SplitName]] = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
+"""What lists and columns call a split, in small letters."""
+_OUTSIDE: Final = -1
+_BAD: Final = -2
+
+
+@dataclass(frozen=True)
+class SplitUp:
+    """The records of one source, split by split.
+
+    Attributes:
+        positions: Split -> its records, positions in the source, ascending; without the splits that are not asked for.
+        rejected: Records whose split nobody knows.
+        findings: What there is to say of a list.
+    """
+
+    positions: Mapping[SplitName, Positions]
+    rejected: tuple[Rejection, ...] = ()
+    findings: Findings = field(default_factory=Findings)
+
+
+def split_up(config: IngestConfig, index: SourceIndex, usable: Positions) -> SplitUp:
+    """Return the split of every usable record of the training source.
+
+    Raises:
+        ConfigError: The list cannot be read, or the source has no such column.
+        DataError: The list names none of the records.
+    """
+    if config.split_list is not None:
+        return _by_list(config.split_list, index, usable)
+    if config.split_column is not None:
+        return _by_column(config, index, usable)
+    fractions: dict[SplitName, float] = {}
+    if config.test_source is None and config.test_fraction > 0:
+        fractions["test"] = config.test_fraction
+    if config.validation_source is None and config.validation_fraction > 0:
+        fractions["validation"] = config.validation_fraction
+    names = [index.names[i] for i in usable.tolist()]
+    numbers = split_by_hash(
+        names, test=fractions.get("test", 0.0), validation=fractions.get("validation", 0.0), seed=config.seed
+    )
+    return SplitUp(
+        {split: usable[numbers == SPLITS.index(split)] for split in SPLITS if split == "train" or split in fractions}
+    )
+
+
+def split_rule(config: IngestConfig) -> SplitRule | None:
+    """Return how the config tells the splits apart; None if there is only a training set."""
+    if config.split_list is not None:
+        return SplitRule(by="list", named=digest_of_split_list(config.split_list))
+    if config.split_column is not None:
+        return SplitRule(by="column", named=config.split_column)
+    validation = 0.0 if config.validation_source is not None else config.validation_fraction
+    has_own_validation = config.validation_source is not None
+    if config.test_source is not None:
+        if validation:
+            return SplitRule(by="test_source", seed=config.seed, validation_fraction=validation)
+        return SplitRule(by="test_source")
+    if config.test_fraction > 0 or validation > 0:
+        return SplitRule(
+            by="name_hash", seed=config.seed, test_fraction=config.test_fraction, validation_fraction=validation
+        )
+    return SplitRule(by="test_source") if has_own_validation else None
+
+
+def digest_of_split_list(path: Path) -> str:
+    """Return a digest of the list's content.
+
+    Raises:
+        ConfigError: There is no such list.
+    """
+    if path.is_file():
+        return sha256_of_file(path)
+    digest = hashlib.sha256()
+    for split, file in _files_of_folder(path).items():
+        digest.update(f"{split} {sha256_of_file(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _by_list(path: Path, index: SourceIndex, usable: Positions) -> SplitUp:
+    named = _read_list(path, index)
+    numbers = np.array([named.get(name, _OUTSIDE) for name in index.names], np.int8)
+    if not (numbers[usable] >= 0).any():
+        known = next(iter(named), "")
+        seen = index.names[int(usable[0])] if len(usable) else ""
+        msg = (
+            f'split_list={path} names no record of the source: it has "{known}", the source "{seen}"; give the records'
+            " as the source does"
+        )
+        raise DataError(msg)
+    findings = Findings()
+    for name in sorted(set(named) - set(index.names)):
+        findings.add(Finding("unknown_in_split_list", name, f"{path} names it, the source has no such record"))
+    if not any(number == SPLITS.index("train") for number in named.values()):
+        numbers[numbers == _OUTSIDE] = SPLITS.index("train")
+    for place in np.flatnonzero(numbers == _OUTSIDE).tolist():
+        findings.add(Finding("not_in_split_list", index.names[place], f"{path} does not name it", place))
+    asked: set[SplitName] = {"train", *(SPLITS[number] for number in named.values())}
+    return SplitUp(_of_numbers(numbers, usable, asked), findings=findings)
+
+
+def _read_list(path: Path, index: SourceIndex) -> dict[str, int]:
+    """Return record -> number of its split."""
+    found: dict[str, int] = {}
+    known = set(index.names)
+    if path.is_dir():
+        for split, file in _files_of_folder(path).items():
+            for number, line in _lines(file):
+                # A list of images names labels, too.
+                key = line if line in known else _pair(line)[0] if _pair(line)[0] in known else line
+                _note(found, key, split, f"{file}, line {number}")
+        return found
+    for number, line in _lines(path):
+        key, word = _pair(line)
+        if word.lower() not in SPLIT_WORDS:
+            if number == 1 and not found:
+                continue  # a header
+            msg = (
+                f'{path}, line {number}: expected a record and its split, found "{line[:200]}"; allowed as the last'
+                f" word: {', '.join(SPLIT_WORDS)}"
+            )
+            raise ConfigError(msg)
+        _note(found, key, SPLIT_WORDS[word.lower()], f"{path}, line {number}")
+    if not found:
+        msg = f'split_list={path}: no line; expected a record and its split on each, like "cat/1.jpg validation"'
+        raise ConfigError(msg)
+    return found
+
+
+def _note(found: dict[str, int], key: str, split: SplitName, place: str) -> None:
+    number = SPLITS.index(split)
+    if found.setdefault(key, number) != number:
+        msg = f'{place}: "{key}" is in {split} and in {SPLITS[found[key]]}; leave it in one'
+        raise ConfigError(msg)
+
+
+def _files_of_folder(path: Path) -> dict[SplitName, Path]:
+    if not path.is_dir():
+        msg = f"split_list={path}: no such file or folder"
+        raise ConfigError(msg)
+    files: dict[SplitName, Path] = {}
+    for word, split in SPLIT_WORDS.items():
+        if (file := path / f"{word}.txt").is_file():
+            files.setdefault(split, file)
+    if not files:
+        msg = (
+            f"split_list={path}: a folder without train.txt, validation.txt or test.txt; each lists records, one a line"
+        )
+        raise ConfigError(msg)
+    return {split: files[split] for split in SPLITS if split in files}
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        msg = f"split_list={path}: {error.strerror or error}"
+        raise ConfigError(msg) from error
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+
+
+def _pair(line: str) -> tuple[str, str]:
+    """Return what stands before and behind the last comma or blank."""
+    row = next(csv.reader([line], skipinitialspace=True), [])
+    parts = row if len(row) == 2 else line.rsplit("," if "," in line.split()[-1] else None, 1)
+    return (parts[0].strip(), parts[1].strip()) if len(parts) == 2 else (line, "")
+
+
+def _by_column(config: IngestConfig, index: SourceIndex, usable: Positions) -> SplitUp:
+    if not index.splits:
+        msg = (
+            f"split_column={config.split_column}: source={config.source} has no columns; give split_list, a file with a"
+            " record and its split on each line"
+        )
+        raise ConfigError(msg)
+    words = {word: SPLIT_WORDS.get(word.strip().lower()) for word in set(index.splits)}
+    codes = {word: _BAD if split is None else SPLITS.index(split) for word, split in words.items()}
+    numbers = np.array([codes[word] for word in index.splits], np.int8)
+    rejected = tuple(
+        Rejection(
+            place,
+            index.names[place],
+            int(index.labels[place]),
+            f'{config.split_column} is "{index.splits[place]}"; allowed: {", ".join(SPLIT_WORDS)}',
+        )
+        for place in usable[numbers[usable] == _BAD].tolist()
+    )
+    asked: set[SplitName] = {"train", *(split for split in words.values() if split is not None)}
+    return SplitUp(_of_numbers(numbers, usable, asked), rejected)
+
+
+def _of_numbers(numbers: npt.NDArray[np.int8], usable: Positions, asked: set[SplitName]) -> dict[SplitName, Positions]:
+    return {split: usable[numbers[usable] == SPLITS.index(split)] for split in SPLITS if split in asked}
+
+
+def require_samples(config: IngestConfig, split: SplitName, positions: Sequence[int] | Positions) -> None:
+    """Refuse a split without a record.
+
+    Raises:
+        ConfigError: The options leave it empty.
+        DataError: Its source has no usable record.
+    """
+    if len(positions):
+        return
+    if config.split_list is not None:
+        msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable record for it"
+        raise ConfigError(msg)
+    if config.split_column is not None:
+        msg = f"split_column={config.split_column} leaves the {split} set empty: no usable record has that word there"
+        raise ConfigError(msg)
+    own = {"test": config.test_source, "validation": config.validation_source}.get(split)
+    if own is not None:
+        msg = f"source={own}: no usable record"
+        raise DataError(msg)
+    if config.test_source is not None and not config.validation_fraction:
+        msg = f"source={config.source}: no usable record"
+        raise DataError(msg)
+    option = "validation_fraction" if split == "validation" or config.test_source is not None else "test_fraction"
+    msg = (
+        f"{option}={getattr(config, option)} leaves the {split} set empty: each record's side is a hash of"
+        f" its name; change {option} or seed, or give {option.removesuffix('_fraction')}_source"
+    )
+    raise ConfigError(msg)
