@@ -1,0 +1,239 @@
+"""Charts of figures as SVG text, in the manner of ``charts.py``: curves, reliability, residuals, densities, bars.
+
+Colours are classes of the page's CSS: ``line-<n>``, ``box`` for a bar, ``gap`` for what is missing or too much,
+``guide`` for a line to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from deepspark_ops.evaluate.charts import Line, grouped, line_chart, nice_ticks
+from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.ranking import Ranked
+from deepspark_ops.evaluate.figures.regression import Density, ResidualHistogram
+
+N_COLOURS = 6
+MAX_CURVES = 6
+"""More lines than this are not told apart by their colours."""
+MAX_BARS = 60
+_WIDTH, _HEIGHT = 500, 300
+_SIDE = 320
+
+
+def roc_chart(ranked: Mapping[str, Ranked]) -> str:
+    """Return the ROC curves of up to ``MAX_CURVES`` classes, by name, beside the line of a net that guesses.
+
+    Args:
+        ranked: At least one with a curve; those without are left out.
+    """
+    lines = [
+        Line(f"{name}: area {one.roc_auc:.4f}", one.roc, f"line-{at % N_COLOURS}")
+        for at, (name, one) in enumerate(_with_curve(ranked))
+    ]
+    return line_chart(
+        [Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"), *lines],
+        label="ROC curves: true positive rate over false positive rate",
+        x_label="false positive rate",
+        y_format=_share,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def precision_recall_chart(ranked: Mapping[str, Ranked]) -> str:
+    """Return the curves of precision over recall of up to ``MAX_CURVES`` classes; arguments as of ``roc_chart``."""
+    lines = [
+        Line(f"{name}: average precision {one.average_precision:.4f}", one.precision_recall, f"line-{at % N_COLOURS}")
+        for at, (name, one) in enumerate(_with_curve(ranked))
+    ]
+    frame = Line("", [(0.0, 0.0), (1.0, 0.0)], "none")  # both axes from 0 to 1
+    return line_chart(
+        [frame, *lines],
+        label="Precision over recall",
+        x_label="recall",
+        y_format=_share,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
+    """Return the legend of the two charts above: a name and a style for each curve."""
+    return [Line(name, (), f"line-{at % N_COLOURS}") for at, (name, _) in enumerate(_with_curve(ranked))]
+
+
+def reliability_chart(calibration: Calibration) -> str:
+    """Return the share of right answers over their confidence, a bar a bin, with its distance to the diagonal."""
+    area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
+    parts = [area.start("Reliability: share of right answers over confidence", "confidence of the answer", "right")]
+    for one in calibration.bins:
+        if one.confidence is None or one.accuracy is None:
+            continue
+        title = (
+            f"{grouped(one.count)} answers with confidence {one.low:.3g} to {one.high:.3g}: "
+            f"{one.accuracy:.1%} right, mean confidence {one.confidence:.1%}"
+        )
+        low, high = sorted((one.accuracy, one.confidence))
+        parts.append(area.box("box", one.low, one.high, 0.0, one.accuracy, title))
+        parts.append(area.box("gap", one.low, one.high, low, high, title))
+    parts.append(area.line("guide dash", (0.0, 0.0), (1.0, 1.0)))
+    return "".join([*parts, "</svg>"])
+
+
+def residual_chart(residuals: ResidualHistogram, *, x_label: str = "predicted minus true") -> str:
+    """Return a bar for each interval of a residual, or of any other value that was counted so."""
+    n = len(residuals.counts)
+    high = residuals.low + n * residuals.width
+    area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
+    parts = [area.start("Histogram", _with_outside(x_label, residuals), "samples")]
+    for at, count in enumerate(residuals.counts):
+        if count:
+            left = residuals.low + at * residuals.width
+            title = f"{left:.4g} to {left + residuals.width:.4g}: {grouped(count)} samples"
+            parts.append(area.box("box", left, left + residuals.width, 0.0, count, title))
+    if residuals.low < 0.0 < high:
+        parts.append(area.line("guide", (0.0, area.low_y), (0.0, area.high_y)))
+    return "".join([*parts, "</svg>"])
+
+
+def density_chart(density: Density) -> str:
+    """Return predicted over true values, a square the stronger the more samples it has, with the line of no error."""
+    width = density.width
+    n_rows, n_columns = len(density.counts), len(density.counts[0])
+    area = _Area(
+        density.low_true,
+        density.low_true + n_columns * width,
+        density.low_predicted,
+        density.low_predicted + n_rows * width,
+        _SIDE + 60,
+        _SIDE,
+    )
+    most = max(max(row) for row in density.counts)
+    parts = [area.start("Predicted over true values", "true value", "predicted")]
+    for row, counts in enumerate(density.counts):
+        bottom = density.low_predicted + row * width
+        for column, count in enumerate(counts):
+            if count:
+                left = density.low_true + column * width
+                title = f"true from {left:.4g}, predicted from {bottom:.4g}: {grouped(count)} samples"
+                opacity = 0.12 + 0.88 * (count / most) ** 0.5
+                parts.append(area.box("box", left, left + width, bottom, bottom + width, title, opacity=opacity))
+    low, high = max(area.low_x, area.low_y), min(area.high_x, area.high_y)
+    if low < high:
+        parts.append(area.line("guide dash", (low, low), (high, high)))
+    return "".join([*parts, "</svg>"])
+
+
+def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
+    """Return a lying bar for each name, e.g. the IoU of each class, in the order given, ``MAX_BARS`` at most.
+
+    Args:
+        shares: Name and share in [0, 1]; None: nothing to measure.
+        label: What it shows, for screen readers.
+    """
+    shown = shares[:MAX_BARS]
+    names = [name if len(name) <= 20 else name[:19] + "…" for name, _ in shown]
+    left, line = 16 + 6.8 * max(len(name) for name in names), 20
+    width, height = left + 300 + 56, line * len(shown) + 8
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {width:.0f} {height}" style="max-width:{width:.0f}px" role="img" '
+        f'aria-label="{escape(label)}">'
+    ]
+    for at, (name, (whole, share)) in enumerate(zip(names, shown, strict=True)):
+        top = 4 + at * line
+        text = "\u2013" if share is None else f"{100 * share:.1f}\u202f%"
+        parts.append(
+            f'<g><text class="tick" x="{left - 8:.1f}" y="{top + 13}" text-anchor="end">{escape(name)}</text>'
+            f'<rect class="cell" x="{left:.1f}" y="{top + 3}" width="300" height="13" rx="2.5"/>'
+            f'<rect class="box" x="{left:.1f}" y="{top + 3}" width="{300 * (share or 0.0):.1f}" height="13" rx="2.5"/>'
+            f'<text class="tick" x="{left + 308:.1f}" y="{top + 13}">{text}</text>'
+            f"<title>{escape(whole)}: {text}</title></g>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True)
+class _Area:
+    """A chart's inside: what is drawn in it by values."""
+
+    low_x: float
+    high_x: float
+    low_y: float
+    high_y: float
+    width: int
+    height: int
+
+    def start(self, label: str, x_label: str, y_label: str) -> str:
+        """Return the opening tag, grid and ticks."""
+        parts = [
+            f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
+        ]
+        for tick in nice_ticks(self.low_y, self.high_y, 5):
+            if self.low_y <= tick <= self.high_y:
+                y = self._y(tick)
+                parts.append(f'<line class="grid" x1="{self._left:.1f}" x2="{self._right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+                parts.append(
+                    f'<text class="tick" x="{self._left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{tick:g}</text>'
+                )
+        for tick in nice_ticks(self.low_x, self.high_x, 5):
+            if self.low_x <= tick <= self.high_x:
+                place = f'x="{self._x(tick):.1f}" y="{self._bottom + 16}"'
+                parts.append(f'<text class="tick" {place} text-anchor="middle">{tick:g}</text>')
+        middle = (self._left + self._right) / 2
+        parts.append(
+            f'<text class="axis" x="{middle:.1f}" y="{self.height - 6}" text-anchor="middle">{escape(x_label)}</text>'
+            f'<text class="axis" transform="translate(11 {self._bottom / 2:.1f}) rotate(-90)" text-anchor="middle">'
+            f"{escape(y_label)}</text>"
+        )
+        return "".join(parts)
+
+    def box(
+        self, style: str, left: float, right: float, bottom: float, top: float, title: str, *, opacity: float = 1.0
+    ) -> str:
+        """Return a rectangle between these values."""
+        x, y = self._x(left), self._y(top)
+        strength = f' fill-opacity="{opacity:.2f}"' if opacity < 1.0 else ""
+        return (
+            f'<rect class="{style}" x="{x:.1f}" y="{y:.1f}" width="{max(self._x(right) - x - 0.5, 0.5):.1f}" '
+            f'height="{max(self._y(bottom) - y, 0.5):.1f}"{strength}><title>{escape(title)}</title></rect>'
+        )
+
+    def line(self, style: str, start: tuple[float, float], end: tuple[float, float]) -> str:
+        """Return a straight line between two points."""
+        ends = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in (start, end))
+        return f'<polyline class="line {style}" points="{ends}"/>'
+
+    @property
+    def _left(self) -> float:
+        ticks = nice_ticks(self.low_y, self.high_y, 5)
+        return 30 + 6.6 * max(len(f"{tick:g}") for tick in ticks)
+
+    @property
+    def _right(self) -> int:
+        return self.width - 20
+
+    @property
+    def _bottom(self) -> int:
+        return self.height - 40
+
+    def _x(self, value: float) -> float:
+        return self._left + (value - self.low_x) / (self.high_x - self.low_x) * (self._right - self._left)
+
+    def _y(self, value: float) -> float:
+        return self._bottom - (value - self.low_y) / (self.high_y - self.low_y) * (self._bottom - 12)
+
+
+def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
+    return [(name, one) for name, one in ranked.items() if one.roc][:MAX_CURVES]
+
+
+def _with_outside(x_label: str, residuals: ResidualHistogram) -> str:
+    outside = residuals.below + residuals.above
+    return f"{x_label} ({grouped(outside)} further out)" if outside else x_label
+
+
+def _share(value: float) -> str:
+    return f"{value:.4g}"
