@@ -38,6 +38,7 @@ from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.run_paths import RunPaths
@@ -190,9 +191,10 @@ def _certify(config: TrainConfig) -> None:
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
 def evaluate(config: EvaluateConfig) -> None:
     """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
+    find_weights(RunPaths(config.run_dir), config.weights)
+    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"), run_dir=config.run_dir)
     from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
-    _run_stage_process("deepspark_ops.evaluate", config, StageDisplay("evaluate"), run_dir=config.run_dir)
     output = config.output or RunPaths(config.run_dir).evaluation
     print_text(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
@@ -200,6 +202,7 @@ def evaluate(config: EvaluateConfig) -> None:
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
+    find_weights(RunPaths(config.run_dir), config.weights)
     _run_stage_process("deepspark_ops.export", config, StageDisplay("export"), run_dir=config.run_dir)
     print_text(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
 

@@ -9,17 +9,20 @@ from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
+from deepspark_ops.run_paths import RunPaths
 
 _log = logging.getLogger(__name__)
 
 
 def main(config_path: Path) -> None:
     """Evaluate and log the result."""
+    config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
+    find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow is loaded
     # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.evaluate.stage import run_evaluate
 
-    config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
     evaluation = run_evaluate(config)
     _log.info("report: %s", evaluation.report_path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,24 +19,12 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.found_weights import Weights, find_weights
 from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights file that is scored or exported.
-
-    Attributes:
-        path: The .caffemodel (or .caffemodel.h5).
-        iteration: Iteration of the snapshot; None for a file given by the user.
-    """
-
-    path: Path
-    iteration: int | None
 
 
 @dataclass(frozen=True)
@@ -86,11 +73,8 @@ def open_trained_net(
         CaffeImportError: Net, weights or sources that do not fit together.
     """
     run = RunPaths(run_dir)
+    found = find_weights(run, weights)
     config = read_run_config(run)
-    found = Weights(weights, None) if weights else last_snapshot(run)
-    if not found.path.is_file():
-        msg = f"weights={found.path}: no such file"
-        raise ConfigError(msg)
     solver = load_solver(run.solver)
     message = _test_net(solver)
     dataset = dataset or config.dataset
@@ -121,38 +105,13 @@ def read_run_config(run: RunPaths) -> TrainConfig:
     """Return the config that a run was trained with.
 
     Raises:
-        ConfigError: No run there, or a damaged config.
+        ConfigError: A damaged config.
     """
     try:
-        text = run.config.read_text(encoding="utf-8")
-    except OSError as error:
-        found = f"no {run.config.name} in it" if run.root.is_dir() else "no such folder"
-        msg = f'run_dir={run.root}: {found}; give the folder that "deepspark train" wrote (option --run-dir)'
-        raise ConfigError(msg) from error
-    try:
-        return TrainConfig.model_validate_json(text)
+        return TrainConfig.model_validate_json(run.config.read_bytes())
     except ValueError as error:
         msg = f"{run.config}: not the config of a training run: {error}"
         raise ConfigError(msg) from error
-
-
-def last_snapshot(run: RunPaths) -> Weights:
-    """Return the weights of the run's last complete snapshot.
-
-    Raises:
-        ConfigError: The run has none.
-    """
-    iterations = run.snapshot_iterations()
-    if not iterations:
-        finding = "training has not reached one, or failed before it"
-        msg = f"run_dir={run.root}: no snapshot in {run.snapshots.name}/; {finding}"
-        raise ConfigError(msg)
-    pattern = re.compile(rf"_iter_{iterations[-1]}\.caffemodel(\.h5)?$")
-    for path in sorted(run.snapshots.iterdir()):
-        if pattern.search(path.name):
-            return Weights(path, iterations[-1])
-    msg = f"{run.snapshots}: the state of iteration {iterations[-1]} is there, its .caffemodel is missing"
-    raise DataError(msg)
 
 
 def load_params(net: NetSpec, weights: Path) -> Vector:

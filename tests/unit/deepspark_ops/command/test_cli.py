@@ -52,6 +52,13 @@ def jobs(monkeypatch):
     return started
 
 
+def has_snapshot(run):
+    """Make a run with a snapshot, as far as a command looks before it starts the stage."""
+    (run / "snapshots").mkdir(parents=True)
+    for name in ("config.json", "snapshots/x_iter_1.caffemodel", "snapshots/x_iter_1.state.h5"):
+        (run / name).touch()
+
+
 def invoke(*arguments):
     return CliRunner().invoke(cli.app, list(arguments))
 
@@ -254,6 +261,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
 
 def test_ingest_and_export_start_their_modules(folder, jobs):
     assert invoke("ingest", "a.tar::list.txt", "--output", "d", "--gray", "--no-shuffle").exit_code == 0
+    has_snapshot(folder / "run")
     assert invoke("export", "run", "--check-samples", "5").exit_code == 0
     assert jobs == [
         (
@@ -264,7 +272,20 @@ def test_ingest_and_export_start_their_modules(folder, jobs):
     ]
 
 
+@pytest.mark.parametrize("command", ["evaluate", "export"])
+def test_run_without_weights_starts_no_process(folder, jobs, command):
+    result = invoke(command, "run")
+    assert (result.exit_code, jobs) == (2, [])
+    assert result.stderr.startswith(f"error: run_dir={folder}/run: no such folder; give the folder that ")
+    has_snapshot(folder / "run")
+    (folder / "run/snapshots/x_iter_1.state.h5").unlink()
+    result = invoke(command, "run")
+    assert (result.exit_code, jobs) == (2, [])
+    assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
+
+
 def test_evaluate_prints_the_figures(folder, jobs):
+    has_snapshot(folder / "run")
     output = folder / "run" / "evaluation"
     output.mkdir(parents=True)
     (output / "metrics.json").write_text(build_metrics(scores_of([[3, 1], [0, 4]]), SCORED, ()).to_json())
@@ -313,6 +334,7 @@ def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, err
     invoke("train", "solver.prototxt", "--run-dir", "r")
     assert told == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    has_snapshot(folder / "r")
     for command in (("train", "solver.prototxt", "--run-dir"), ("export",)):
         invoke(*command, "r")
     assert told == [folder / "r"] * 2
