@@ -135,6 +135,20 @@ class SourceConfig(StageConfig):
         description="Largest pixel value of the source; scaled to 255 (digits8x8: 16)",
         json_schema_extra=EXPERT,
     )
+    balance: Literal["none", "oversample", "undersample"] = Field(
+        "none",
+        title="Balance of the classes",
+        description="Training set whose classes have as many samples: oversample repeats records up to the largest"
+        " class, undersample takes as many of each as the smallest has; the other sets stay as they are",
+        json_schema_extra=EXPERT,
+    )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        title="Most records",
+        description="Take so many records of each source: of each class its share, and the same ones every time",
+        json_schema_extra=EXPERT,
+    )
     n_classes: int | None = Field(
         None, ge=1, description="Refuse labels outside [0, n_classes); default: from class_names, else from the data"
     )
@@ -184,6 +198,19 @@ class IngestConfig(SourceConfig):
         description="More bad records than this share fail the task",
         json_schema_extra=EXPERT,
     )
+    deduplicate: bool = Field(
+        False,
+        title="Leave out duplicates",
+        description="Leave out records with the content of an earlier one of the same set; every record is read once"
+        " more for it",
+        json_schema_extra=EXPERT,
+    )
+    deduplicate_across: bool = Field(
+        False,
+        title="Leave out duplicates of training records",
+        description="With deduplicate: also leave out validation and test records with the content of a training one",
+        json_schema_extra=EXPERT,
+    )
     strict: bool = Field(
         False,
         title="Strict",
@@ -193,3 +220,10 @@ class IngestConfig(SourceConfig):
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
     master: SparkMaster = "local[*]"
+
+    @model_validator(mode="after")
+    def _check_duplicates(self) -> IngestConfig:
+        if self.deduplicate_across and not self.deduplicate:
+            msg = "deduplicate_across=true: says more about deduplicate, which is not set; give both"
+            raise ValueError(msg)
+        return self

@@ -221,6 +221,7 @@ def _commit_split(
         n_bytes=sum(shard.n_bytes for shard in shards),
         split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
         warnings=ordered(findings.counts),
+        chosen=dict(plan.counts.get(split, {})),
         warnings_file=WARNINGS_NAME if findings.counts else None,
     )
     if findings.counts:

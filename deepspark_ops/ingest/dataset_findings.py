@@ -30,7 +30,9 @@ def find_duplicates(tasks: Sequence[ShardTask], results: Sequence[ShardResult]) 
     order = np.lexsort((positions, split_number, digests))
     is_new = np.append(True, digests[order][1:] != digests[order][:-1])
     first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
-    again = np.flatnonzero(~is_new)
+    # A record that balancing takes several times is no duplicate of itself.
+    is_same = np.append(False, np.diff(positions[order]) == 0) & np.append(False, np.diff(split_number[order]) == 0)
+    again = np.flatnonzero(~is_new & ~is_same)
     if not len(again):
         return found
     wanted = {int(place) for pair in (order[again], first[again]) for place in pair}

@@ -26,11 +26,12 @@ KINDS: Final[Mapping[str, str]] = {
     "class_without_sample": "classes below the largest label without a training sample",
     "class_with_one_sample": "classes with one training sample",
     "file_passed_by": "files in class folders that are no images by their names",
+    "duplicate_left_out": "records left out, since an earlier one has their content",
     "not_in_split_list": "records left out, since the list of the splits does not name them",
     "unknown_in_split_list": "entries of the list of the splits that no record has",
 }
 """Kind -> what it counts."""
-NOTES: Final = frozenset({"orientation_applied", "file_passed_by", "not_in_split_list"})
+NOTES: Final = frozenset({"orientation_applied", "file_passed_by", "duplicate_left_out", "not_in_split_list"})
 """Kinds that nothing is wrong with: ``strict`` does not refuse them."""
 NAMED_OF_A_KIND: Final = 1000
 """So many of one kind are named for each shard; all are counted."""

@@ -20,7 +20,8 @@ from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
-from deepspark_ops.ingest.selection.splits import digest_of_split_list, require_samples, split_up
+from deepspark_ops.ingest.selection.choice import choose_records
+from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
@@ -73,6 +74,7 @@ class IngestPlan:
         n_classes: Labels are in [0, n_classes).
         class_names: In label order, may be empty.
         findings: What else there is to say of the sources' lists, by split.
+        counts: Records left out or repeated by wish, by split.
     """
 
     tasks: tuple[ShardTask, ...]
@@ -81,6 +83,7 @@ class IngestPlan:
     n_classes: int
     class_names: tuple[str, ...]
     findings: Mapping[SplitName, Findings] = field(default_factory=dict)
+    counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks, train first."""
@@ -147,16 +150,15 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     pixels = _pixel_recipe(config, indexes["train"])
     shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
-    parts = split_up(config, indexes["train"], usable["train"])
+    chosen_of = choose_records(config, indexes, usable)
     findings = {split: _list_findings(index) for split, index in indexes.items()}
-    findings["train"].merge(parts.findings)
+    for split, found in chosen_of.findings.items():
+        findings.setdefault(split, Findings()).merge(found)
     rejected = {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()}
-    rejected["train"] += parts.rejected
-    positions_of = {**usable, **parts.positions}
+    rejected["train"] += chosen_of.rejected
     tasks: list[ShardTask] = []
-    for split in [split for split in SPLITS if split in positions_of]:
-        index, positions = indexes.get(split, indexes["train"]), positions_of[split]
-        require_samples(config, split, positions)
+    for split, positions in chosen_of.positions.items():
+        index = indexes.get(split, indexes["train"])
         ordered = sample_order(positions, shuffle=config.shuffle, seed=config.seed)
         for number, (start, stop) in enumerate(shard_bounds(len(ordered), _samples_per_shard(config, shape, dtype))):
             chosen = ordered[start:stop]
@@ -185,6 +187,7 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
         n_classes,
         names,
         findings,
+        chosen_of.counts,
     )
 
 

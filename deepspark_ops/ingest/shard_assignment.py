@@ -13,9 +13,8 @@ from deepspark_ops.ingest.records import Positions
 from deepspark_ops.shards.manifest import SPLITS
 
 
-def name_hashes(names: Sequence[str], *, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a number in [0, 2^64) for each name, (n,): keyed BLAKE2b of eight bytes."""
-    salt = str(seed).encode()
+def name_hashes(names: Sequence[str], *, salt: bytes) -> npt.NDArray[np.uint64]:
+    """Return a number in [0, 2^64) for each name, (n,): BLAKE2b of eight bytes, keyed with ``salt``."""
     joined = b"".join(
         blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8, key=salt).digest() for name in names
     )
@@ -44,7 +43,7 @@ def split_by_hash(names: Sequence[str], *, test: float, seed: int, validation: f
         >>> [SPLITS[number] for number in split_by_hash(["a", "b", "c", "d", "a"], test=0.5, seed=4)]
         ['test', 'train', 'test', 'test', 'test']
     """
-    hashes = name_hashes(names, seed=seed)
+    hashes = name_hashes(names, salt=str(seed).encode())
     found = np.full(len(names), SPLITS.index("train"), np.int8)
     found[hashes < np.uint64((test + validation) * 2**64)] = SPLITS.index("validation")
     found[hashes < np.uint64(test * 2**64)] = SPLITS.index("test")

@@ -166,7 +166,7 @@ def _samples(
             for kind, text in _findings(task, record, complaint):
                 result.findings.add(Finding(kind, task.names[i], text, position))
         result.kept.append(position)
-        result.digests.append(_digest(record))
+        result.digests.append(record_digest(record))
         sums.add(image)
         result.label_counts[label] += 1
         yield i, image, compressed
@@ -187,7 +187,7 @@ def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str,
     return found
 
 
-def _digest(record: Image | bytes) -> int:
+def record_digest(record: Image | bytes) -> int:
     """Return 64 bits that are equal for equal records: a CRC-32, with the length of files, an Adler-32 of pixels.
 
     Of a million different files less than one pair in a hundred datasets agrees, of pixels far fewer; a cryptographic

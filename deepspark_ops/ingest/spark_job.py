@@ -120,6 +120,9 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             f"{manifest.n_bytes:,}",
             f"{manifest.n_rejected:,}",
         )
+        if manifest.chosen:
+            told = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in manifest.chosen.items())
+            _log.info("ingest %s: records %s", split, told)
         if manifest.warnings:
             _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)

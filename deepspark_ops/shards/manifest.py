@@ -113,6 +113,7 @@ class DatasetManifest(_Frozen):
         n_bytes: Of all shards.
         split_rule: How its samples were told from those of the other split; None if there is no other, or in version 1.
         warnings: Kind -> how often it was found: what is odd about records that are in the shards all the same.
+        chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
         warnings_file: One JSON line for each that is named; None if there are none.
     """
 
@@ -137,6 +138,7 @@ class DatasetManifest(_Frozen):
     split_rule: SplitRule | None = None
     warnings: dict[str, Annotated[int, Field(ge=1)]] = {}
     warnings_file: str | None = None
+    chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
