@@ -16,7 +16,8 @@ def repeated_over(values: tf.Tensor, axis: int, blob: Blob) -> tf.Tensor:
         blob: The blob to be combined with.
     """
     rank = len(blob.values.shape)
-    shape = (1,) * axis + tuple(values.shape) + (1,) * (rank - axis - len(values.shape))
+    known = tuple(-1 if extent is None else extent for extent in values.shape)  # a bottom's batch may be of any size
+    shape = (1,) * axis + known + (1,) * (rank - axis - len(known))
     spread = tf.reshape(values, shape)
     return tf.transpose(spread, NCHW_TO_NHWC) if blob.is_channels_last else spread
 

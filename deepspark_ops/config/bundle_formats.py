@@ -13,27 +13,34 @@ CAFFE: Final = "caffe"
 TFLITE: Final = "tflite"
 TFLITE_FLOAT16: Final = "tflite_float16"
 TFLITE_INT8: Final = "tflite_int8"
-BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
-BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, TFLITE)
+ONNX: Final = "onnx"
+BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, ONNX, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
+ALL: Final = "all"
+"""The same as naming none."""
+BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, ONNX, TFLITE)
 """Those that compute what was trained; the others are smaller and less exact, and written only where asked for."""
 
 
 def _formats(given: Any) -> Any:
     if not isinstance(given, str):
         return given
+    if given.strip() == ALL:
+        return None
     names = tuple(part.strip() for part in given.split(",") if part.strip())
     if not names or set(names) - set(BUNDLE_FORMATS):
-        msg = f"must be one or several of {', '.join(BUNDLE_FORMATS)}, with commas between them"
+        msg = f"must be {ALL}, or one or several of {', '.join(BUNDLE_FORMATS)}, with commas between them"
         raise ValueError(msg)
     return tuple(name for name in BUNDLE_FORMATS if name in names)
 
 
 BundleFormats = Annotated[
-    Annotated[tuple[str, ...], BeforeValidator(_formats), WithJsonSchema({"type": "string"}, mode="validation")] | None,
+    Annotated[tuple[str, ...], WithJsonSchema({"type": "string"}, mode="validation")] | None,
+    BeforeValidator(_formats),
     Field(
         title="Formats",
-        description=f"What the bundle holds: {', '.join(BUNDLE_FORMATS)}, with commas between them; default: all that"
-        f" the net can have of {', '.join(BY_DEFAULT)}. Evaluation and models in production need saved_model and caffe",
+        description=f"What the bundle holds: {', '.join(BUNDLE_FORMATS)}, with commas between them; default, or {ALL}:"
+        f" all that the net can have of {', '.join(BY_DEFAULT)}. Evaluation and models in production need saved_model"
+        " and caffe",
         json_schema_extra=EXPERT,
     ),
 ]

@@ -6,8 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats.caffe import build_deploy
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Probabilities, Reading
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Probabilities, Reading
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import (
     CARD_NAME,
@@ -47,12 +49,14 @@ from deepspark_ops.export.manifest import (
 from deepspark_ops.export.model_card import card_text
 from deepspark_ops.export.model_parts import ModelParts, parts_of_run
 from deepspark_ops.export.served_input import find_served_inputs
-from deepspark_ops.export.tf_saved_model import CLASSES, SCORES
+from deepspark_ops.export.tf_saved_model import CLASSES, SCORES, ServedModel
 from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
 
 ALLOWED_DIFFERENCE = 1e-4
 """Float32 sums in another order differ by about 1e-6; a wrong layout, mean or channel order by far more."""
 OnStep = Callable[[str], None]
+_READERS_AT_ONCE = 2
+"""Each loads a framework and the model: more at once would need memory rather than save time."""
 _OWN_READERS = ("TensorFlow", "DeepSpark")
 
 
@@ -141,6 +145,11 @@ class _Export:
         return manifest
 
     def _exported(self, params: Vector) -> ExportedModel:
+        @cache
+        def served() -> ServedModel:
+            trial = {name: values[: self._batch.count] for name, values in self._batch.feeds.items()}
+            return ServedModel(self._build, params, self._inputs, self._probability, trial=trial)
+
         return ExportedModel(
             folder=self._folder,
             deploy=self._deploy,
@@ -151,6 +160,7 @@ class _Export:
             n_classes=self._scores.n_classes,
             batch=self._batch,
             n_threads=self._n_threads,
+            served=served,
             calibration=self._calibration(),
         )
 
@@ -165,24 +175,44 @@ class _Export:
             ConfigError: The net cannot have a format that was asked for by name.
             ExportDiffers: A file gives other numbers.
         """
-        readings: list[Reading] = []
+        readings: dict[str, Sequence[Reading]] = {}
         left_out: dict[str, str] = {}
-        for name, form in FORMATS.items():
-            if name not in (self._model.formats or BY_DEFAULT):
-                continue
-            self._on_step(f"writing {' and '.join(form.files)}: {exported.params.size:,} parameters")
+        # Readers in processes of their own run beside each other and beside the next format's writing.
+        with ThreadPoolExecutor(_READERS_AT_ONCE) as pool:
+            awaited: dict[str, Future[tuple[Reading, ...]]] = {}
             try:
-                form.write(exported)
-                self._on_step(f"checking {' and '.join(form.files)} on {exported.batch.count} samples")
-                readings += form.read(exported)
-            except CannotHave as reason:
-                if self._model.formats is not None:
-                    msg = f"formats={','.join(self._model.formats)}: {name}: {reason}; leave it out"
-                    raise ConfigError(msg) from reason
-                left_out[name] = str(reason)
-                self._on_step(f"left out {name}: {reason}")
-                self._remove(form.files)
-        return compare_readings(readings, expected, left_out)
+                for name, form in self._formats().items():
+                    self._on_step(f"writing {' and '.join(form.files)}: {exported.params.size:,} parameters")
+                    try:
+                        form.write(exported)
+                        self._on_step(f"checking {' and '.join(form.files)} on {exported.batch.count} samples")
+                        if form.is_read_apart:
+                            awaited[name] = pool.submit(form.read, exported)
+                        else:
+                            readings[name] = form.read(exported)
+                    except CannotHave as reason:
+                        self._leave_out(name, reason, left_out)
+                for name, reading in awaited.items():
+                    try:
+                        readings[name] = reading.result()
+                    except CannotHave as reason:
+                        self._leave_out(name, reason, left_out)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        found = [one for name in self._formats() for one in readings.get(name, ())]
+        return compare_readings(found, expected, left_out)
+
+    def _formats(self) -> dict[str, Format]:
+        return {name: form for name, form in FORMATS.items() if name in (self._model.formats or BY_DEFAULT)}
+
+    def _leave_out(self, name: str, reason: CannotHave, left_out: dict[str, str]) -> None:
+        """Note why the net has no such file, and remove what there is of it; refuse if it was asked for by name."""
+        if self._model.formats is not None:
+            msg = f"formats={','.join(self._model.formats)}: {name}: {reason}; leave it out"
+            raise ConfigError(msg) from reason
+        left_out[name] = str(reason)
+        self._on_step(f"left out {name}: {reason}")
+        self._remove(FORMATS[name].files)
 
     def _remove(self, names: tuple[str, ...]) -> None:
         for path in (self._folder / name for name in names):

@@ -22,6 +22,8 @@ MEAN_NAME = "mean.binaryproto"
 TFLITE_NAME = "model.tflite"
 TFLITE_FLOAT16_NAME = "model_float16.tflite"
 TFLITE_INT8_NAME = "model_int8.tflite"
+ONNX_NAME = "model.onnx"
+KERAS_NAME = "model.keras"
 CARD_NAME = "README.md"
 
 

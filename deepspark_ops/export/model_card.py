@@ -34,7 +34,7 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
         _metrics(metrics),
         "## What it takes",
         "\n".join(_input(contract) for contract in manifest.inputs),
-        "The SavedModel and the TensorFlow Lite file do this themselves. `deploy.prototxt` takes what was already "
+        "All files but Caffe's do this themselves. `deploy.prototxt` takes what was already "
         "prepared so, as float32 (N, C, H, W).",
         "## Classes",
         _classes(manifest),

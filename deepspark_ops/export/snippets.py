@@ -11,6 +11,7 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     LABELS_NAME,
+    ONNX_NAME,
     SAVED_MODEL_NAME,
     TFLITE_FLOAT16_NAME,
     TFLITE_INT8_NAME,
@@ -37,6 +38,7 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
     known: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
         "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
         "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
+        "ONNX": (ONNX_NAME, onnx_snippet),
     }
     known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
     return {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
@@ -86,6 +88,27 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
         f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
         f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
         f"classes = answer[{output.classes!r}]  # int64 (N,)",
+        *_labels(manifest),
+    ]
+    return "\n".join(lines)
+
+
+def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
+    """Return Python that runs the ONNX file once in onnxruntime, on zeros; arguments as ``snippets``.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
+    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
+    output = manifest.output
+    lines = [
+        *_imports(manifest, "import numpy as np", "import onnxruntime"),
+        f"bundle = {(place or str(bundle))!r}",
+        f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")',
+        *_zeros(bundle, manifest, names),
+        f"scores, classes = model.run([{output.scores!r}, {output.classes!r}], {{{given}}})",
+        f"# scores: float32 (N, {output.n_classes}); classes: int64 (N,)",
         *_labels(manifest),
     ]
     return "\n".join(lines)

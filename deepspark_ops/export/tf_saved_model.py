@@ -21,6 +21,8 @@ SIGNATURE = "serving_default"
 SCORES = "scores"
 CLASSES = "classes"
 BuildNet = Callable[[int], NetSpec]
+Params = Any
+"""A net's parameters in a graph: the whole vector (n_params,), or a list of the layout's blobs in Caffe's shapes."""
 Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
 
 _NO_SEED = (0, 0)
@@ -28,25 +30,75 @@ _TRIAL_SAMPLES = 3
 _TRIAL_TOLERANCE = 1e-4
 
 
-class _Model(tf.Module):  # type: ignore[misc]
-    """Holds the parameters as one variable, so that they lie beside the graph and not inside it (2 GiB bound)."""
+class ServedModel(tf.Module):  # type: ignore[misc]
+    """The graph that a bundle's files are made of: from samples as a request has them to probabilities.
 
-    def __init__(self, build: BuildNet, params: Vector, inputs: Sequence[ServedInput], probability: str) -> None:
+    Attributes:
+        serve: The ``tf.function`` behind the signature: refuses requests of a wrong shape.
+        params: All parameters as one variable, so that they lie beside the graph and not inside it (2 GiB bound).
+    """
+
+    def __init__(
+        self,
+        build: BuildNet,
+        params: Vector,
+        inputs: Sequence[ServedInput],
+        probability: str,
+        *,
+        trial: Mapping[str, npt.NDArray[np.float32]],
+    ) -> None:
+        """Make the graph's parts; tracing happens when it is written.
+
+        Args:
+            build: Returns the deploy net for a batch size.
+            params: Its parameter vector, shape (n_params,).
+            inputs: What it takes.
+            probability: Blob of the class probabilities.
+            trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
+
+        Raises:
+            NetError: A layer type that cannot be computed.
+        """
         super().__init__()
         self.params = tf.Variable(params, trainable=False, name="params")
         self._single = build(1)
         self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
         self._probability = probability
-        signature = [
+        self.serve = tf.function(self._serve, input_signature=self.signature(), autograph=False)
+        self._try_any_batch(trial)
+
+    @property
+    def takes_any_batch(self) -> bool:
+        """Does the net compute any number of samples in one go? Else ``serve`` takes them one by one."""
+        return self._any_batch is not None
+
+    def signature(self) -> list[tf.TensorSpec]:
+        """Return what is served: one entry per argument, by its name, of any batch."""
+        return [
             tf.TensorSpec(
                 [None, *(None if extent < 0 else extent for extent in served.shape)], served.dtype, served.name
             )
-            for served in inputs
+            for served in self._inputs
         ]
-        self.serve = tf.function(self._serve, input_signature=signature, autograph=False)
 
-    def try_any_batch(self, feeds: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    def with_blobs(self) -> tuple[Any, list[tf.TensorSpec]]:
+        """Return ``serve`` for a converter, and its arguments: behind those of the signature each parameter blob.
+
+        A converter handles the graph without 200 MB of numbers in it, and puts them in at the end. Requests are not
+        looked at: a reader of the converter's file compares them with that file's own signature.
+        """
+        layout = self._single.params.entries
+        blobs = [tf.TensorSpec(entry.shape, tf.float32, f"blob_{at}") for at, entry in enumerate(layout)]
+
+        def serve(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+            n_inputs = len(self._inputs)
+            return self._answer(arguments[:n_inputs], list(arguments[n_inputs:]))
+
+        signature = [*self.signature(), *blobs]
+        return tf.function(serve, input_signature=signature, autograph=False), signature
+
+    def _try_any_batch(self, feeds: Mapping[str, npt.NDArray[np.float32]]) -> None:
         """Give up the net of any batch unless it gives what the net of one sample gives.
 
         A layer may compute with its batch size, which shows only when it runs.
@@ -73,34 +125,49 @@ class _Model(tf.Module):  # type: ignore[misc]
             self._any_batch = None
 
     def _compute(self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        function = tf.function(lambda: _run(net, feeds, self.params, self._probability), autograph=False)
-        computed: npt.NDArray[np.float32] = function().numpy()
+        """Return what a net gives for samples whose number is not known while the graph is made, as it is served."""
+        names = sorted(feeds)
+        signature = [tf.TensorSpec([None, *feeds[name].shape[1:]], tf.float32) for name in names]
+
+        def compute(*arguments: tf.Tensor) -> tf.Tensor:
+            return _run(net, dict(zip(names, arguments, strict=True)), self.params, self._probability)
+
+        function = tf.function(compute, input_signature=signature, autograph=False)
+        computed: npt.NDArray[np.float32] = function(*(feeds[name] for name in names)).numpy()
         return computed
 
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
-        feeds = {
-            served.blob: preprocess(checked_request(argument, served.name, served.shape), served)
+        checked = [
+            checked_request(argument, served.name, served.shape)
             for argument, served in zip(arguments, self._inputs, strict=True)
+        ]
+        return self._answer(checked, self.params)
+
+    def _answer(self, arguments: Sequence[tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+        feeds = {
+            served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
         }
-        scores = self._scores(feeds)
+        scores = self._scores(feeds, params)
         return {SCORES: scores, CLASSES: tf.argmax(scores, axis=1)}
 
-    def _scores(self, feeds: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _scores(self, feeds: Mapping[str, tf.Tensor], params: Params) -> tf.Tensor:
         """Return probabilities (N, n_classes): in one go where the net takes any batch, else sample by sample."""
         if self._any_batch is not None:
-            return _run(self._any_batch, feeds, self.params, self._probability)
+            return _run(self._any_batch, feeds, params, self._probability)
         spec = tf.TensorSpec(self._single.blob_shapes[self._probability][1:2], tf.float32)
 
         def one(sample: Mapping[str, tf.Tensor]) -> tf.Tensor:
             batch = {blob: values[tf.newaxis] for blob, values in sample.items()}
-            return _run(self._single, batch, self.params, self._probability)[0]
+            return _run(self._single, batch, params, self._probability)[0]
 
         return tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
 
 
-def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: tf.Tensor, probability: str) -> tf.Tensor:
+def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params, probability: str) -> tf.Tensor:
     state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
-    result = build_forward(net)(tf.convert_to_tensor(params), state, tf.constant(_NO_SEED, tf.int32), feeds)
+    forward = build_forward(net)
+    blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
+    result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
     scores = result.blobs[probability].caffe
     return tf.reshape(scores, (-1, net.blob_shapes[probability][1]))
 
@@ -123,8 +190,8 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     if options is not None:
         mean = None if options.mean is None else tf.constant(options.mean.transpose(1, 2, 0))
         if options.crop_size:
-            values = _centre(values, options.crop_size, tf.shape(values)[1:3])
-            mean = None if mean is None else _centre(mean[tf.newaxis], options.crop_size, tf.shape(mean)[:2])[0]
+            values = _centre(values, options.crop_size)
+            mean = None if mean is None else _centre(mean[tf.newaxis], options.crop_size)[0]
         if mean is not None:
             values -= mean
         elif options.mean_values:
@@ -133,37 +200,15 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     return tf.transpose(values, (0, 3, 1, 2))
 
 
-def _centre(images: tf.Tensor, size: int, extent: tf.Tensor) -> tf.Tensor:
+def _centre(images: tf.Tensor, size: int) -> tf.Tensor:
     """Cut the central square out of (N, H, W, C); offsets are rounded down, as Caffe's."""
-    row, column = (extent[0] - size) // 2, (extent[1] - size) // 2
+    begin = (tf.shape(images) - (0, size, size, 0)) // 2 * (0, 1, 1, 0)
     # By tf.slice, because its result has a known shape without EnsureShape, which TensorFlow Lite does not have.
-    return tf.slice(images, tf.stack([0, row, column, 0]), (-1, size, size, images.shape[3]))
+    return tf.slice(images, begin, (-1, size, size, images.shape[3]))
 
 
-def write_saved_model(
-    folder: Path,
-    build: BuildNet,
-    params: Vector,
-    inputs: Sequence[ServedInput],
-    probability: str,
-    *,
-    trial: Mapping[str, npt.NDArray[np.float32]],
-) -> None:
-    """Write a SavedModel with the signature ``serving_default``.
-
-    Args:
-        folder: Made here.
-        build: Returns the deploy net for a batch size.
-        params: Its parameter vector, shape (n_params,).
-        inputs: What it takes.
-        probability: Blob of the class probabilities.
-        trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
-
-    Raises:
-        NetError: A layer type that cannot be computed.
-    """
-    model = _Model(build, params, inputs, probability)
-    model.try_any_batch(trial)
+def write_saved_model(folder: Path, model: ServedModel) -> None:
+    """Write a SavedModel with the signature ``serving_default`` into ``folder``, which is made here."""
     tf.saved_model.save(model, str(folder), signatures={SIGNATURE: model.serve})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.export.served_input import ServedInput
+
+if TYPE_CHECKING:
+    from deepspark_ops.export.tf_saved_model import ServedModel
 
 Probabilities = npt.NDArray[np.float64]
 
@@ -38,6 +41,7 @@ class ExportedModel:
         n_classes: Number of classes.
         batch: The samples that every file is checked on.
         n_threads: Threads that the check may use.
+        served: Returns its graph, from requests to probabilities; made at the first call, and then kept.
         calibration: Training samples as the model takes them, argument -> (n, ...); None if there are none.
     """
 
@@ -50,6 +54,7 @@ class ExportedModel:
     n_classes: int
     batch: Batch
     n_threads: int
+    served: Callable[[], ServedModel]
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
 
     def requests(self) -> dict[str, npt.NDArray[Any]]:
@@ -89,8 +94,10 @@ class Format:
         files: Files and folders in the bundle that belong to it alone.
         write: Writes them. Raises ``CannotHave``.
         read: Reads what was written, as a user would, and answers the check's samples. Raises ``CannotHave``.
+        is_read_apart: Does all of ``read`` happen in a process of its own? It then runs in a thread, beside others.
     """
 
     files: tuple[str, ...]
     write: Callable[[ExportedModel], None]
     read: Callable[[ExportedModel], tuple[Reading, ...]]
+    is_read_apart: bool = False

@@ -10,14 +10,7 @@ from deepspark_ops.export.tf_saved_model import SCORES, load_saved_model, write_
 
 
 def _write(model: ExportedModel) -> None:
-    write_saved_model(
-        model.folder / SAVED_MODEL_NAME,
-        model.build,
-        model.params,
-        model.inputs,
-        model.probability,
-        trial=model.prepared(),
-    )
+    write_saved_model(model.folder / SAVED_MODEL_NAME, model.served())
 
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:

@@ -74,7 +74,7 @@ def _saved_model(model: ExportedModel) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="deepspark-tflite-") as place:
         folder = Path(place, SAVED_MODEL_NAME)
-        write_saved_model(folder, model.build, model.params, model.inputs, model.probability, trial=model.prepared())
+        write_saved_model(folder, model.served())
         yield folder
 
 
@@ -99,6 +99,7 @@ def _format(file: str, prepare: Prepare, min_agreement: float | None = None) -> 
         files=(file,),
         write=lambda model: _write(model, file, prepare),
         read=lambda model: _read(model, file, min_agreement),
+        is_read_apart=True,
     )
 
 

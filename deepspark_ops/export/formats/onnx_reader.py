@@ -1,0 +1,27 @@
+"""A program of its own, without anything of ours: run a model.onnx in onnxruntime.
+
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), file, output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+
+def main() -> None:
+    """Read, run, write."""
+    folder, file, output = sys.argv[1:]
+    names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
+    arrays = np.load(Path(folder, "inputs.npz"))
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (scores,) = session.run([output], {name: arrays[f"arr_{at}"] for at, name in enumerate(names)})
+    np.save(Path(folder, "scores.npy"), scores)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""model.onnx of small nets, run by onnxruntime on one sample, on a few, and on more than it was made with."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from caffe_import.data.transform import TransformOptions
+from deepspark_ops.export.formats import tf_onnx
+from deepspark_ops.export.formats.exported_model import CannotHave
+from tests.reference.exported_models import exported_model
+from tests.reference.small_nets import FIXED_BATCH_NET, SMALL_NETS
+
+pytestmark = pytest.mark.tf
+
+
+def session_of(model):
+    tf_onnx.FORMAT.write(model)
+    return onnxruntime.InferenceSession(model.folder / "model.onnx", providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", SMALL_NETS)
+def test_onnxruntime_computes_what_the_net_computes(name, tmp_path):
+    model, expected = exported_model(SMALL_NETS[name], tmp_path)
+    session = session_of(model)
+    (given,) = session.get_inputs()
+    assert (given.name, given.shape[0]) == (model.inputs[0].name, "N")
+    images = model.requests()[given.name]
+    scores, classes = session.run(["scores", "classes"], {given.name: images})
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    np.testing.assert_array_equal(classes, expected.argmax(axis=1))
+    assert classes.dtype == np.int64
+    (one,) = session.run(["scores"], {given.name: images[2:3]})
+    np.testing.assert_allclose(one, expected[2:3], atol=1e-5)
+    (twice,) = session.run(["scores"], {given.name: np.concatenate([images, images])})
+    np.testing.assert_allclose(twice, np.concatenate([expected, expected]), atol=1e-5)
+
+
+def test_a_net_of_a_fixed_batch_has_none(tmp_path):
+    model, _ = exported_model(FIXED_BATCH_NET, tmp_path)
+    with pytest.raises(CannotHave, match=r"^the net computes with the size of its batch"):
+        tf_onnx.FORMAT.write(model)
+
+
+def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
+    mean = np.random.default_rng(3).uniform(90, 150, (3, 18, 20)).astype(np.float32)
+    options = TransformOptions(crop_size=16, mean=mean, scale=1 / 64)
+    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 18, 20))
+    session = session_of(model)
+    assert session.get_inputs()[0].shape == ["N", 18, 20, 3]
+    assert session.get_inputs()[0].type == "tensor(uint8)"
+    np.testing.assert_allclose(session.run(["scores"], model.requests())[0], expected, atol=1e-5)
+
+
+def test_any_size_is_taken_where_the_centre_alone_counts(tmp_path):
+    options = TransformOptions(crop_size=16, mean_values=(100.0,), scale=1 / 64)
+    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 19, 16))
+    session = session_of(model)
+    assert session.get_inputs()[0].shape == ["N", "images_axis_1", "images_axis_2", 3]
+    np.testing.assert_allclose(session.run(["scores"], model.requests())[0], expected, atol=1e-5)
+
+
+def test_the_file_holds_each_parameter_once_and_asks_for_nothing_but_the_images(tmp_path):
+    model, _ = exported_model(SMALL_NETS["alexnet"], tmp_path)
+    session_of(model)
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert [value.name for value in graph.input] == ["images"]
+    assert graph.name == "alexnet"
+    n_floats = sum(int(np.prod(array.dims)) for array in graph.initializer if array.data_type == onnx.TensorProto.FLOAT)
+    assert model.params.size <= n_floats < model.params.size + 120  # bands of LRN and some numbers
+
+
+def test_what_tf2onnx_has_no_form_of_is_named(tmp_path):
+    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
+
+    class Odd:
+        takes_any_batch = True
+
+        def with_blobs(self):
+            signature = model.served().signature()
+            return tf.function(lambda x: {"scores": tf.raw_ops.Betainc(a=_f(x), b=_f(x), x=_f(x))}), signature
+
+    def _f(x):
+        return tf.cast(x, tf.float32)
+
+    with pytest.raises(CannotHave, match=r"^ONNX has no form of Betainc$"):
+        tf_onnx.FORMAT.write(replace(model, served=Odd))
+
+
+def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
+    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
+    monkeypatch.setattr("caffe_import.extras.find_spec", lambda name: None if name == "tf2onnx" else object())
+    with pytest.raises(CannotHave, match=r'format onnx needs tf2onnx, .*pip install "deepspark\[onnx\]"'):
+        tf_onnx.FORMAT.write(model)
