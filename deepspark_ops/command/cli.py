@@ -33,6 +33,7 @@ from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
@@ -226,6 +227,17 @@ def features(config: FeaturesConfig) -> None:
     """Write the values of a bundle's blobs for images, a list, a dataset or a table to a Parquet file, a row each."""
     _run_stage_process("deepspark_ops.predict", config, StageDisplay("features"))
     print_text(f"features={config.output}")
+
+
+@stage_command(ServeConfig, name="serve", positional="bundle")
+def serve_bundle(config: ServeConfig) -> None:
+    """Answer pictures and JSON by a bundle over HTTP until Ctrl-C or SIGTERM; GET / is a page for pictures."""
+    from deepspark_ops.serve.start import limit_image_pixels, serve
+
+    require("tensorflow", "fastapi", "uvicorn", part="deepspark serve")
+    limit_image_pixels(config.max_image_pixels)
+    _start_tensorflow("deepspark serve")
+    serve(config, say=_print_now, warn=lambda text: typer.echo(f"warning: {text}", err=True))
 
 
 @stage_command(NetTestConfig, name="test", positional="net", flags={"json": "Print the outputs as JSON"})

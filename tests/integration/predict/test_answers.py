@@ -14,37 +14,17 @@ import pytest
 
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.mean_file import read_mean
-from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
-from deepspark_ops.evaluate.stage import run_evaluate
-from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.__main__ import main
 from deepspark_ops.predict.answers import write_features, write_predictions
 from deepspark_ops.processes.spark_submit import job_variables
-from tests.integration.small_run import CLASS_NAMES, make_dataset, make_run
+from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Dataset, its test images (N, C, H, W) BGR, the run's evaluation and bundle, and the images as files."""
-    root = tmp_path_factory.mktemp("dataset")
-    images, _ = make_dataset(root)["test"]
-    run = make_run(tmp_path_factory.mktemp("run"), root)
-    run_evaluate(EvaluateConfig(run_dir=run.root))
-    bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None).folder
-    folder = tmp_path_factory.mktemp("images")
-    for number, image in enumerate(images):
-        path = folder / f"{number % 2}" / f"{number:03d}.png"
-        path.parent.mkdir(exist_ok=True)
-        cv2.imwrite(str(path), image.transpose(1, 2, 0))
-    return root, images, run, bundle, folder
 
 
 def predicted(bundle, given, output, **options):

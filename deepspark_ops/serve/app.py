@@ -1,0 +1,146 @@
+"""The addresses of the server. The one file with FastAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.predict.samples import Parts
+from deepspark_ops.serve.guard import PREDICT, App, Guard, Limits
+from deepspark_ops.serve.metrics import CONTENT_TYPE
+from deepspark_ops.serve.refusal import RequestRefused
+from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
+from deepspark_ops.serve.service import Service
+
+_PAGE = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_MAX_FILES = 1_000
+_log = logging.getLogger(__name__)
+
+
+def make_app(service: Service, config: ServeConfig, limits: Limits) -> App:
+    """Return the application; the service is closed when it shuts down.
+
+    Args:
+        service: Answers.
+        config: Time limits.
+        limits: What a request may do.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(service.close)
+
+    # No pages of FastAPI's own: they load scripts from elsewhere.
+    app = FastAPI(title=service.model.manifest.net, openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    _add_page(app)
+    _add_answers(app, service, config)
+    _add_refusals(app)
+    return Guard(app, limits, service.metrics)
+
+
+def _add_page(app: FastAPI) -> None:
+    for path, (name, kind) in _PAGE.items():
+        app.add_api_route(path, _file_route(files("deepspark_ops.serve").joinpath(name).read_bytes(), kind))
+
+
+def _file_route(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    async def shown() -> Response:
+        return Response(content, media_type=kind)
+
+    return shown
+
+
+def _add_answers(app: FastAPI, service: Service, config: ServeConfig) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/v1/model")
+    async def model() -> JSONResponse:
+        return JSONResponse(dict(service.about))
+
+    @app.post(PREDICT)
+    async def predict(
+        request: Request, top_k: Annotated[int, Query(ge=1, le=1_000)] = 5, scores: bool = True
+    ) -> JSONResponse:
+        try:
+            async with asyncio.timeout(config.timeout_s):
+                samples = await _samples(request, service)
+                found = await asyncio.wrap_future(service.submit(samples))
+                return JSONResponse(await run_in_threadpool(_answer, service, found, top_k=top_k, with_scores=scores))
+        except TimeoutError as error:
+            text = f"no answer within {config.timeout_s:g} s; send fewer samples in a request, or fewer requests"
+            raise RequestRefused(504, text) from error
+
+
+def _answer(service: Service, found: Any, *, top_k: int, with_scores: bool) -> dict[str, Any]:
+    return {"predictions": service.rows(found, top_k, with_scores=with_scores)}
+
+
+async def _samples(request: Request, service: Service) -> Sequence[Parts]:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    form = service.model.form
+    if kind == "multipart/form-data":
+        return await run_in_threadpool(samples_of_pictures, await _pictures(request), form)
+    if kind.startswith("image/"):
+        return await run_in_threadpool(samples_of_pictures, [("the picture", await request.body())], form)
+    if kind == "application/json":
+        return await run_in_threadpool(samples_of_json, await request.body(), form)
+    text = f'found content type "{kind}", expected application/json, multipart/form-data or image/...'
+    raise RequestRefused(415, text)
+
+
+async def _pictures(request: Request) -> list[tuple[str, bytes]]:
+    async with request.form(max_files=_MAX_FILES, max_fields=_MAX_FILES) as form:
+        uploads = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+        return [(upload.filename or "picture", await upload.read()) for upload in uploads]
+
+
+def _add_refusals(app: FastAPI) -> None:
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestRefused)
+        return JSONResponse({"error": str(error)}, error.status)
+
+    async def of_http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+
+    async def of_query(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = [f"{problem['loc'][-1]}={problem.get('input')!r}: {problem['msg']}" for problem in error.errors()]
+        return JSONResponse({"error": "; ".join(found)}, 422)
+
+    async def of_data(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 422)
+
+    async def fault(request: Request, error: Exception) -> Response:
+        _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return JSONResponse({"error": f"{type(error).__name__}: the server's log has the place"}, 500)
+
+    app.add_exception_handler(RequestRefused, refused)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(RequestValidationError, of_query)
+    app.add_exception_handler(DeepSparkError, of_data)
+    app.add_exception_handler(Exception, fault)

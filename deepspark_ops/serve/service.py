@@ -1,0 +1,127 @@
+"""What the server answers, apart from HTTP: the model's description, and rows for samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest
+from deepspark_ops.predict.record import Values
+from deepspark_ops.predict.samples import BundleForm, Parts
+from deepspark_ops.serve.batching import Batcher
+from deepspark_ops.serve.metrics import ServerMetrics
+from deepspark_ops.serve.refusal import RequestRefused
+
+_SERVER_FAULT = 500
+
+
+class Model(Protocol):
+    """A bundle that answers; ``LoadedBundle`` is one."""
+
+    @property
+    def manifest(self) -> BundleManifest:
+        """What the bundle says of itself."""
+
+    @property
+    def form(self) -> BundleForm:
+        """What its samples are."""
+
+    def scores(self, samples: Sequence[Parts]) -> Values:
+        """Return a row of scores for each sample."""
+
+    def columns(self, scores: Values, top_k: int) -> Mapping[str, Sequence[Any]]:
+        """Return scores as the columns of predictions."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model with its queue and its counters. Safe to share between threads.
+
+    Attributes:
+        model: The bundle.
+        batcher: Its queue.
+        metrics: Its counters.
+        about: Answer of ``GET /v1/model``.
+    """
+
+    model: Model
+    batcher: Batcher
+    metrics: ServerMetrics
+    about: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: Model, config: ServeConfig) -> Service:
+        """Start a model's thread; ``close`` ends it."""
+        about = about_model(model.manifest, config.bundle)
+        metrics = ServerMetrics(model.manifest.net, about["digest"])
+        batcher = Batcher(
+            model.scores,
+            batch_size=config.batch_size,
+            wait_s=config.batch_wait_ms / 1_000,
+            on_call=metrics.computed,
+        )
+        return cls(model, batcher, metrics, about)
+
+    def submit(self, samples: Sequence[Parts]) -> Future[Values]:
+        """Return what will hold the scores of samples."""
+        return self.batcher.submit(samples)
+
+    def rows(self, scores: Values, top_k: int, *, with_scores: bool) -> list[dict[str, Any]]:
+        """Return an object per sample, with the names that the columns of ``deepspark predict`` have.
+
+        Raises:
+            RequestRefused: 500 where the net gave no numbers, which JSON could not hold.
+        """
+        if not np.isfinite(scores).all():
+            raise RequestRefused(_SERVER_FAULT, "the net gave a score that is not finite; the samples are out of range")
+        columns = self.model.columns(scores, top_k)
+        names = [name for name in columns if with_scores or name != "scores"]
+        return [{name: _plain(columns[name][row]) for name in names} for row in range(len(scores))]
+
+    def close(self) -> None:
+        """Answer what waits and end the thread."""
+        self.batcher.close()
+
+
+def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
+    """Return what a client must know of a model: net, inputs, output, classes, digests."""
+    return {
+        "net": manifest.net,
+        "bundle": bundle.absolute().name,
+        "digest": file_digest(bundle / MANIFEST_NAME),
+        "created": manifest.created,
+        "run": manifest.origin.run,
+        "iteration": manifest.origin.iteration,
+        "weights_digest": manifest.origin.weights_digest,
+        "inputs": [contract.model_dump(mode="json") for contract in manifest.inputs],
+        "output": manifest.output.model_dump(mode="json", exclude={"labels"}),
+        "classes": list(manifest.output.labels),
+        "takes_pictures": len(manifest.inputs) == 1 and manifest.inputs[0].axes == "N, H, W, C",
+    }
+
+
+def warm_up(model: Model) -> None:
+    """Have a model answer one sample of zeros: its first call takes longer than all others.
+
+    Raises:
+        DeepSparkError: It does not take what its manifest says.
+    """
+    model.scores([tuple(_zeros(one.contract.shape[1:], one.takes_images, one.crop_size, one.contract.dtype)
+                        for one in model.form.inputs)])  # fmt: skip
+
+
+def _zeros(shape: tuple[int, ...], is_image: bool, crop_size: int, dtype: str) -> Values:
+    extents = tuple(max(crop_size, 1) if extent < 0 else extent for extent in shape)
+    return np.zeros((extents[2], extents[0], extents[1]) if is_image else extents, dtype)
+
+
+def _plain(value: Any) -> Any:
+    found = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    return None if isinstance(found, float) and not math.isfinite(found) else found

@@ -1,0 +1,153 @@
+"""``deepspark serve``: load a bundle, open a port, answer until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.errors import ConfigError
+
+if TYPE_CHECKING:
+    from deepspark_ops.predict.loaded_bundle import LoadedBundle
+
+TOKEN_VARIABLE = "DEEPSPARK_SERVE_TOKEN"
+_STOP_S = 30
+_BACKLOG = 2_048
+Say = Callable[[str], None]
+
+
+def limit_image_pixels(n_pixels: int) -> None:
+    """Have OpenCV refuse larger images by their headers. It reads this when it is loaded: call it before."""
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(n_pixels))
+
+
+def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
+    """Serve a bundle until SIGTERM or Ctrl-C; call it from the main thread.
+
+    Args:
+        config: What and where.
+        say: Told of the address, and how TensorFlow Serving would do it.
+        warn: Told of an address that others reach.
+
+    Raises:
+        DeepSparkError, CaffeImportError: What the user can correct: no bundle, a port that is taken, no such device.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
+    limit_image_pixels(config.max_image_pixels)
+    token = read_token(config.token_file, os.environ)
+    with open_port(config.host, config.port) as opened:
+        try:
+            _serve(config, token, opened, say, warn)
+        except KeyboardInterrupt:  # what waited is answered
+            say("serve: ended")
+
+
+def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, warn: Say) -> None:
+    import uvicorn  # heavy ones, so that --help needs none
+
+    from deepspark_ops.serve.app import make_app
+    from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
+    from deepspark_ops.serve.production_server import serving_commands
+    from deepspark_ops.serve.service import Service, warm_up
+
+    model = _load(config)
+    warm_up(model)
+    is_local = is_loopback(config.host)
+    if not is_local:
+        guarded = "callers need the token" if token else f"anybody who reaches it may call: set {TOKEN_VARIABLE}"
+        warn(f"host={config.host}: other machines reach this server, without encryption; {guarded}")
+    limits = Limits(config.max_upload, config.queue_size, token, LOOPBACK_NAMES if is_local else None)
+    app = make_app(Service.of(model, config), config, limits)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_STOP_S,
+            timeout_keep_alive=_STOP_S, backlog=_BACKLOG,
+        )
+    )  # fmt: skip
+    commands = serving_commands(config.bundle, model.manifest.net)
+    say(
+        f"serve: net {model.manifest.net} of {config.bundle} on {address(opened)} ({model.device});"
+        " GET / is a page for pictures, POST /v1/predict takes JSON; Ctrl-C ends it\n"
+        "serve: for production there is TensorFlow Serving, which takes the same JSON:\n"
+        f"  {commands['docker']}\n"
+        f"  {commands['program']}"
+    )
+    server.run(sockets=[opened])
+
+
+def _load(config: ServeConfig) -> LoadedBundle:
+    from deepspark_ops.export.manifest import read_manifest
+    from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
+    from deepspark_ops.predict.samples import form_of_bundle
+
+    manifest = read_manifest(config.bundle)
+    form = form_of_bundle(manifest, config.bundle)
+    device = choose_device(config.devices, n_threads=config.threads or host_cores())
+    return load_bundle(config.bundle, manifest, form, device)
+
+
+def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
+    """Return the token that callers must send; empty for none.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds none.
+    """
+    if file is None:
+        return environment.get(TOKEN_VARIABLE, "").strip()
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"token_file={file}: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(msg) from error
+    if not token:
+        msg = f"token_file={file}: is empty; write a token of your choice into it, e.g. of: openssl rand -hex 24"
+        raise ConfigError(msg)
+    return token
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        ConfigError: No such address on this machine, or the port is taken.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except socket.gaierror as error:
+        known = "127.0.0.1 is this machine alone, 0.0.0.0 all its addresses"
+        msg = f"host={host}: no such address: {error.strerror}; {known}"
+        raise ConfigError(msg) from error
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        remedy = "another program listens there; give another port, 0 for any that is free" if taken else error.strerror
+        msg = f"host={host}, port={port}: {remedy}"
+        raise ConfigError(msg) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def address(opened: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

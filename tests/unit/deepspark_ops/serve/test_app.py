@@ -1,0 +1,196 @@
+"""The server's addresses, by starlette's client: no port, no TensorFlow."""
+
+import base64
+import threading
+from contextlib import ExitStack
+
+import cv2
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from deepspark_ops.serve.app import make_app
+from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
+from deepspark_ops.serve.service import Service, warm_up
+from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, config_of, image_input, number_input
+
+BRIGHT = np.zeros((2, 3, 3), np.uint8)
+BRIGHT[..., 2] = 204  # blue, 0.8 of 255
+PNG = cv2.imencode(".png", np.ascontiguousarray(BRIGHT[..., ::-1]))[1].tobytes()
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Return a function that serves a model and returns its client."""
+    with ExitStack() as stack:
+
+        def serve(*inputs, model=None, limits=None, **options):
+            found = model or FakeModel(tmp_path, *inputs)
+            config = config_of(found, **options)
+            limits = limits or Limits(100_000, 8, hosts=LOOPBACK_NAMES)
+            app = make_app(Service.of(found, config), config, limits)
+            client = TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+            return stack.enter_context(client)
+
+        yield serve
+
+
+def test_pictures_arrays_and_base64_get_the_same_rows(served):
+    client = served()
+    expected = {
+        "predicted": 1,
+        "predicted_name": LABELS[1],
+        "probability": pytest.approx(0.8),
+        "top_classes": [1, 0],
+        "top_names": [LABELS[1], LABELS[0]],
+        "top_probabilities": [pytest.approx(0.8), pytest.approx(0.2)],
+        "scores": [pytest.approx(0.2), pytest.approx(0.8)],
+    }
+    encoded = {"b64": base64.b64encode(PNG).decode()}
+    for answer in [
+        client.post("/v1/predict", json={"instances": [BRIGHT.tolist(), encoded]}),
+        client.post("/v1/predict", files=[("file", ("a.png", PNG)), ("file", ("b.png", PNG))]),
+    ]:
+        assert (answer.status_code, answer.json()) == (200, {"predictions": [expected, expected]})
+    one = client.post("/v1/predict?top_k=1&scores=false", content=PNG, headers={"content-type": "image/png"}).json()
+    assert one["predictions"][0]["top_classes"] == [1]
+    assert "scores" not in one["predictions"][0]
+
+
+def test_what_cannot_be_answered_is_told_with_its_status(served):
+    client = served()
+    for answer, status, text in [
+        (client.post("/v1/predict", json={"instances": []}), 422, "found an empty list"),
+        (client.post("/v1/predict", json={"instances": [[1]]}), 422, 'input "images": found shape (1), expected uint8'),
+        (client.post("/v1/predict", json={}), 400, "found an object with keys (none), expected"),
+        (client.post("/v1/predict", files={"file": b"no image"}), 422, "8 bytes that are no image"),
+        (client.post("/v1/predict", content=b"x", headers={"content-type": "text/plain"}), 415, 'type "text/plain"'),
+        (client.post("/v1/predict", content=b"x", headers={"content-type": "multipart/form-data"}), 400, "boundary"),
+        (client.post("/v1/predict?top_k=0", json={"instance": BRIGHT.tolist()}), 422, "top_k='0'"),
+        (client.post("/v1/predict", json={"instances": [BRIGHT.tolist()] * 5000}), 413, "expected at most 100,000"),
+        (client.get("/v1/predict"), 405, "Method Not Allowed"),
+        (client.get("/docs"), 404, "Not Found"),
+    ]:
+        assert answer.status_code == status, answer.text
+        assert text in answer.json()["error"]
+
+
+def test_a_body_of_unknown_length_is_bounded_too(served):
+    def chunks():
+        for _ in range(300):
+            yield b" " * 1000
+
+    answer = served().post("/v1/predict", content=chunks(), headers={"content-type": "application/json"})
+    assert (answer.status_code, "expected at most 100,000" in answer.json()["error"]) == (413, True)
+
+
+def test_health_metrics_and_the_model(served):
+    client = served()
+    assert client.get("/health").json() == {"status": "ok"}
+    client.post("/v1/predict", json={"instances": [BRIGHT.tolist()] * 3})
+    client.get("/nowhere")
+    metrics = client.get("/metrics")
+    assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    for line in ['total{path="/v1/predict",code="200"} 1', 'errors_total{path="other"} 1', "samples_total 3"]:
+        assert line in metrics.text
+    about = client.get("/v1/model").json()
+    assert (about["net"], about["classes"], about["takes_pictures"]) == ("n", list(LABELS), True)
+    assert about["inputs"][0]["shape"] == [-1, 2, 3, 3]
+    assert about["digest"].startswith("sha256:")
+
+
+def test_the_page_loads_nothing_from_elsewhere(served):
+    client = served()
+    page = client.get("/")
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src blob:;")
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    for text in (page.text, client.get("/page.css").text, client.get("/page.js").text):
+        assert "http" not in text
+        assert " style=" not in text
+        assert "innerHTML" not in text
+
+
+def test_another_host_or_site_is_refused(served):
+    client = served()
+    assert client.get("/v1/model", headers={"host": "evil.example:8000"}).status_code == 421
+    assert client.get("/v1/model", headers={"host": "localhost"}).status_code == 200
+    assert client.get("/v1/model", headers={"host": "[::1]:8000"}).status_code == 200
+    asked = {"json": {"instance": BRIGHT.tolist()}}
+    assert client.post("/v1/predict", **asked, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.post("/v1/predict", **asked, headers={"sec-fetch-site": "same-origin"}).status_code == 200
+
+
+def test_a_token_is_wanted_for_all_but_page_and_health(served):
+    client = served(limits=Limits(100_000, 8, token="s3cret"))
+    assert [client.get(path).status_code for path in ("/", "/page.js", "/health")] == [200] * 3
+    for path in ("/v1/model", "/metrics"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert "found no token" in answer.json()["error"]
+        assert client.get(path, headers={"authorization": "Bearer other"}).status_code == 401
+        assert client.get(path, headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_full_queue_is_told_to_come_back(served, tmp_path):
+    model = FakeModel(tmp_path)
+    begun, may_go = threading.Event(), threading.Event()
+    scores = model.scores
+
+    def held(samples):
+        begun.set()
+        assert may_go.wait(WAIT_S)
+        return scores(samples)
+
+    model.scores = held
+    client = served(model=model, limits=Limits(100_000, 1))
+    answers = []
+    asked = {"json": {"instance": BRIGHT.tolist()}}
+    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/predict", **asked)))
+    thread.start()
+    assert begun.wait(WAIT_S)
+    refused = client.post("/v1/predict", **asked)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert client.get("/health").status_code == 200
+    may_go.set()
+    thread.join(WAIT_S)
+    assert answers[0].status_code == 200
+    assert client.post("/v1/predict", **asked).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"),
+    [(lambda samples: np.full((len(samples), 2), np.nan), "not finite"), (lambda samples: 1 / 0, "ZeroDivisionError")],
+)
+def test_a_fault_of_the_net_is_no_end_of_the_server(served, tmp_path, scores, text):
+    client = served(model=_with_scores(tmp_path, scores))
+    for _ in range(2):
+        answer = client.post("/v1/predict", json={"instance": BRIGHT.tolist()})
+        assert (answer.status_code, text in answer.json()["error"]) == (500, True)
+    assert client.get("/health").status_code == 200
+
+
+def _with_scores(folder, scores):
+    model = FakeModel(folder)
+    model.scores = scores
+    return model
+
+
+def test_a_request_that_takes_too_long_is_given_up(served, tmp_path):
+    may_go = threading.Event()
+    model = _with_scores(tmp_path, lambda samples: may_go.wait(WAIT_S) and np.ones((len(samples), 2), np.float32))
+    answer = served(model=model, timeout_s=0.05).post("/v1/predict", json={"instance": BRIGHT.tolist()})
+    may_go.set()
+    assert (answer.status_code, "no answer within 0.05 s" in answer.json()["error"]) == (504, True)
+
+
+def test_numbers_and_the_warm_up(served, tmp_path):
+    model = FakeModel(tmp_path, number_input())
+    warm_up(model)
+    warm_up(FakeModel(tmp_path / "free", image_input(shape=(-1, -1, -1, 3), crop_size=5)))
+    client = served(model=model)
+    assert client.get("/v1/model").json()["takes_pictures"] is False
+    assert client.post("/v1/predict", json={"instance": [255, 0, 0, 0]}).status_code == 200
+    assert "expected JSON" in client.post("/v1/predict", files={"file": PNG}).json()["error"]

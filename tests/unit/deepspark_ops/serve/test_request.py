@@ -1,0 +1,113 @@
+import base64
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from deepspark_ops.predict.samples import BundleForm
+from deepspark_ops.serve.refusal import RequestRefused
+from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
+from tests.unit.deepspark_ops.serve.fake_model import image_input, number_input
+
+IMAGES = BundleForm((image_input(),))
+NUMBERS = BundleForm((number_input(),))
+RGB = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+
+
+def refusal_of(request, form):
+    body = request if isinstance(request, bytes) else json.dumps(request).encode()
+    with pytest.raises(RequestRefused) as caught:
+        samples_of_json(body, form)
+    return caught.value.status, str(caught.value)
+
+
+def test_arrays_become_what_is_stored():
+    ((stored,),) = samples_of_json(json.dumps({"instances": [RGB.tolist()]}).encode(), IMAGES)
+    assert (stored.dtype, stored.shape) == (np.uint8, (3, 2, 3))
+    for channel, row, column in np.ndindex(stored.shape):
+        assert stored[channel, row, column] == RGB[row, column, 2 - channel]
+    ((one,),) = samples_of_json(b'{"instance": [1, 2.5, 3, 4e0]}', NUMBERS)
+    assert (one.dtype, one.tolist()) == (np.float32, [1, 2.5, 3, 4])
+
+
+def test_encoded_images_and_pictures_are_decoded_and_resized_as_at_ingestion():
+    bgr = np.full((8, 9, 3), (10, 20, 30), np.uint8)
+    png = cv2.imencode(".png", bgr)[1].tobytes()
+    body = json.dumps({"instances": [{"b64": base64.b64encode(png).decode()}, RGB.tolist()]}).encode()
+    (first,), (second,) = samples_of_json(body, IMAGES)
+    assert (first.shape, first[:, 0, 0].tolist(), second.shape) == ((3, 2, 3), [10, 20, 30], (3, 2, 3))
+    ((same,),) = samples_of_pictures([("a.png", png)], IMAGES)
+    np.testing.assert_array_equal(same, first)
+
+
+def test_several_inputs_are_an_object_of_each():
+    form = BundleForm((image_input("left"), number_input("right", (-1, 2))))
+    ((left, right),) = samples_of_json(
+        json.dumps({"instances": [{"right": [1, 2], "left": RGB.tolist()}]}).encode(), form
+    )
+    assert (left.shape, right.tolist()) == ((3, 2, 3), [1, 2])
+    status, text = refusal_of({"instances": [{"left": RGB.tolist()}]}, form)
+    assert status == 422
+    assert text.startswith('instances[0]: found an object with keys left, expected an object with "left": uint8 of')
+
+
+EXPECTED = 'expected uint8 of shape (2, 3, 3) (H, W, C, RGB) or {"b64": "..."} of an image file'
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "text"),
+    [
+        (b"{", 400, "the body is no JSON: "),
+        (b"[" * 200_000, 400, "the body is no JSON: "),
+        ([1], 400, 'found a list, expected {"instances": [...]} or {"instance": ...}'),
+        ({"images": 1}, 400, "found an object with keys images, expected"),
+        ({"instances": 3}, 400, "instances: found a number, expected a list"),
+        ({"instances": []}, 422, f"instances: found an empty list, expected at least one: {EXPECTED[9:]}"),
+        ({"instances": [RGB.tolist(), [[1, 2], [3]]]}, 422, 'instances[1]: input "images": found lists of unequal'),
+        ({"instances": [RGB[0].tolist()]}, 422, f'instances[0]: input "images": found shape (3, 3), {EXPECTED}'),
+        ({"instances": [RGB[:, :2].tolist()]}, 422, f'input "images": found shape (2, 2, 3), {EXPECTED}'),
+        ({"instances": [(RGB + 0.5).tolist()]}, 422, "found numbers that are not whole or not in 0 to 255"),
+        ({"instances": [(RGB.astype(int) + 250).tolist()]}, 422, "found numbers that are not whole or not in 0 to 255"),
+        ({"instances": ["cat"]}, 422, f"found a text that is no numbers, {EXPECTED}"),
+        ({"instances": [None]}, 422, f"found null that is no numbers, {EXPECTED}"),
+        ({"instances": [True]}, 422, f"found true or false that is no numbers, {EXPECTED}"),
+        ({"instances": [10**30]}, 422, f"found a number that is no numbers, {EXPECTED}"),
+        ({"instances": [{"url": "http://x"}]}, 422, f"found an object with keys url, {EXPECTED}"),
+        ({"instances": [{"b64": "?"}]}, 422, "b64 is no base64"),
+        ({"instances": [{"b64": "AAAA"}]}, 422, "3 bytes that are no image OpenCV can read"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(request_, status, text):
+    found = refusal_of(request_, IMAGES)
+    assert found[0] == status
+    assert text in found[1]
+
+
+def test_numbers_must_be_finite_and_of_the_shape():
+    assert refusal_of(b'{"instance": [1, 2, 3, NaN]}', NUMBERS)[1] == (
+        'instance: input "x": found a number that is not finite in float32, expected float32 of shape (4) (axis 1)'
+    )
+    assert "not finite" in refusal_of(b'{"instance": [1, 2, 3, 1e39]}', NUMBERS)[1]
+    assert "found shape (0)" in refusal_of({"instance": []}, NUMBERS)[1]
+    assert "found an object with keys b64" in refusal_of({"instance": {"b64": "AAAA"}}, NUMBERS)[1]
+
+
+def test_a_bundle_of_any_size_needs_what_it_cuts_out():
+    form = BundleForm((image_input(shape=(-1, -1, -1, 3), crop_size=3),))
+    ((stored,),) = samples_of_json(json.dumps({"instance": np.zeros((3, 5, 3), int).tolist()}).encode(), form)
+    assert stored.shape == (3, 3, 5)
+    status, text = refusal_of({"instance": np.zeros((2, 5, 3), int).tolist()}, form)
+    assert (status, "found 2 x 5 pixels, expected at least 3 x 3" in text) == (422, True)
+
+
+def test_pictures_that_cannot_be_used():
+    for pictures, form, status, text in [
+        ([], IMAGES, 400, "found no file in the form"),
+        ([("a.txt", b"no image")], IMAGES, 422, 'a.txt: input "images": 8 bytes that are no image'),
+        ([("a.png", b"x")], NUMBERS, 422, "found a picture, expected JSON: float32 of shape (4)"),
+    ]:
+        with pytest.raises(RequestRefused) as caught:
+            samples_of_pictures(pictures, form)
+        assert caught.value.status == status
+        assert text in str(caught.value)
