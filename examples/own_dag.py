@@ -15,7 +15,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.evaluate.metrics import read_metrics
+from deepspark_ops.evaluate.metrics import classes_of, read_metrics
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.evaluate import EvaluateOperator
@@ -35,7 +35,8 @@ def is_good_enough(evaluated: dict[str, str]) -> bool:
     Args:
         evaluated: What task evaluate returned: the path of metrics.json, and its digest.
     """
-    worst = min(row.accuracy or 0.0 for row in read_metrics(Path(evaluated["metrics"])).classes)
+    metrics = classes_of(read_metrics(Path(evaluated["metrics"])))
+    worst = min((row.accuracy or 0.0 for row in metrics.classes), default=0.0) if metrics else 0.0
     return bool(worst >= get_current_context()["params"]["worst_class"])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from deepspark_ops.evaluate.tasks.metrics_head import interval_text
 from deepspark_ops.registry.overview import ModelOverview
 from deepspark_ops.registry.versions import Figures, VersionRecord
 
@@ -42,8 +43,11 @@ def _table(*columns: str) -> Table:
 def _figures(figures: Figures | None) -> tuple[str, str]:
     if figures is None:
         return "", ""
-    low, high = figures.top1_interval
-    return f"{100 * figures.top1:.1f} %", f"{100 * low:.1f} to {100 * high:.1f}"
+    main = figures.judged_by()
+    if main is None:
+        return "", ""
+    name = "" if main.name == "top1" else f"{main.label} "
+    return f"{name}{main.text()}", interval_text(main)
 
 
 def _when(text: str) -> str:

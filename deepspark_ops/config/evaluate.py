@@ -9,6 +9,7 @@ from pydantic import Field
 
 from deepspark_ops.config.base import EXPERT, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
+from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
 SplitChoice = Annotated[
     Literal["train", "validation", "test"],
@@ -17,7 +18,7 @@ SplitChoice = Annotated[
 
 
 class EvaluateConfig(StageConfig):
-    """Score a trained net on a dataset: top-1, top-5, loss, confusion matrix, per-class accuracy."""
+    """Score a trained net on a dataset by the figures of what it is for: classes, numbers, pairs, pictures."""
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
     dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
@@ -34,7 +35,12 @@ class EvaluateConfig(StageConfig):
     production_samples: Path | None = Field(
         None, description="samples.h5 of the set on which that net was promoted; the report counts what is new"
     )
-    worst: int = Field(24, ge=0, le=1_000, description="Most confident mistakes shown as pictures in the report")
+    worst: int = Field(
+        24, ge=0, le=1_000, description="Most confident mistakes, or samples with the largest errors, in the report"
+    )
+    task: TaskChoice = "auto"
+    output_blob: OutputBlobs = None
+    target_blob: TargetBlob = None
 
 
 class ScoreBundleConfig(StageConfig):
@@ -47,3 +53,6 @@ class ScoreBundleConfig(StageConfig):
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    task: TaskChoice = "auto"
+    output_blob: OutputBlobs = None
+    target_blob: TargetBlob = None

@@ -27,8 +27,12 @@ class PromoteConfig(StageConfig):
             "allowed": "at most 64 letters, digits, dots, dashes and underscores, a letter or digit first",
         },
     )
-    metric: Literal["top1", "top5", "loss"] = Field(
-        "top1", title="Measure", description="What must be better", json_schema_extra=FORM
+    metric: Literal["main", "top1", "top5", "loss"] = Field(
+        "main",
+        title="Measure",
+        description="What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,"
+        " ROC-AUC, ...), and the samples' errors with it",
+        json_schema_extra=FORM,
     )
     min_gain: float = Field(
         0.0,

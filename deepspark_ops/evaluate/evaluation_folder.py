@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, read_samples
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,9 @@ class Evaluated:
     samples: ScoredSamples
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes' names in label order."""
-        return tuple(report.name for report in self.metrics.classes)
+        """Return the classes' names in label order; none of another task than classification."""
+        classes = classes_of(self.metrics)
+        return () if classes is None else tuple(report.name for report in classes.classes)
 
 
 def read_evaluation(folder: Path) -> Evaluated:

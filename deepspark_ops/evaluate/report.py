@@ -6,7 +6,7 @@ Its text and tables are in ``report.html.jinja``, which escapes every value; her
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,16 +18,19 @@ from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
-from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.page_templates import template_environment
+from deepspark_ops.evaluate.task_pages.examples import Example
+from deepspark_ops.evaluate.task_pages.pages import task_page
+from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
+from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.run_view.curves import Curves, Point
 from deepspark_ops.shards.thumbnail import Picture, small_picture
 
 N_COLOURS = 6
 MAX_NAMED_WORKERS = 8
 MAX_CONFUSED_PAIRS = 10
-PICTURE_PIXELS = 160
-"""Larger pictures are scaled down to this, so that a page with ImageNet's mistakes stays small."""
 
 
 def render_report(
@@ -37,6 +40,7 @@ def render_report(
     pictures: Mapping[int, Picture],
     settings: Mapping[str, str],
     section: ComparisonSection | None = None,
+    examples: Mapping[int, Example] | None = None,
 ) -> str:
     """Return the page.
 
@@ -47,10 +51,12 @@ def render_report(
             missing ones are left out.
         settings: Further facts about the run for the last section, name -> text.
         section: The net against the one in production; None for no such section.
+        examples: Of another task than classification, samples by position, as ``wanted_examples`` names them.
     """
     scored = metrics.scored
-    names = [report.name for report in metrics.classes]
-    confusion = np.array(metrics.confusion, np.int64)
+    classes = classes_of(metrics)
+    names = [] if classes is None else [report.name for report in classes.classes]
+    page = None if classes is not None else task_page(metrics, examples or {})
     return _page().render(
         title=scored.net or scored.run,
         style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
@@ -61,17 +67,29 @@ def render_report(
         else scored.weights,
         dataset=Path(scored.dataset).name,
         when=metrics.created[:16].replace("T", " "),
-        tiles=_tiles(metrics),
+        headline=f"{percent(classes.top1)} correct" if classes else f"{metrics.main.label} {metrics.main.text()}",
+        page=page,
+        others=metrics.others,
+        tiles=_tiles(classes) if classes else page.tiles if page else (),
         against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
-        confusion=Markup(confusion_chart(confusion, names)),
-        pairs=_pairs(confusion, names),
-        lowest=min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
+        **(_class_view(classes, names, pictures) if classes else {}),
         curves=curves,
         duration=_duration(curves.seconds),
         cards=_cards(curves),
-        mistakes=_mistakes(metrics, pictures),
         facts=_facts(metrics, settings),
     )
+
+
+def _class_view(
+    metrics: ClassificationMetrics, names: Sequence[str], pictures: Mapping[int, Picture]
+) -> dict[str, object]:
+    confusion = np.array(metrics.confusion, np.int64)
+    return {
+        "confusion": Markup(confusion_chart(confusion, names)),
+        "pairs": _pairs(confusion, names),
+        "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
+        "mistakes": _mistakes(metrics, pictures),
+    }
 
 
 @cache
@@ -96,7 +114,7 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.{digits}f}\u202f%"
 
 
-def _tiles(metrics: MetricsReport) -> list[dict[str, str]]:
+def _tiles(metrics: ClassificationMetrics) -> list[Tile]:
     low, high = metrics.top1_interval
     n_wrong = metrics.n_samples - round(metrics.top1 * metrics.n_samples)
     tiles = [
@@ -110,7 +128,7 @@ def _tiles(metrics: MetricsReport) -> list[dict[str, str]]:
     if present:
         weakest = min(present, key=lambda report: report.accuracy or 0.0)
         tiles.append(("Weakest class", percent(weakest.accuracy), f"“{weakest.name}”"))
-    return [{"name": name, "value": value, "note": note} for name, value, note in tiles]
+    return [Tile(name, value, note) for name, value, note in tiles]
 
 
 def _pairs(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[str, object]]:
@@ -126,23 +144,14 @@ def _pairs(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[
     ]
 
 
-@dataclass(frozen=True)
-class _Card:
-    """A chart with its title; a legend of one line is not shown."""
-
-    title: str
-    chart: Markup
-    legend: Sequence[Line]
-
-
-def _cards(curves: Curves) -> list[_Card]:
+def _cards(curves: Curves) -> list[Card]:
     return [
         *(*_loss_cards(curves), *_evaluation_cards(curves), *_rate_cards(curves)),
         *(*_time_cards(curves), *_worker_cards(curves), *_exchange_cards(curves)),
     ]
 
 
-def _loss_cards(curves: Curves) -> list[_Card]:
+def _loss_cards(curves: Curves) -> list[Card]:
     if not curves.mean_loss:
         return []
     lines = _worker_lines(curves.loss)
@@ -166,7 +175,7 @@ def _worker_legend(lines: Sequence[Line]) -> list[Line]:
     return list(lines) if len(lines) <= MAX_NAMED_WORKERS else [Line("workers", [], "line-0 thin")]
 
 
-def _evaluation_cards(curves: Curves) -> list[_Card]:
+def _evaluation_cards(curves: Curves) -> list[Card]:
     shares = {name: points for name, points in curves.evaluations.items() if "acc" in name.lower()}
     others = {name: points for name, points in curves.evaluations.items() if name not in shares}
     cards = []
@@ -180,13 +189,13 @@ def _evaluation_cards(curves: Curves) -> list[_Card]:
     return cards
 
 
-def _rate_cards(curves: Curves) -> list[_Card]:
+def _rate_cards(curves: Curves) -> list[Card]:
     if not curves.learning_rate:
         return []
     return [_card("Learning rate", [Line("learning rate", curves.learning_rate, "line-2")], [])]
 
 
-def _time_cards(curves: Curves) -> list[_Card]:
+def _time_cards(curves: Curves) -> list[Card]:
     if not curves.time_shares:
         return []
     names = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
@@ -194,13 +203,13 @@ def _time_cards(curves: Curves) -> list[_Card]:
     return [_card("Where the workers' time goes", lines, lines, is_share=True)]
 
 
-def _worker_cards(curves: Curves) -> list[_Card]:
+def _worker_cards(curves: Curves) -> list[Card]:
     titles = {"images_per_s": "Images per second, each worker", "distance": "Distance of a worker from the center"}
     drawn = {name: _worker_lines(curves.workers[name]) for name in titles if name in curves.workers}
     return [_card(titles[name], lines, _worker_legend(lines)) for name, lines in drawn.items()]
 
 
-def _exchange_cards(curves: Curves) -> list[_Card]:
+def _exchange_cards(curves: Curves) -> list[Card]:
     titles = {
         "exchanges_per_s": "Exchanges per second, all workers",
         "bytes_per_s": "Megabytes per second to and from the center",
@@ -218,12 +227,12 @@ def _exchange_cards(curves: Curves) -> list[_Card]:
 
 def _card(
     title: str, lines: Sequence[Line], legend: Sequence[Line], *, wants_log: bool = False, is_share: bool = False
-) -> _Card:
+) -> Card:
     y_format = _share_text if is_share else _number_text
     chart = line_chart(
         lines, label=title, x_label="clock, minibatches", y_format=y_format, wants_log=wants_log, width=500, height=240
     )
-    return _Card(title, Markup(chart), legend)
+    return Card(title, Markup(chart), legend)
 
 
 def _share_text(value: float) -> str:
@@ -241,7 +250,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _mistakes(metrics: MetricsReport, pictures: Mapping[int, Picture]) -> list[dict[str, object]]:
+def _mistakes(metrics: ClassificationMetrics, pictures: Mapping[int, Picture]) -> list[dict[str, object]]:
     names = [report.name for report in metrics.classes]
     return [
         {
@@ -271,9 +280,11 @@ def _facts(metrics: MetricsReport, settings: Mapping[str, str]) -> dict[str, str
         "Weights digest": scored.weights_digest,
         "Dataset": f"{scored.dataset} ({scored.split})",
         "Dataset digest": scored.dataset_digest,
-        "Class scores": f"blob {scored.score_blob}",
+        "Class scores" if classes_of(metrics) else "Answers": f"blob {scored.score_blob}",
+        **({} if classes_of(metrics) else {"Compared with": f"blob {scored.target_blob}"}),
         **settings,
     }
     if metrics.n_ignored:
-        facts["Ignored"] = f"{grouped(metrics.n_ignored)} samples with the net's ignore_label"
+        what = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
+        facts["Ignored"] = f"{grouped(metrics.n_ignored)} {what} with the net's ignore_label"
     return facts

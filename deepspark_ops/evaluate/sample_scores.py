@@ -1,7 +1,8 @@
 """``samples.h5``: what a net answered for every sample, compact, so that two nets can be compared sample by sample.
 
-Format version 1: attributes ``format_version``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; the fields of
-``Answers`` and ``content`` as datasets of one axis, (n_samples,).
+Format version 2: attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; as
+datasets of one axis, (n_samples,), ``content`` and the fields of ``SampleLosses``, of a classification those of
+``Answers``. Version 1 has no ``task``: it is always of a classification.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.config.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.scores import Answers
+from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.run_paths import write_whole
 
-SAMPLES_VERSION: Final = 1
+SAMPLES_VERSION: Final = 2
 SAMPLES_NAME = "samples.h5"
+_WITHOUT_TASK: Final = 1
 
 
 @dataclass(frozen=True)
@@ -29,23 +32,37 @@ class ScoredSamples:
     Attributes:
         dataset_digest: Of the samples, as in ``metrics.json``.
         weights_digest: Of the weights that were scored.
-        n_classes: Classes that the net scores.
-        answers: One entry per sample that counts.
+        n_classes: Classes that the net scores; 0 where there are none.
+        answers: One entry per sample that counts; of a classification ``Answers``.
         content: (n_samples,) uint64, hash of each sample's stored values: equal samples, equal numbers.
+        task: What the net is for.
     """
 
     dataset_digest: str
     weights_digest: str
     n_classes: int
-    answers: Answers
+    answers: SampleLosses
     content: npt.NDArray[np.uint64]
+    task: TaskName = "classification"
+
+    def classes(self) -> Answers:
+        """Return the answers of a classification.
+
+        Raises:
+            DataError: They are of another task.
+        """
+        if not isinstance(self.answers, Answers):
+            msg = f"the samples are of a {self.task}, there are no classes to compare; evaluate a classification"
+            raise DataError(msg)
+        return self.answers
 
 
 def write_samples(path: Path, samples: ScoredSamples) -> None:
     """Write the file whole."""
-    columns = {field.name: getattr(samples.answers, field.name) for field in fields(Answers)}
+    columns = {field.name: getattr(samples.answers, field.name) for field in fields(samples.answers)}
     with write_whole(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["format_version"] = SAMPLES_VERSION
+        file.attrs["task"] = samples.task
         file.attrs["dataset_digest"] = samples.dataset_digest
         file.attrs["weights_digest"] = samples.weights_digest
         file.attrs["n_classes"] = samples.n_classes
@@ -66,17 +83,21 @@ def read_samples(path: Path) -> ScoredSamples:
     try:
         with h5py.File(path, "r") as file:
             version = int(file.attrs["format_version"])
-            if version == SAMPLES_VERSION:
-                return _of_version_1(file)
+            if version in (_WITHOUT_TASK, SAMPLES_VERSION):
+                return _samples(file, "classification" if version == _WITHOUT_TASK else str(file.attrs["task"]))
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # h5py's, of a damaged file
         msg = f"{path}: damaged ({error}); {remedy}"
         raise DataError(msg) from error
-    msg = f"{path}: format_version is {version}, allowed: {SAMPLES_VERSION}; {remedy}"
+    msg = f"{path}: format_version is {version}, allowed: {_WITHOUT_TASK}, {SAMPLES_VERSION}; {remedy}"
     raise DataError(msg)
 
 
-def _of_version_1(file: h5py.File) -> ScoredSamples:
-    columns: dict[str, Any] = {field.name: file[field.name][:] for field in fields(Answers)}
+def _samples(file: h5py.File, task: str) -> ScoredSamples:
+    if task not in TASK_NAMES:
+        msg = f"task is {task!r}"
+        raise ValueError(msg)
+    form = Answers if task == "classification" else SampleLosses
+    columns: dict[str, Any] = {field.name: file[field.name][:] for field in fields(form)}
     content = file["content"][:]
     lengths = {name: len(values) for name, values in {**columns, "content": content}.items()}
     if len(set(lengths.values())) != 1:
@@ -86,6 +107,7 @@ def _of_version_1(file: h5py.File) -> ScoredSamples:
         dataset_digest=str(file.attrs["dataset_digest"]),
         weights_digest=str(file.attrs["weights_digest"]),
         n_classes=int(file.attrs["n_classes"]),
-        answers=Answers(**columns),
+        answers=form(**columns),
         content=content,
+        task=task,
     )

@@ -49,27 +49,38 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """A net's answer to each sample that counts, in the order of the samples. The arrays are read only by agreement.
+class SampleLosses:
+    """How far a net's answer to each sample that counts is from the truth. The arrays are read only by agreement.
 
     Attributes:
         index: (n_samples,) int64, position of the sample in the order it was read.
-        label: (n_samples,) int32, true class.
-        predicted: (n_samples,) int32, the net's class.
-        rank: (n_samples,) int32, how many other classes score at least as much as the true one: 0 is right, below
-            ``TOP_K`` is right in top-5.
-        loss: (n_samples,) float64, -log probability of the true class, floored as Caffe does.
+        loss: (n_samples,) float64, the sample's own error, smaller for better; which one, the task says.
     """
 
     index: npt.NDArray[np.int64]
-    label: npt.NDArray[np.int32]
-    predicted: npt.NDArray[np.int32]
-    rank: npt.NDArray[np.int32]
     loss: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.index)
+
+
+@dataclass(frozen=True)
+class Answers(SampleLosses):
+    """A classifier's answer to each sample that counts, in the order of the samples.
+
+    ``loss`` is -log probability of the true class, floored as Caffe does.
+
+    Attributes:
+        label: (n_samples,) int32, true class.
+        predicted: (n_samples,) int32, the net's class.
+        rank: (n_samples,) int32, how many other classes score at least as much as the true one: 0 is right, below
+            ``TOP_K`` is right in top-5.
+    """
+
+    label: npt.NDArray[np.int32]
+    predicted: npt.NDArray[np.int32]
+    rank: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs a net over all samples and sums what it answers; whatever the net is, a trained one or an exported one."""
+"""Runs a net over all samples and sums its results; whatever the net is, a trained one or an exported one."""
 
 from __future__ import annotations
 
@@ -6,66 +6,87 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from caffe_import.errors import NetError
-from deepspark_ops.evaluate.metrics import MetricsReport, Speed
-from deepspark_ops.evaluate.report import percent
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.samples import Batch, SampleDigest, Samples
-from deepspark_ops.evaluate.score_blob import ScoreBlob
-from deepspark_ops.evaluate.scores import Scores, ScoreSum
+from deepspark_ops.evaluate.tasks.answers import require_target, targets_of
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
+from deepspark_ops.evaluate.tasks.registry import sum_of
+from deepspark_ops.evaluate.tasks.task_sum import ReportHead, TaskSum
 
 PROGRESS_INTERVAL_S = 2.0
 SPEED_PASSES = 50
 SPEED_LIMIT_S = 2.0
 
-Answer = Callable[[Batch], npt.NDArray[np.float64]]
-"""Takes samples; returns probabilities (count, n_classes), a fresh array."""
+Answer = Callable[[Batch], Mapping[str, npt.NDArray[Any]]]
+"""Takes samples; returns blob -> (count, ...): outputs after their activation, targets that the net computes."""
 
 _log = logging.getLogger(__name__)
 
 
-def score_samples(answer: Answer, samples: Samples, blob: ScoreBlob, *, worst: int) -> tuple[Scores, SampleDigest]:
+def score_samples(
+    answer: Answer, samples: Samples, tasks: Sequence[ChosenTask], *, worst: int
+) -> tuple[tuple[TaskSum, ...], SampleDigest]:
     """Score every sample once, in order.
 
     Args:
         answer: The net.
         samples: What it is scored on.
-        blob: Which blob has the labels, and how many classes there are.
-        worst: How many mistakes to keep.
+        tasks: Its results, the main one first.
+        worst: How many samples to keep for the report.
+
+    Returns:
+        A sum for each result, and the samples' digest.
 
     Raises:
-        DataError: A label that is no class, or scores that are not finite.
-        NetError: The samples have no labels.
+        DataError: A target that a task cannot have, or answers that are not finite.
+        NetError: There is nothing to compare answers with.
     """
-    if blob.label is None:
-        msg = f"{blob.found_by}: the net has no labels to score against; its data layer needs a second top with them"
-        raise NetError(msg)
-    total = ScoreSum(blob.n_classes, worst=worst, ignore_label=blob.ignore_label)
+    for task in tasks:
+        require_target(task)
+    sums = tuple(sum_of(task, worst=worst) for task in tasks)
     digest = SampleDigest()
     began = logged = time.monotonic()
     for batch in samples.batches():
         digest.add(batch)
-        total.add(answer(batch), batch.stored[blob.label].reshape(batch.count))
+        values = answer(batch)
+        for one in sums:
+            targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
+            one.add([values[name] for name in one.chosen.outputs], targets, start=batch.start)
         if time.monotonic() - logged > PROGRESS_INTERVAL_S:
             logged = time.monotonic()
             _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
-    seconds = time.monotonic() - began
-    scores = total.result()
-    _log.info(
-        "scored %s samples in %.1f s: top-1 %s, loss %.4f, %s mistakes",
-        f"{scores.n_samples:,}",
-        seconds,
-        percent(scores.top1),
-        scores.loss,
-        f"{scores.n_samples - int(np.trace(scores.confusion)):,}",
-    )
-    return scores, digest
+    _log.info("scored %s samples in %.1f s", f"{samples.n_samples:,}", time.monotonic() - began)
+    return sums, digest
+
+
+def report_of(
+    sums: Sequence[TaskSum], scored: ScoredOn, names: tuple[str, ...] = (), speed: Speed | None = None
+) -> MetricsReport:
+    """Return the report of a net's results; the further ones are in that of the main one.
+
+    Args:
+        sums: Of each result, the main one first.
+        scored: What was scored on what; its blobs are replaced by each result's own.
+        names: Of the classes of a net with one result: of several nobody knows whose they are.
+        speed: How fast the net scores.
+    """
+
+    def head(one: TaskSum, **further: Any) -> ReportHead:
+        blobs = {"score_blob": ",".join(one.chosen.outputs), "target_blob": one.chosen.target}
+        return ReportHead(scored.model_copy(update=blobs), **further)
+
+    others = tuple(one.metrics(head(one)) for one in sums[1:])
+    known = names if sums[0].chosen.task in ("classification", "segmentation", "multi_label") else ()
+    metrics = sums[0].metrics(head(sums[0], names=known, speed=speed, others=others))
+    for one, found in zip(sums, metrics.results(), strict=True):
+        _log.info("%s: %s", found.task.replace("_", " "), one.line(found))
+    return metrics
 
 
 def measure_speed(forward: Callable[[], Any], *, batch_size: int, device: str) -> Speed:
@@ -88,12 +109,14 @@ def measure_speed(forward: Callable[[], Any], *, batch_size: int, device: str) -
     return Speed(images_per_s=round(batch_size / fastest, 1), batch_size=batch_size, machine=machine)
 
 
-def scored_samples(metrics: MetricsReport, scores: Scores, digest: SampleDigest) -> ScoredSamples:
-    """Return the answers as ``samples.h5`` holds them."""
+def scored_samples(metrics: MetricsReport, total: TaskSum, digest: SampleDigest) -> ScoredSamples:
+    """Return the answers of the main result as ``samples.h5`` holds them."""
+    answers = total.samples()
     return ScoredSamples(
         dataset_digest=metrics.scored.dataset_digest,
         weights_digest=metrics.scored.weights_digest,
-        n_classes=len(metrics.classes),
-        answers=scores.answers,
-        content=digest.content()[scores.answers.index],
+        n_classes=total.chosen.n_classes,
+        answers=answers,
+        content=digest.content()[answers.index],
+        task=metrics.task,
     )

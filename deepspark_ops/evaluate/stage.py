@@ -13,26 +13,23 @@ from deepspark_ops.devices.worker_events import devices_text
 from deepspark_ops.evaluate.comparison.mistake_pictures import PICTURE_PIXELS, kept_mistakes, write_mistake_pictures
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
-from deepspark_ops.evaluate.metrics import (
-    METRICS_NAME,
-    REPORT_NAME,
-    MetricsReport,
-    ScoredOn,
-    Speed,
-    build_metrics,
-)
+from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
-from deepspark_ops.evaluate.samples import SampleDigest, Samples
-from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
-from deepspark_ops.evaluate.scores import Scores
-from deepspark_ops.evaluate.scoring import measure_speed, score_samples, scored_samples
-from deepspark_ops.evaluate.tf_predict import compile_probabilities, scoring_device
+from deepspark_ops.evaluate.samples import Samples
+from deepspark_ops.evaluate.scores import Answers, SampleLosses
+from deepspark_ops.evaluate.scoring import measure_speed, report_of, score_samples, scored_samples
+from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
+from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
+from deepspark_ops.evaluate.tf_predict import Answers as AnswersOf
+from deepspark_ops.evaluate.tf_predict import compile_answers, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.shards.picture_archive import EncodedPicture
 from deepspark_ops.shards.thumbnail import Picture, small_picture, to_picture
 
 _log = logging.getLogger(__name__)
@@ -69,10 +66,18 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
         split=config.split,
         batch_size=config.batch_size,
     ) as trained:
-        blob = find_score_blob(trained.net)
-        scores, digest, speed = _score(trained, blob, config)
-        metrics = build_metrics(
-            scores,
+        tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
+        for task in tasks:
+            _log.info("scored is %s", task.text())
+        answers, device = _answers(trained, tasks, config)
+        sums, digest = score_samples(
+            lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()},
+            trained.samples,
+            tasks,
+            worst=config.worst,
+        )
+        metrics = report_of(
+            sums,
             ScoredOn(
                 net=trained.net.name,
                 run=trained.run.root.name,
@@ -82,25 +87,25 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
                 dataset=trained.data_name,
                 dataset_digest=digest.text(),
                 split=config.split,
-                score_blob=blob.name,
+                score_blob=tasks[0].output,
                 split_rule=trained.samples.split_rule,
             ),
             trained.samples.class_names,
-            speed,
+            _speed(answers, trained.samples, device),
         )
-        samples = scored_samples(metrics, scores, digest)
+        samples = scored_samples(metrics, sums[0], digest)
         section = _section(config, Evaluated(metrics, samples))
-        mistakes = {
-            index: small_picture(picture, PICTURE_PIXELS, quality=MISTAKE_QUALITY)
-            for index, picture in _pictures(trained.samples, kept_mistakes(samples.answers)).items()
-        }
-        shown = {*(mistake.index for mistake in scores.mistakes), *(section.shown_samples() if section else ())}
+        mistakes = _mistake_pictures(trained.samples, samples.answers)
+        classes = classes_of(metrics)
+        shown = {*(mistake.index for mistake in classes.mistakes)} if classes else set()
+        shown |= {*section.shown_samples()} if section else set()
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
             pictures=_pictures(trained.samples, sorted(shown)),
             settings=_settings(trained),
             section=section,
+            examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
         )
     evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
     write_text_whole(evaluation.report_path, page)
@@ -121,17 +126,29 @@ def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection 
     )
 
 
-def _score(trained: TrainedNet, blob: ScoreBlob, config: EvaluateConfig) -> tuple[Scores, SampleDigest, Speed]:
+def _answers(trained: TrainedNet, tasks: Sequence[ChosenTask], config: EvaluateConfig) -> tuple[AnswersOf, str]:
+    """Return the function that gives the net's results, and what it runs on in words."""
     ready = scoring_device(config.devices, trained.solver, n_threads=len(os.sched_getaffinity(0)))
     if ready.kind == "gpu":
         _log.info("scores on %s", ready.description)
     device = next(iter(ready.names), "")
-    predict = compile_probabilities(trained.net, trained.params, blob, n_threads=ready.n_threads, device=device)
-    samples = trained.samples
-    scores, digest = score_samples(lambda batch: predict(batch.feeds)[: batch.count], samples, blob, worst=config.worst)
+    answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
+    return answers, ready.description
+
+
+def _speed(answers: AnswersOf, samples: Samples, device: str) -> Speed:
     feeds = samples.read(0, min(samples.batch_size, samples.n_samples)).feeds
-    speed = measure_speed(lambda: predict(feeds), batch_size=samples.batch_size, device=ready.description)
-    return scores, digest, speed
+    return measure_speed(lambda: answers(feeds), batch_size=samples.batch_size, device=device)
+
+
+def _mistake_pictures(samples: Samples, answers: SampleLosses) -> dict[int, EncodedPicture]:
+    """Return small pictures of what a classification gets wrong; nothing of another task."""
+    if not isinstance(answers, Answers):
+        return {}
+    return {
+        index: small_picture(picture, PICTURE_PIXELS, quality=MISTAKE_QUALITY)
+        for index, picture in _pictures(samples, kept_mistakes(answers)).items()
+    }
 
 
 def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:

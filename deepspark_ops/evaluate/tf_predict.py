@@ -1,9 +1,9 @@
-"""Class probabilities of a trained net, batch by batch. The one file of this stage that needs TensorFlow."""
+"""A trained net's answers, batch by batch. The one file of this stage that needs TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,14 @@ from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devi
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.score_blob import ScoreBlob
 from deepspark_ops.evaluate.scores import softmax
+from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
 
 Feeds = Mapping[str, npt.NDArray[np.float32]]
 Predict = Callable[[Feeds], npt.NDArray[np.float64]]
 """Takes the data layers' blobs, full batches; returns probabilities (batch_size, n_classes), a fresh array."""
+Answers = Callable[[Feeds], dict[str, npt.NDArray[Any]]]
+"""Takes the data layers' blobs, full batches; returns blob -> (batch_size, ...)."""
 
 
 def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *, n_threads: int) -> ReadyDevices:
@@ -63,3 +67,51 @@ def compile_probabilities(
         return values.astype(np.float64) if scores.is_probability else softmax(values)
 
     return predict
+
+
+def compile_answers(
+    net: NetSpec, params: Vector, tasks: Sequence[ChosenTask], *, n_threads: int, device: str = ""
+) -> Answers:
+    """Compile ``net`` and return the function that gives its results.
+
+    Args:
+        net: Built for phase TEST.
+        params: Its parameter vector, shape (n_params,).
+        tasks: Its results.
+        n_threads: TensorFlow's threads; fixed for the process by the first net compiled in it.
+        device: TensorFlow's name of the device; empty: its own choice.
+
+    Returns:
+        Outputs after their activation, and the targets that the net computes from data, by blob.
+
+    Raises:
+        NetError: A layer type that cannot be computed.
+    """
+    forward = compile_forward(net, n_threads=n_threads, outputs=wanted_blobs(tasks), device=device)
+    held = forward.held(tf.constant(params))  # copied into TensorFlow's memory once, not at every batch
+    activations = {name: task for task in tasks for name in task.outputs}
+
+    def answers(feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
+        values = forward(held, feeds)
+        return {
+            name: activated(found, activations[name]) if name in activations else found
+            for name, found in values.items()
+        }
+
+    return answers
+
+
+def compile_targets(net: NetSpec, tasks: Sequence[ChosenTask], *, n_threads: int) -> Answers:
+    """Compile what a net computes from data alone to compare answers with; gives nothing where that is fed.
+
+    Args:
+        net: Built for phase TEST.
+        tasks: Its results.
+        n_threads: TensorFlow's threads.
+    """
+    names = [task.target for task in tasks if task.target is not None and not task.is_target_fed]
+    if not names:
+        return lambda feeds: {}
+    forward = compile_forward(net, n_threads=n_threads, outputs=names)
+    none_learned = tf.zeros((net.params.n_params,), tf.float32)
+    return lambda feeds: forward(none_learned, feeds)

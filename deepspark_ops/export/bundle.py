@@ -23,9 +23,10 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net

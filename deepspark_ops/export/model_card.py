@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
 from deepspark_ops.export.snippets import snippets
 
@@ -76,17 +77,21 @@ def _origin(manifest: BundleManifest) -> str:
 def _metrics(metrics: MetricsReport | None) -> str:
     if metrics is None:
         return "Nobody has scored these weights on test data."
-    low, high = metrics.top1_interval
-    rows = [("Accuracy (top-1)", f"{metrics.top1:.4f} (95 % interval {low:.4f} to {high:.4f})")]
-    if metrics.top5 is not None:
-        rows.append(("Accuracy (top-5)", f"{metrics.top5:.4f}"))
-    rows += [("Loss", f"{metrics.loss:.4f}"), ("Samples", f"{metrics.n_samples:,}")]
+    classes = classes_of(metrics)
+    if classes is None:
+        rows = [(row.label, row.text()) for row in metrics.rows()]
+        more = f"`{METRICS_NAME}` has all figures."
+    else:
+        low, high = classes.top1_interval
+        rows = [("Accuracy (top-1)", f"{classes.top1:.4f} (95 % interval {low:.4f} to {high:.4f})")]
+        if classes.top5 is not None:
+            rows.append(("Accuracy (top-5)", f"{classes.top5:.4f}"))
+        rows.append(("Loss", f"{metrics.loss:.4f}"))
+        more = f"`{METRICS_NAME}` has every class and the confusion matrix."
+    rows.append(("Samples", f"{metrics.n_samples:,}"))
     scored = metrics.scored
     table = "\n".join(["| metric | value |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
-    return (
-        f"On the {scored.split} samples of {_plain(scored.dataset)} ({scored.dataset_digest}); `{METRICS_NAME}` has "
-        f"every class and the confusion matrix.\n\n{table}"
-    )
+    return f"On the {scored.split} samples of {_plain(scored.dataset)} ({scored.dataset_digest}); {more}\n\n{table}"
 
 
 def _input(contract: InputContract) -> str:

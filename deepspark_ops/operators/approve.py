@@ -12,7 +12,8 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from deepspark_ops.config.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport
+from deepspark_ops.evaluate.metrics import METRICS_NAME
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (

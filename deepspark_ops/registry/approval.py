@@ -9,7 +9,8 @@ from typing import Final
 from deepspark_ops.evaluate.comparison.answers import Comparison
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.comparison.section import changed_classes
-from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.metrics import classes_of
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, interval_text
 from deepspark_ops.registry.gate import KEPT, PROMOTED, Approval, Decision
 
 CLASSES_SHOWN: Final = 6
@@ -95,18 +96,42 @@ def question(
 
 def _figures(candidate: MetricsReport, production: MetricsReport | None, against: str) -> str:
     columns = [("new", candidate)] + ([] if production is None else [(f"production ({against})", production)])
-    rows = [("accuracy (95 % interval)", [_accuracy(metrics) for _, metrics in columns])]
-    if candidate.top5 is not None:
-        rows.append(("top-5 accuracy", [_percent(metrics.top5) for _, metrics in columns]))
-    rows.append(("loss", [f"{metrics.loss:.4g}" for _, metrics in columns]))
+    if classes_of(candidate) is None:
+        rows = [
+            (row.label, [{one.name: one.text() for one in metrics.rows()}.get(row.name, "-") for _, metrics in columns])
+            for row in candidate.rows()
+        ]
+    else:
+        rows = _accuracies([metrics for _, metrics in columns])
     rows.append(("images/s", [_speed(metrics) for _, metrics in columns]))
     head = f"| {candidate.n_samples:,} samples | " + " | ".join(name for name, _ in columns) + " |"
     return "\n".join([head, "| --- |" + " --- |" * len(columns), *_rows(rows)])
 
 
+def _accuracies(columns: list[MetricsReport]) -> list[tuple[str, list[str]]]:
+    rows = [
+        (
+            "accuracy (95 % interval)",
+            [f"{one.main.text()} [{interval_text(one.main, between=', ')}]" for one in columns],
+        )
+    ]
+    found = [classes_of(one) for one in columns]
+    if found[0] is not None and found[0].top5 is not None:
+        rows.append(("top-5 accuracy", [_percent(one.top5 if one else None) for one in found]))
+    rows.append(("loss", [f"{one.loss:.4g}" for one in columns]))
+    return rows
+
+
 def _gain(comparison: Comparison) -> str:
     level = f"{100 * comparison.interval_level:.3g} % interval"
     low, high = comparison.interval
+    if comparison.figures is not None:
+        mine, theirs = comparison.figures
+        return (
+            f"Gain: **{mine.label} {mine.text()} against {theirs.text()}**; {comparison.gain:.4g} less error a sample, "
+            f"{level} {low:.4g} to {high:.4g}, {p_text(comparison.p_value)}. The error of {comparison.n_gained:,} "
+            f"samples is smaller with the new model, of {comparison.n_lost:,} with production's."
+        )
     if comparison.metric == "loss":
         gain = f"{comparison.gain:.4g} less loss, {level} {low:.4g} to {high:.4g}"
     else:
@@ -132,11 +157,6 @@ def _classes(comparison: Comparison) -> str:
 
 def _rows(rows: list[tuple[str, list[str]]]) -> list[str]:
     return [f"| {name} | " + " | ".join(values) + " |" for name, values in rows]
-
-
-def _accuracy(metrics: MetricsReport) -> str:
-    low, high = metrics.top1_interval
-    return f"{_percent(metrics.top1)} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _speed(metrics: MetricsReport) -> str:

@@ -13,7 +13,7 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, file_digest, read_manifest
 from deepspark_ops.registry.champion import decide_against
-from deepspark_ops.registry.gate import DECISION_VERSION, Decision, decide, metric_value
+from deepspark_ops.registry.gate import DECISION_VERSION, Decision, compared_metric, decide, metric_value
 from deepspark_ops.registry.production import read_production, version_folder
 from deepspark_ops.run_paths import RunPaths
 
@@ -85,7 +85,7 @@ def forced(candidate: Candidate, config: PromoteConfig, reason: str) -> Decision
     return Decision(
         format_version=DECISION_VERSION,
         promotes=True,
-        metric=config.metric,
+        metric=config.metric if metrics is None else compared_metric(metrics, config.metric),
         candidate=None if metrics is None else metric_value(metrics, config.metric),
         production=None,
         dataset_digest=None if metrics is None else metrics.scored.dataset_digest,

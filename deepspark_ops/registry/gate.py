@@ -11,13 +11,20 @@ from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.answers import (
+    ClassChange,
+    Comparison,
+    Metric,
+    compare_losses_of,
+    compare_samples,
+)
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
-from deepspark_ops.evaluate.metrics import MetricsReport, Speed
+from deepspark_ops.evaluate.metrics import classes_of
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport, Speed, figure_text
 from deepspark_ops.shards.manifest import SplitRule
 
-DECISION_VERSION: Final = 2
+DECISION_VERSION: Final = 3
 CLASS_ALARM: Final = 0.2
 """If no class got worse, at most this share of candidates is refused for a class that seems to have: all classes
 together (Bonferroni), so that a thousand classes do not refuse everything. A refusal by mistake keeps what works."""
@@ -55,9 +62,9 @@ class Decision(BaseModel):
 
     Attributes:
         format_version: Version of this form; version 1 ends with ``reason``, had no ``format_version`` and compared
-            plain values.
+            plain values. Version 2 knows no ``main``.
         promotes: The answer.
-        metric: What was compared.
+        metric: What was compared; ``main``: the figure that the task is judged by, of another than classification.
         candidate: The candidate's value; None if a person promoted a bundle that was never scored.
         production: The value of the model in production on the same samples; None if there is no such model.
         dataset_digest: Digest of the samples; None likewise.
@@ -73,9 +80,9 @@ class Decision(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1, 2] = 1
+    format_version: Literal[1, 2, 3] = 1
     promotes: bool
-    metric: Literal["top1", "top5", "loss"]
+    metric: Literal["top1", "top5", "loss", "main"]
     candidate: float | None
     production: float | None
     dataset_digest: str | None
@@ -118,19 +125,13 @@ def decide(
         ConfigError: The metric is not defined for these classes (top5 of five or fewer).
         DataError: The two were scored on different samples.
     """
-    mine = metric_value(candidate.metrics, config.metric)
+    metric = compared_metric(candidate.metrics, config.metric)
+    mine = metric_value(candidate.metrics, metric)
     comparison = None
     if production is None:
-        problem, reason = None, f"{PROMOTED}{_value_text(config.metric, mine)}; no model was in production"
+        problem, reason = None, f"{PROMOTED}{_value_text(candidate.metrics, metric)}; no model was in production"
     else:
-        comparison = compare_samples(
-            candidate.samples,
-            production.samples,
-            metric=config.metric,
-            confidence=config.confidence,
-            class_names=candidate.class_names(),
-            known=known,
-        )
+        comparison = _compared(candidate, production, metric, config, known)
         problem = _other_split(candidate.metrics.scored.split_rule, production_split) or _first_problem(
             candidate, production, comparison, config, production_labels
         )
@@ -139,9 +140,9 @@ def decide(
     return Decision(
         format_version=DECISION_VERSION,
         promotes=problem is None,
-        metric=config.metric,
+        metric=metric,
         candidate=mine,
-        production=comparison.production if comparison else None,
+        production=_value_in_production(comparison, metric),
         dataset_digest=candidate.metrics.scored.dataset_digest,
         reason=reason,
         confidence=config.confidence,
@@ -152,17 +153,68 @@ def decide(
     )
 
 
+def compared_metric(metrics: MetricsReport, metric: str) -> Metric | Literal["main"]:
+    """Return the metric that ``main`` stands for, another one as it is.
+
+    Raises:
+        ConfigError: The metric is not one of this task's.
+    """
+    is_classification = classes_of(metrics) is not None
+    if metric == "main":
+        return "top1" if is_classification else "main"
+    if metric == "loss":
+        return "loss"
+    if not is_classification:
+        msg = f"metric={metric}: not defined for a {metrics.task}; allowed here: main ({metrics.main.label}), loss"
+        raise ConfigError(msg)
+    return "top5" if metric == "top5" else "top1"
+
+
 def metric_value(metrics: MetricsReport, metric: str) -> float:
     """Return a metric's value.
 
     Raises:
         ConfigError: It is not defined for these classes.
     """
-    value = {"top1": metrics.top1, "top5": metrics.top5, "loss": metrics.loss}[metric]
+    metric = compared_metric(metrics, metric)
+    if metric == "loss":
+        return metrics.loss
+    classes = classes_of(metrics)
+    if classes is None:
+        return metrics.main.value
+    value = classes.top1 if metric == "top1" else classes.top5
     if value is None:
-        msg = f"metric={metric}: not defined for {len(metrics.classes)} classes; allowed here: top1, loss"
+        msg = f"metric={metric}: not defined for {len(classes.classes)} classes; allowed here: top1, loss"
         raise ConfigError(msg)
     return value
+
+
+def _compared(
+    candidate: Evaluated,
+    production: Evaluated,
+    metric: Metric | Literal["main"],
+    config: PromoteConfig,
+    known: npt.NDArray[np.uint64] | None,
+) -> Comparison:
+    mine, theirs = candidate.metrics.main, production.metrics.main
+    if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
+        return compare_losses_of(
+            candidate.samples, production.samples, (mine, theirs), confidence=config.confidence, known=known
+        )
+    return compare_samples(
+        candidate.samples,
+        production.samples,
+        metric="top1" if metric == "main" else metric,
+        confidence=config.confidence,
+        class_names=candidate.class_names(),
+        known=known,
+    )
+
+
+def _value_in_production(comparison: Comparison | None, metric: str) -> float | None:
+    if comparison is None:
+        return None
+    return comparison.figures[1].value if metric == "main" and comparison.figures else comparison.production
 
 
 def _first_problem(
@@ -174,6 +226,7 @@ def _first_problem(
 ) -> str | None:
     checks: list[Callable[[], str | None]] = [
         lambda: _changed_labels(candidate.class_names(), production_labels),
+        lambda: _lower_figure(comparison, config),
         lambda: _small_gain(comparison, config),
         lambda: _but(comparison, _worse_class(comparison, config.max_class_loss)),
         lambda: _but(comparison, _slower(candidate.metrics.speed, production.metrics.speed, config.max_slowdown)),
@@ -192,7 +245,7 @@ def _other_split(now: SplitRule | None, then: SplitRule | None) -> str | None:
 
 
 def _changed_labels(mine: Sequence[str], theirs: Sequence[str]) -> str | None:
-    if not theirs or tuple(mine) == tuple(theirs):
+    if not mine or not theirs or tuple(mine) == tuple(theirs):
         return None
     start = "the label set has changed"
     if len(mine) != len(theirs):
@@ -201,13 +254,27 @@ def _changed_labels(mine: Sequence[str], theirs: Sequence[str]) -> str | None:
     return f'{start}: class {label} is "{mine[label]}", in production "{theirs[label]}"'
 
 
+def _lower_figure(comparison: Comparison, config: PromoteConfig) -> str | None:
+    """Say that the figure which the task is judged by has not become better, or by less than was asked for."""
+    if comparison.figures is None or config.metric == "loss":
+        return None
+    mine, theirs = comparison.figures
+    if not mine.is_better_than(theirs):
+        return f"{_gain_text(comparison)}; only a better model goes in"
+    if abs(mine.value - theirs.value) < config.min_gain:
+        needed = figure_text(config.min_gain, is_share=mine.is_share)
+        return f"{_gain_text(comparison)}; min_gain asks for at least {needed} of {mine.label}"
+    return None
+
+
 def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
     text = _gain_text(comparison)
     if comparison.gain <= 0:
         return f"{text}; only a better model goes in"
     if comparison.p_value > 1 - config.confidence:
         return f"{text}; at least {_percent(config.confidence)} confidence is needed"
-    if comparison.gain < config.min_gain:
+    is_of_figure = comparison.figures is not None and config.metric != "loss"
+    if comparison.gain < config.min_gain and not is_of_figure:
         return f"{text}; min_gain asks for at least {_amount(comparison.metric, config.min_gain)}"
     return None
 
@@ -249,6 +316,8 @@ def _slower(mine: Speed | None, theirs: Speed | None, allowed: float) -> str | N
 
 
 def _gain_text(comparison: Comparison) -> str:
+    if comparison.figures is not None:
+        return f"{_figures_text(*comparison.figures)} on {comparison.n_samples:,} samples, {p_text(comparison.p_value)}"
     sign = "+" if comparison.gain > 0 else "-" if comparison.gain < 0 else ""
     amount = f"{sign}{_amount(comparison.metric, abs(comparison.gain))}"
     if comparison.metric == "loss":
@@ -264,7 +333,14 @@ def _new_samples_text(comparison: Comparison) -> str:
     return f" ({comparison.n_new:,} of the samples are new since production was promoted)"
 
 
-def _value_text(metric: str, value: float) -> str:
+def _figures_text(mine: MainFigure, theirs: MainFigure) -> str:
+    return f"{mine.label} {mine.text()} against {theirs.text()}"
+
+
+def _value_text(metrics: MetricsReport, metric: str) -> str:
+    if metric == "main":
+        return f"{metrics.main.label} {metrics.main.text()}"
+    value = metric_value(metrics, metric)
     return f"loss {value:.4g}" if metric == "loss" else f"{metric} {100 * value:.1f} %"
 
 

@@ -10,7 +10,9 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
+from deepspark_ops.evaluate.tasks.classification import accuracy_figure
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport
 from deepspark_ops.export.manifest import (
     MANIFEST_NAME,
     WEIGHTS_NAME,
@@ -22,7 +24,7 @@ from deepspark_ops.export.manifest import (
 from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.run_paths import write_text_whole
 
-RECORD_VERSION: Final = 1
+RECORD_VERSION: Final = 2
 
 
 class _Frozen(BaseModel):
@@ -30,28 +32,41 @@ class _Frozen(BaseModel):
 
 
 class Figures(_Frozen):
-    """What the version scored when it entered the registry; the fields are those of ``metrics.json``."""
+    """What the version scored when it entered the registry; the fields are those of ``metrics.json``.
 
-    top1: float
-    top1_interval: tuple[float, float]
+    Of another task than classification ``top1``, ``top1_interval`` and ``top5`` are None. ``main`` is None in a record
+    of version 1, all of which are of classifications.
+    """
+
+    top1: float | None
+    top1_interval: tuple[float, float] | None
     top5: float | None
     loss: float
     n_samples: int
     dataset: str
     dataset_digest: str
+    main: MainFigure | None = None
 
     @classmethod
     def of(cls, metrics: MetricsReport) -> Figures:
         """Return the figures of an evaluation."""
+        classes = classes_of(metrics)
         return cls(
-            top1=metrics.top1,
-            top1_interval=metrics.top1_interval,
-            top5=metrics.top5,
+            top1=classes.top1 if classes else None,
+            top1_interval=classes.top1_interval if classes else None,
+            top5=classes.top5 if classes else None,
             loss=metrics.loss,
             n_samples=metrics.n_samples,
             dataset=metrics.scored.dataset,
             dataset_digest=metrics.scored.dataset_digest,
+            main=metrics.main,
         )
+
+    def judged_by(self) -> MainFigure | None:
+        """Return the figure that the version is judged by."""
+        if self.main is None and self.top1 is not None and self.top1_interval is not None:
+            return accuracy_figure(self.top1, self.top1_interval)
+        return self.main
 
 
 class VersionRecord(_Frozen):
@@ -70,7 +85,7 @@ class VersionRecord(_Frozen):
         figures: What it scored; None if its bundle has no metrics.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     version: str
     folder: str
     created: str

@@ -13,7 +13,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.run_view.chart_lines import is_share
@@ -22,7 +23,7 @@ from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
 from deepspark_ops.run_view.thin_out import kept_points
 
-SUMMARY_VERSION: Final = 1
+SUMMARY_VERSION: Final = 2
 CURVE_POINTS: Final = 42
 Stamp = tuple[int, int]
 """Size and change time (ns) of a file; ``(0, 0)`` for one that is not there."""
@@ -48,12 +49,13 @@ class RunSummary(BaseModel):
         curve: The loss over the clock, (clock, loss), thinned out.
         accuracy: Share of the evaluation's samples that are right, else a test net's last; None before both.
         accuracy_of: Which of the two.
+        figure: What an evaluation of another task than classification is judged by; None for others.
         images_per_s: Of the whole training once it has ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1] = SUMMARY_VERSION
+    format_version: Literal[2] = SUMMARY_VERSION
     made_of: dict[str, Stamp]
     net: str | None = None
     solver: str | None = None
@@ -69,6 +71,7 @@ class RunSummary(BaseModel):
     curve: tuple[tuple[float, float], ...] = ()
     accuracy: float | None = None
     accuracy_of: Literal["evaluation", "test net"] | None = None
+    figure: MainFigure | None = None
     images_per_s: float | None = None
 
 
@@ -167,7 +170,11 @@ def loss_curve(series: RunSeries) -> tuple[tuple[float, float], ...]:
 def _of_evaluation(run_dir: Path) -> dict[str, Any]:
     path = RunPaths(run_dir).evaluation / METRICS_NAME
     with suppress(OSError, DataError):
-        return {"accuracy": read_metrics(path).top1, "accuracy_of": "evaluation"}
+        metrics = read_metrics(path)
+        classes = classes_of(metrics)
+        if classes is None:
+            return {"figure": metrics.main, "accuracy": None, "accuracy_of": None}
+        return {"accuracy": classes.top1, "accuracy_of": "evaluation"}
     return {}
 
 

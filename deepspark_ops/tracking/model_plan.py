@@ -126,7 +126,9 @@ def _version(folder: ModelFolder, record: VersionRecord) -> ModelVersion:
     number = version_number(record.version)
     assert number is not None  # records are found by v*.json, and adopted ones get a number
     figures = record.figures
-    scores = "" if figures is None else f", top1={figures.top1:.4f} loss={figures.loss:.4f} of {figures.n_samples}"
+    judged = None if figures is None else figures.judged_by()
+    named = "" if judged is None else f", {judged.name}={judged.value:.4f}"
+    scores = "" if figures is None else f"{named} loss={figures.loss:.4f} of {figures.n_samples}"
     tags = {
         DIGEST_TAG: record.manifest_digest,
         "deepspark.weights_digest": record.weights_digest,

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.run_view.series import SECONDS, SERVER_NUMBERS, Columns, RunSeries
 from deepspark_ops.run_view.thin_out import kept_points
 
@@ -65,15 +65,12 @@ def evaluation_points(metrics: MetricsReport, group: str, clock: int, time_ms: i
         clock: Step where the scored weights have no iteration.
         time_ms: When it was made.
     """
-    low, high = metrics.top1_interval
-    figures = {
-        "top1": metrics.top1,
-        "top1_low": low,
-        "top1_high": high,
-        "top5": metrics.top5,
-        "loss": metrics.loss,
-        "images_per_s": metrics.speed.images_per_s if metrics.speed else None,
-    }
+    figures = {row.name: row.value for row in metrics.rows()} | {"loss": metrics.loss}
+    if metrics.main.interval is not None:
+        figures[f"{metrics.main.name}_low"], figures[f"{metrics.main.name}_high"] = metrics.main.interval
+    for other in metrics.others:
+        figures |= {f"{_NOT_IN_KEYS.sub('_', other.scored.score_blob)}/{row.name}": row.value for row in other.rows()}
+    figures["images_per_s"] = metrics.speed.images_per_s if metrics.speed else None
     step = clock if metrics.scored.iteration is None else metrics.scored.iteration
     return [
         MetricPoint(f"{group}/{name}", float(value), step, time_ms)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from deepspark_ops.evaluate.charts import Line, grouped, line_chart
 from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.evaluate.report import N_COLOURS, percent
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
 
@@ -38,6 +39,7 @@ def render_page(table: Table, courses: Mapping[int, Course], settings: Mapping[s
         n_failed=sum(row.status == "failed" for row in table.rows),
         tiles=_tiles(table),
         best=_best(table.rows),
+        figure=next((row.figure for row in table.rows if row.figure is not None), None),
         lines=lines,
         charts=_charts(tested, courses, lines, table.target_accuracy),
         settings=settings,
@@ -48,7 +50,8 @@ def render_page(table: Table, courses: Mapping[int, Course], settings: Mapping[s
 def _page() -> Template:
     environment = template_environment("deepspark_ops.trials")
     environment.filters |= {
-        "percent": percent, "grouped": grouped, "seconds": seconds_text, "bytes": bytes_text, "number": _number_text,
+        "rank": _rank, "percent": percent, "grouped": grouped, "seconds": seconds_text, "bytes": bytes_text,
+        "number": _number_text,
     }  # fmt: skip
     return environment.get_template("page.html.jinja")
 
@@ -91,9 +94,15 @@ def _style(at: int) -> str:
     return f"line-{at % N_COLOURS}{_STYLES[at // N_COLOURS % len(_STYLES)]}"
 
 
+def _rank(figure: MainFigure) -> float:
+    """Return a number that is greater for the better value."""
+    return figure.value if figure.higher_is_better else -figure.value
+
+
 _Wanted = tuple[str, Callable[[Row], float | None], bool]
 _COLUMNS: Final[tuple[_Wanted, ...]] = (
     ("accuracy", lambda row: row.accuracy, True),
+    ("figure", lambda row: None if row.figure is None else _rank(row.figure), True),
     ("seconds_to_target", lambda row: row.seconds_to_target, False),
     ("images_per_s", lambda row: row.images_per_s, True),
     ("moved_bytes", lambda row: row.moved_bytes, False),
@@ -118,6 +127,9 @@ def _tiles(table: Table) -> list[dict[str, str]]:
     tiles = []
     if best := _first(rows, lambda row: None if row.accuracy is None else -row.accuracy):
         tiles.append(("Best accuracy", percent(best.accuracy), best.name))
+    if best := _first(rows, lambda row: None if row.figure is None else -_rank(row.figure)):
+        assert best.figure is not None
+        tiles.append((f"Best {best.figure.label}", best.figure.text(), best.name))
     if best := _first(reached, lambda row: row.seconds_to_target):
         tiles.append((f"Fastest to {target}", seconds_text(best.seconds_to_target), best.name))
     if best := _first(reached, lambda row: row.moved_bytes):

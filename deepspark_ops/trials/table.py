@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
@@ -21,7 +22,7 @@ from deepspark_ops.trials.course import Course, read_course, time_to
 from deepspark_ops.trials.plan import Plan, Trial, Value
 from deepspark_ops.trials.standing import Standing, standing_of
 
-TABLE_VERSION: Final = 1
+TABLE_VERSION: Final = 2
 TABLE_NAME: Final = "comparison.json"
 CSV_NAME: Final = "comparison.csv"
 
@@ -44,6 +45,7 @@ class Row(_Frozen):
         accuracy: Share of the evaluation's samples that are right; None without an evaluation.
         accuracy_interval: Its 95 % interval.
         loss: Mean loss on these samples.
+        figure: What a trial of another task than classification is judged by; None for others.
         last_test_accuracy: Of the last test while it trained; None without such tests.
         seconds_to_target: Training time until the target was reached; None if it was not.
         clock_to_target: Minibatches over all workers until then.
@@ -63,6 +65,7 @@ class Row(_Frozen):
     accuracy: float | None
     accuracy_interval: tuple[float, float] | None
     loss: float | None
+    figure: MainFigure | None = None
     last_test_accuracy: float | None
     seconds_to_target: float | None
     clock_to_target: int | None
@@ -85,7 +88,7 @@ class Table(_Frozen):
         rows: By number.
     """
 
-    format_version: Literal[1] = TABLE_VERSION
+    format_version: Literal[2] = TABLE_VERSION
     created: str
     dag: str
     run: str
@@ -106,7 +109,7 @@ class Table(_Frozen):
                 found.append(f"{row.name}: failed: {row.reason}")
                 continue
             numbers = {
-                "accuracy": row.accuracy, f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
+                **_judged(row), f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
                 "bytes": row.moved_bytes,
             }  # fmt: skip
             found.append(f"{row.name}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
@@ -114,16 +117,23 @@ class Table(_Frozen):
 
     def to_csv(self) -> str:
         """Return a line per trial under a line of names; a value that there is not is empty."""
-        columns = [name for name in Row.model_fields if name not in ("values", "accuracy_interval")]
+        columns = [name for name in Row.model_fields if name not in ("values", "accuracy_interval", "figure")]
+        figures = list(dict.fromkeys(row.figure.name for row in self.rows if row.figure is not None))
         varied = list(dict.fromkeys(name for row in self.rows for name in row.values))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*columns, *varied])
+        writer.writerow([*columns, *figures, *varied])
         for row in self.rows:
             values: list[Any] = [getattr(row, name) for name in columns]
+            values += [row.figure.value if row.figure and row.figure.name == name else None for name in figures]
             values += [row.values.get(name) for name in varied]
             writer.writerow(["" if value is None else _safe(value) for value in values])
         return text.getvalue()
+
+
+def _judged(row: Row) -> dict[str, float | None]:
+    """Return what a row is judged by, by its name."""
+    return {"accuracy": row.accuracy} if row.figure is None else {row.figure.name: row.figure.value}
 
 
 def _safe(value: Any) -> Any:
@@ -159,14 +169,16 @@ def read_courses(trials: Sequence[Trial]) -> dict[int, Course]:
 
 def _row(trial: Trial, course: Course, standing: Standing, target: float | None) -> Row:
     metrics = _metrics(Path(trial.run_dir)) if standing.word == "finished" else None
+    classes = classes_of(metrics)
     reached = time_to(course.tests, target) if target is not None else None
     return Row(
         **trial.model_dump(),
         status="finished" if standing.word == "finished" else "failed",
         reason=standing.reason,
-        accuracy=None if metrics is None else metrics.top1,
-        accuracy_interval=None if metrics is None else metrics.top1_interval,
+        accuracy=None if classes is None else classes.top1,
+        accuracy_interval=None if classes is None else classes.top1_interval,
         loss=None if metrics is None else metrics.loss,
+        figure=None if metrics is None or classes is not None else metrics.main,
         last_test_accuracy=course.last_accuracy,
         seconds_to_target=None if reached is None else round(reached.seconds, 3),
         clock_to_target=None if reached is None else reached.clock,

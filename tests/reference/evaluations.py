@@ -3,9 +3,10 @@
 import numpy as np
 
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
-from deepspark_ops.evaluate.metrics import MetricsReport, ScoredOn, Speed, build_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, write_samples
 from deepspark_ops.evaluate.scores import ScoreSum
+from deepspark_ops.evaluate.tasks.classification import build_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn, Speed
 
 
 def evaluation(
@@ -41,7 +42,7 @@ def evaluation(
         split_rule=split_rule,
     )
     timing = None if speed is None else Speed(images_per_s=speed, batch_size=100, machine="m")
-    metrics: MetricsReport = build_metrics(scores, scored, tuple(names), timing)
+    metrics = build_metrics(scores, scored, tuple(names), timing)
     hashes = np.array(range(len(labels)) if content is None else list(content), np.uint64)
     samples = ScoredSamples(scored.dataset_digest, scored.weights_digest, n_classes, scores.answers, hashes)
     return Evaluated(metrics, samples)

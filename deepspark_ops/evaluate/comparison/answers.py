@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.paired import Right, compare_losses, compare_right, mcnemar_p_value
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
-from deepspark_ops.evaluate.scores import TOP_K, Answers
+from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 
 Metric = Literal["top1", "top5", "loss"]
-COMPARISON_VERSION: Final = 1
+COMPARISON_VERSION: Final = 2
 
 
 class _Frozen(BaseModel):
@@ -57,8 +58,8 @@ class Comparison(_Frozen):
     """A candidate against what is in production, on the same samples.
 
     Attributes:
-        format_version: Version of this form.
-        metric: What is compared.
+        format_version: Version of this form; 1 has no ``figures``.
+        metric: What is compared; of another task than classification always ``loss``, the samples' own error.
         candidate: The candidate's value of the metric.
         production: Production's.
         n_samples: Samples that count.
@@ -66,13 +67,15 @@ class Comparison(_Frozen):
         interval: Interval of ``gain``.
         interval_level: Its level, two-sided.
         p_value: One-sided: chance of such a gain if both were equally good.
-        n_gained: Samples that the candidate alone gets right (top5: among its first five).
-        n_lost: Samples that production alone gets right.
+        n_gained: Samples that the candidate alone gets right (top5: among its first five); of another task than
+            classification those on which its error is the smaller one.
+        n_lost: Samples that production alone gets right; likewise.
         n_new: Samples that were not in the set on which production was promoted; None if that set is not known.
-        classes: In label order.
+        classes: In label order; none of another task than classification.
+        figures: What the task is judged by, the candidate's and production's; None of a classification.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     metric: Metric
     candidate: float
     production: float
@@ -85,6 +88,7 @@ class Comparison(_Frozen):
     n_lost: int
     n_new: int | None
     classes: tuple[ClassChange, ...]
+    figures: tuple[MainFigure, MainFigure] | None = None
 
 
 def compare_samples(
@@ -111,14 +115,14 @@ def compare_samples(
         ConfigError: The metric is not defined for so few classes.
         DataError: The two were scored on different samples.
     """
-    _require_same_samples(candidate, production)
+    require_same_samples(candidate, production)
     if metric == "top5" and candidate.n_classes <= TOP_K:
         msg = f"metric=top5: not defined for {candidate.n_classes} classes; allowed here: top1, loss"
         raise ConfigError(msg)
-    mine, theirs = candidate.answers, production.answers
+    mine, theirs = candidate.classes(), production.classes()
     top = TOP_K if metric == "top5" else 1
     my_right, their_right = mine.rank < top, theirs.rank < top
-    level = round(2 * confidence - 1, 12)  # 0.9, not 0.8999...
+    level = interval_level(confidence)
     if metric == "loss":
         values = float(mine.loss.mean()), float(theirs.loss.mean())
         gain = compare_losses(mine.loss, theirs.loss, level=level)
@@ -137,13 +141,72 @@ def compare_samples(
         p_value=gain.p_value,
         n_gained=_count(my_right & ~their_right),
         n_lost=_count(their_right & ~my_right),
-        n_new=None if known is None else _count(~np.isin(candidate.content, known)),
+        n_new=_n_new(candidate, known),
         classes=_class_changes(mine, theirs, candidate.n_classes, class_names),
     )
 
 
-def _require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:
+def compare_losses_of(
+    candidate: ScoredSamples,
+    production: ScoredSamples,
+    figures: tuple[MainFigure, MainFigure],
+    *,
+    confidence: float,
+    known: npt.NDArray[np.uint64] | None = None,
+) -> Comparison:
+    """Compare two nets of any task by the samples' own errors, as ``compare_samples`` does with metric ``loss``.
+
+    Args:
+        candidate: What the candidate answered.
+        production: What production answered, to the same samples in the same order.
+        figures: What the task is judged by: the candidate's and production's.
+        confidence: That the decision needs.
+        known: Content hashes of the samples on which production was promoted; None if they are not known.
+
+    Raises:
+        DataError: The two were scored on different samples.
+    """
+    require_same_samples(candidate, production)
+    mine: SampleLosses = candidate.answers
+    theirs: SampleLosses = production.answers
+    gain = compare_losses(mine.loss, theirs.loss, level=interval_level(confidence))
+    return Comparison(
+        format_version=COMPARISON_VERSION,
+        metric="loss",
+        candidate=float(mine.loss.mean()),
+        production=float(theirs.loss.mean()),
+        n_samples=len(mine),
+        gain=gain.value,
+        interval=gain.interval,
+        interval_level=gain.level,
+        p_value=gain.p_value,
+        n_gained=_count(mine.loss < theirs.loss),
+        n_lost=_count(theirs.loss < mine.loss),
+        n_new=_n_new(candidate, known),
+        classes=(),
+        figures=figures,
+    )
+
+
+def interval_level(confidence: float) -> float:
+    """Return the two-sided level of an interval whose lower end is exceeded with a confidence."""
+    return round(2 * confidence - 1, 12)  # 0.9, not 0.8999...
+
+
+def _n_new(candidate: ScoredSamples, known: npt.NDArray[np.uint64] | None) -> int | None:
+    return None if known is None else _count(~np.isin(candidate.content, known))
+
+
+def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:
+    """Refuse two evaluations that cannot be compared pair by pair.
+
+    Raises:
+        DataError: They are of different samples, or of different tasks.
+    """
     remedy = "evaluate both on the same data"
+    if candidate.task != production.task:
+        msg = f"the candidate was scored as {candidate.task}, production as {production.task}; they cannot be compared"
+        raise DataError(msg)
     if candidate.dataset_digest != production.dataset_digest:
         msg = (
             f"the candidate was scored on other samples ({candidate.dataset_digest}) than production "

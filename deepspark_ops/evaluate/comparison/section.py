@@ -10,10 +10,11 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_samples
+from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_losses_of, compare_samples
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
-from deepspark_ops.evaluate.metrics import MetricsReport
+from deepspark_ops.evaluate.metrics import classes_of
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 
 REPORT_CONFIDENCE = 0.95
 """Of the section's interval; the decision has the one that was asked for."""
@@ -44,7 +45,7 @@ class ComparisonSection:
     """What the section shows.
 
     Attributes:
-        comparison: By top-1.
+        comparison: By top-1; of another task than classification by the samples' own errors.
         production: Production's figures.
         gained: Samples that the candidate alone gets right, of different classes first.
         lost: Samples that production alone gets right, likewise.
@@ -80,8 +81,14 @@ def make_section(
         has_picture: Whether the sample at a position may be one that is shown.
 
     Raises:
-        DataError: They are of different samples.
+        DataError: They are of different samples, or of different tasks.
     """
+    if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
+        figures = (candidate.metrics.main, production.metrics.main)
+        by_loss = compare_losses_of(
+            candidate.samples, production.samples, figures, confidence=REPORT_CONFIDENCE, known=known
+        )
+        return ComparisonSection(by_loss, production.metrics, (), ())
     comparison = compare_samples(
         candidate.samples,
         production.samples,
@@ -90,7 +97,7 @@ def make_section(
         class_names=candidate.class_names(),
         known=known,
     )
-    mine, theirs = candidate.samples.answers, production.samples.answers
+    mine, theirs = candidate.samples.classes(), production.samples.classes()
     gained = np.flatnonzero((mine.rank == 0) & (theirs.rank != 0))
     lost = np.flatnonzero((mine.rank != 0) & (theirs.rank == 0))
     rows = [
@@ -146,6 +153,7 @@ def section_view(section: ComparisonSection, names: Sequence[str], pictures: Map
     return {
         "comparison": comparison,
         "production": section.production,
+        "rows": {row.name: row.text() for row in section.production.rows()},
         "p": p_text(comparison.p_value),
         "points": 100 * comparison.gain,
         "interval": tuple(100 * bound for bound in comparison.interval),

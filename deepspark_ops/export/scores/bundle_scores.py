@@ -19,15 +19,23 @@ from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, ScoredOn, Speed, build_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, write_samples
 from deepspark_ops.evaluate.samples import Batch
-from deepspark_ops.evaluate.score_blob import find_score_blob
-from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples, scored_samples
-from deepspark_ops.evaluate.tf_predict import compile_probabilities, scoring_device
-from deepspark_ops.evaluate.trained_net import load_params, open_trained_net, set_batch_size
-from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, InputContract, read_manifest
-from deepspark_ops.export.tf_saved_model import SCORES, load_saved_model
+from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, score_samples, scored_samples
+from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_task, task_wish
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
+from deepspark_ops.evaluate.tf_predict import compile_answers, compile_targets, scoring_device
+from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
+from deepspark_ops.export.manifest import (
+    DEPLOY_NAME,
+    SAVED_MODEL_NAME,
+    WEIGHTS_NAME,
+    BundleManifest,
+    InputContract,
+    read_manifest,
+)
+from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.run_paths import write_text_whole
 
 
@@ -42,10 +50,10 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
         config.run_dir, weights=None, dataset=config.dataset, split=config.split, batch_size=config.batch_size
     ) as trained:
         speed = _speed(config, trained.solver)
-        blob = find_score_blob(trained.net)
-        blob = replace(blob, n_classes=max(blob.n_classes, manifest.output.n_classes))
-        answer = _answer(config.bundle, manifest.inputs, blob.n_classes)
-        scores, digest = score_samples(answer, trained.samples, blob, worst=0)
+        task = choose_task(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
+        if task.task == "classification":
+            task = replace(task, n_classes=max(task.n_classes, manifest.output.n_classes))
+        sums, digest = score_samples(_answer(config.bundle, manifest, task, trained), trained.samples, [task], worst=0)
         scored = ScoredOn(
             net=manifest.net,
             run=manifest.origin.run,
@@ -55,11 +63,11 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             dataset=trained.data_name,
             dataset_digest=digest.text(),
             split=config.split,
-            score_blob=SCORES,
+            score_blob=task.output,
             split_rule=trained.samples.split_rule,
         )
-    metrics = build_metrics(scores, scored, manifest.output.labels, speed)
-    write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, scores, digest))
+    metrics = report_of(sums, scored, manifest.output.labels, speed)
+    write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest))
     write_text_whole(config.output / METRICS_NAME, metrics.to_json())
     return metrics
 
@@ -88,18 +96,22 @@ def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[A
     return values
 
 
-def _answer(bundle: Path, inputs: tuple[InputContract, ...], n_classes: int) -> Answer:
+def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
     serve = load_saved_model(bundle / SAVED_MODEL_NAME)
+    targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
 
     def stored_of(batch: Batch, name: str) -> npt.NDArray[Any]:
         # A single image is called "images", whatever the net calls its blob, which is the first one stored.
         return batch.stored[name if name in batch.stored else next(iter(batch.stored))]
 
-    def answer(batch: Batch) -> npt.NDArray[np.float64]:
-        arguments = {contract.name: as_input(stored_of(batch, contract.name), contract) for contract in inputs}
-        probabilities = serve(arguments)[SCORES].astype(np.float64)
-        # Classes that the bundle does not know get probability 0.
-        return np.pad(probabilities, ((0, 0), (0, n_classes - probabilities.shape[1])))
+    def answer(batch: Batch) -> dict[str, npt.NDArray[Any]]:
+        arguments = {contract.name: as_input(stored_of(batch, contract.name), contract) for contract in manifest.inputs}
+        given = serve(arguments)[manifest.output.scores].astype(np.float64)
+        if task.task == "classification":
+            # Classes that the bundle does not know get probability 0.
+            given = np.pad(given, ((0, 0), (0, task.n_classes - given.shape[1])))
+        wanted = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
+        return {task.output: given, **wanted}
 
     return answer
 
@@ -112,10 +124,10 @@ def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
             set_batch_size(layer, config.batch_size)
     net = build_net_spec(message, phase="TEST")
     ready = scoring_device(config.devices, solver, n_threads=len(os.sched_getaffinity(0)))
-    predict = compile_probabilities(
+    predict = compile_answers(
         net,
         load_params(net, config.bundle / WEIGHTS_NAME),
-        find_score_blob(net),
+        [choose_task(net)],
         n_threads=ready.n_threads,
         device=next(iter(ready.names), ""),
     )

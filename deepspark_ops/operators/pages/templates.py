@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Template
 
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.page_templates import template_environment
+from deepspark_ops.evaluate.tasks.metrics_head import figure_text
 from deepspark_ops.run_view.chart_lines import is_share
 
 
@@ -27,6 +29,8 @@ def template(name: str) -> Template:
         "moment": _moment,
         "sparkline": sparkline,
         "p_text": p_text,
+        "figure": figure,
+        "interval": _interval,
         "filename": lambda path: Path(str(path)).name,
     }
     environment.tests |= {"share": is_share}
@@ -55,6 +59,27 @@ def _percent(share: float | None, digits: int = 1) -> str:
         '98.3\u202f%'
     """
     return "\u2013" if share is None else f"{100 * share:.{digits}f}\u202f%"
+
+
+def figure(judged: Mapping[str, Any] | None, *, wants_name: bool = True) -> str:
+    """Return what a run is judged by, as its JSON has it; a dash for none.
+
+    Example:
+        >>> figure({"label": "RMSE", "value": 0.12345, "is_share": False})
+        'RMSE 0.1235'
+    """
+    if judged is None:
+        return "\u2013"
+    value = judged["value"]
+    text = _percent(value) if judged["is_share"] else figure_text(value, is_share=False)
+    return f"{judged['label']} {text}" if wants_name else text
+
+
+def _interval(judged: Mapping[str, Any] | None) -> str:
+    """Return the interval of what a version is judged by; empty where it is not known."""
+    if judged is None or judged["interval"] is None:
+        return ""
+    return " to ".join(figure({**judged, "value": bound}, wants_name=False) for bound in judged["interval"])
 
 
 def _duration(seconds: float | None) -> str:

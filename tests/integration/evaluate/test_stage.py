@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from caffe_import.errors import NetError, WeightsError
+from caffe_import.errors import WeightsError
 from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -199,16 +199,12 @@ def test_weights_of_another_net_are_refused_and_nothing_is_written(run, dataset,
     assert not (tmp_path / "out").exists()
 
 
-def test_regression_net_is_refused_with_what_is_needed(dataset, tmp_path):
-    net = LINEAR[: LINEAR.index('layer { name: "accuracy"')].replace("num_output: 3", "num_output: 1")
-    net += 'layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "label" top: "loss" }'
-    run = make_run(tmp_path, dataset[0], net=net, n_steps=1)
-    with pytest.raises(NetError) as caught:
-        run_evaluate(EvaluateConfig(run_dir=run.root))
-    assert str(caught.value) == (
-        'net "patches" (TEST) has no class scores, its outputs are "loss"; needed: a SoftmaxWithLoss or Accuracy layer '
-        "(bottoms: scores, labels), or a Softmax layer at the end of the net"
-    )
+def test_a_net_of_data_alone_is_refused_with_what_is_needed(dataset, run, tmp_path):
+    with pytest.raises(
+        ConfigError, match=r'^no blob "ipp" in net "patches"; known: data, label, ip, .*did you mean "ip"'
+    ):
+        run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, output_blob="ipp"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_truncated_shard_is_named(dataset, run, tmp_path):

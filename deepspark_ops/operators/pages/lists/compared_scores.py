@@ -12,7 +12,9 @@ import numpy as np
 from markupsafe import Markup
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
+from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.run_paths import RunPaths
 
 MOST_CLASSES: Final = 60
@@ -36,14 +38,15 @@ def metrics_of(run_dir: Path) -> MetricsReport | None:
 
 def confusion_of(metrics: MetricsReport | None) -> dict[str, Any] | None:
     """Return the confusion matrix of an evaluation, ``counts`` None with many classes; None without one."""
-    if metrics is None:
+    classes = classes_of(metrics)
+    if classes is None:
         return None
-    n_classes = len(metrics.classes)
-    counts = [list(row) for row in metrics.confusion] if n_classes <= MOST_CLASSES else None
-    names = _names(metrics) if n_classes <= MOST_CLASSES else None
+    n_classes = len(classes.classes)
+    counts = [list(row) for row in classes.confusion] if n_classes <= MOST_CLASSES else None
+    names = _names(classes) if n_classes <= MOST_CLASSES else None
     return {
-        "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": metrics.n_samples,
-        "top1": metrics.top1, "dataset_digest": metrics.scored.dataset_digest,
+        "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": classes.n_samples,
+        "top1": classes.top1, "dataset_digest": classes.scored.dataset_digest,
     }  # fmt: skip
 
 
@@ -65,7 +68,13 @@ def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, 
     if first.n_samples != second.n_samples:
         counted = f"{first.n_samples:,} and {second.n_samples:,}"
         return f"{labels[0]} and {labels[1]} count different samples ({counted}), by the nets' ignore_label"
-    names = _names(first), _names(second)
+    if first.task != second.task:
+        return f"{labels[0]} and {labels[1]} were scored as {first.task} and {second.task}"
+    of_first, of_second = classes_of(first), classes_of(second)
+    if of_first is None or of_second is None:
+        told = ", ".join(f"{label} {one.main.text()}" for label, one in zip(labels, (first, second), strict=True))
+        return f"{first.main.label}: {told}, on the same {first.n_samples:,} samples; there are no classes to compare"
+    names = _names(of_first), _names(of_second)
     if names[0] != names[1]:
         return f"{labels[0]} and {labels[1]} have different classes ({_unlike(*names)})"
     return None
@@ -78,11 +87,12 @@ def differences_of(
     found = []
     for key, label, one in list(zip(keys, labels, metrics, strict=True))[1:]:
         why_not = why_not_compared(metrics[0], one, (labels[0], label))
-        if why_not is None and one is not None and len(one.classes) > MOST_CLASSES:
-            why_not = f"{len(one.classes):,} classes are too many for a table; each run's report has its matrix"
+        first, second = classes_of(metrics[0]), classes_of(one)
+        if why_not is None and second is not None and len(second.classes) > MOST_CLASSES:
+            why_not = f"{len(second.classes):,} classes are too many for a table; each run's report has its matrix"
         counts = None
-        if why_not is None and metrics[0] is not None and one is not None:
-            counts = (np.array(one.confusion, np.int64) - np.array(metrics[0].confusion, np.int64)).tolist()
+        if why_not is None and first is not None and second is not None:
+            counts = (np.array(second.confusion, np.int64) - np.array(first.confusion, np.int64)).tolist()
         found.append({"first": keys[0], "second": key, "counts": counts, "why_not": why_not})
     return found
 
@@ -125,7 +135,7 @@ def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
     section = make_section(second, first, None, has_picture=kept.__contains__)
     names = first.class_names()
     n_first, n_second = section.comparison.n_lost, section.comparison.n_gained
-    n_both = int(np.count_nonzero((first.samples.answers.rank == 0) & (second.samples.answers.rank == 0)))
+    n_both = int(np.count_nonzero((first.samples.classes().rank == 0) & (second.samples.classes().rank == 0)))
     pictures = of_second.read([one.index for one in section.lost])
     pictures |= of_first.read([one.index for one in section.gained])
 
@@ -179,7 +189,7 @@ def _unstyled(drawn: str) -> Markup:
     return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))
 
 
-def _names(metrics: MetricsReport) -> list[str]:
+def _names(metrics: ClassificationMetrics) -> list[str]:
     return [one.name for one in metrics.classes]
 
 

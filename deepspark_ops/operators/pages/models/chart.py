@@ -1,42 +1,68 @@
-"""Accuracy over a model's versions as a drawing: places on an SVG, made on the server."""
+"""What a model's versions are judged by as a drawing: places on an SVG, made on the server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from deepspark_ops.operators.pages.templates import figure
+
 VERSIONS_SHOWN: Final = 24
 STEP: Final = 58.0
 _LEFT, _TOP, _HEIGHT = 34.0, 22.0, 92.0
+_ACCURACY: Final = "top1"
 
 
 def accuracy_chart(versions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return where each version's accuracy and its interval are drawn, oldest first; None for less than two.
+    """Return where each version's figure and its interval are drawn, oldest first; None for less than two.
 
     Args:
-        versions: As a model's JSON has them, oldest first; those without figures are left out.
+        versions: As a model's JSON has them, oldest first; left out are those without figures, and those that are
+            judged by another figure than the last one.
     """
-    scored = [one for one in versions if one["figures"]][-VERSIONS_SHOWN:]
+    last = alike([one["judged"] for one in versions])[-1:]
+    scored = [one for one in versions if last and one["judged"] and one["judged"]["name"] == last[0]["name"]]
+    scored = scored[-VERSIONS_SHOWN:]
     if len(scored) < 2:
         return None
-    low = float(min(one["figures"]["top1_interval"][0] for one in scored))
-    high = float(max(one["figures"]["top1_interval"][1] for one in scored))
+    spans = [one["judged"]["interval"] or (one["judged"]["value"],) * 2 for one in scored]
+    low, high = float(min(span[0] for span in spans)), float(max(span[1] for span in spans))
     scale = _HEIGHT / ((high - low) or 1.0)
 
-    def place(share: float) -> float:
-        return round(_TOP + (high - share) * scale, 1)
+    def place(value: float) -> float:
+        return round(_TOP + (high - value) * scale, 1)
 
     points = [
         {
             "version": one["version"],
-            "top1": one["figures"]["top1"],
+            "text": figure(one["judged"], wants_name=False),
             "is_production": one["is_production"],
             "x": round(_LEFT + at * STEP, 1),
-            "y": place(one["figures"]["top1"]),
-            "y_high": place(one["figures"]["top1_interval"][1]),
-            "y_low": place(one["figures"]["top1_interval"][0]),
+            "y": place(one["judged"]["value"]),
+            "y_high": place(span[1]),
+            "y_low": place(span[0]),
         }
-        for at, one in enumerate(scored)
+        for at, (one, span) in enumerate(zip(scored, spans, strict=True))
     ]
     width = 2 * _LEFT + (len(scored) - 1) * STEP
-    return {"points": points, "width": width, "height": _TOP + _HEIGHT + 26.0}
+    label = "Accuracy" if last[0]["name"] == _ACCURACY else last[0]["label"]
+    return {"points": points, "label": label, "width": width, "height": _TOP + _HEIGHT + 26.0}
+
+
+def alike(judged: Sequence[Mapping[str, Any] | None]) -> list[Mapping[str, Any]]:
+    """Return the figures that are of the kind of the last one."""
+    known = [one for one in judged if one is not None]
+    return [one for one in known if one["name"] == known[-1]["name"]]
+
+
+def column_name(judged: Sequence[Mapping[str, Any] | None]) -> str:
+    """Return the head of a column of figures: their name, or ``judged by`` where they are of several kinds.
+
+    Example:
+        >>> column_name([{"name": "rmse", "label": "RMSE"}, None]), column_name([])
+        ('RMSE', 'accuracy')
+    """
+    labels = {one["name"]: one["label"] for one in judged if one is not None}
+    if not labels or set(labels) == {_ACCURACY}:
+        return "accuracy"
+    return next(iter(labels.values())) if len(labels) == 1 else "judged by"

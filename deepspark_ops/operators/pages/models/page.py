@@ -10,8 +10,8 @@ from typing import Any, Final
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, model_url, run_url
 from deepspark_ops.operators.pages.bundle_card import bundle_card
-from deepspark_ops.operators.pages.models.chart import accuracy_chart
-from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.pages.models.chart import accuracy_chart, alike, column_name
+from deepspark_ops.operators.pages.templates import figure, template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import ModelOverview, model_names, read_model
@@ -63,9 +63,11 @@ class ModelsPage:
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
         """
+        models = [linked(one, site) for one in answer["models"]]
         return template("models.html.jinja").render(
             title="Models",
-            models=[linked(one, site) for one in answer["models"]],
+            models=models,
+            judged_by=column_name([one["current"]["judged"] for one in models if one["current"]]),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="models",
@@ -115,6 +117,7 @@ class ModelPage:
             model=model,
             version=version,
             chart=accuracy_chart(answer["versions"]),
+            judged_by=column_name([one["judged"] for one in answer["versions"]]),
             previous=_before(answer),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
@@ -147,7 +150,9 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
         dataset = Path(version["figures"]["dataset"]).name if version["figures"] else None
         versions.append({**version, "pages": pages, "files": files, "dataset": dataset})
     current = next((one for one in versions if one["is_production"]), None)
-    curve = [(at, one["figures"]["top1"]) for at, one in enumerate(model["versions"]) if one["figures"]]
+    judged = alike([one["judged"] for one in model["versions"]])
+    curve = [(at, one["value"]) for at, one in enumerate(judged)]
+    ends = f"{figure(judged[0])} to {figure(judged[-1], wants_name=False)}" if judged else ""
     return {
         **model,
         "versions": versions,
@@ -155,6 +160,7 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
         "url": url,
         "current": current,
         "curve": curve,
+        "curve_label": ends.replace("Top-1 accuracy", "accuracy from"),
     }
 
 
@@ -174,7 +180,9 @@ def _dag_of(run_dir: str | None) -> str | None:
 def _fields(model: ModelOverview, dags: Collection[str]) -> dict[str, Any]:
     fields = model.model_dump(mode="json", exclude={"format_version"})
     for record, version in zip(model.versions, fields["versions"], strict=True):
+        judged = record.figures.judged_by() if record.figures else None
         version |= {
+            "judged": judged.model_dump(mode="json") if judged else None,
             "dag": _dag_of(record.run_dir),
             "is_present": record.version in model.present,
             "is_production": model.production is not None and model.production.version == record.version,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import METRICS_NAME, MetricsReport, read_metrics
+from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.tasks.run_plan import Decided
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 
@@ -20,9 +21,10 @@ def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
         decided: What its task check decided.
 
     Returns:
-        ``version`` of ``model``, ``accuracy`` (top 1, share of 1), ``loss``, and ``is_on_these``: whether it was scored
-        on this run's test samples, as task evaluate_production does; before that its own figures stand in. None where
-        the run is not compared with production, or that has no figures.
+        ``version`` of ``model``, ``accuracy`` (top 1, share of 1; None of another task than classification, which has
+        ``figure`` instead, what it is judged by), ``loss``, and ``is_on_these``: whether it was scored on this run's
+        test samples, as task evaluate_production does; before that its own figures stand in. None where the run is not
+        compared with production, or that has no figures.
     """
     if decided.production is None:
         return None
@@ -30,8 +32,15 @@ def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
     for folder, is_on_these in ((run_dir / PRODUCTION_EVALUATION, True), (bundle, False)):
         found = _metrics(folder / METRICS_NAME)
         if found is not None:
-            figures = {"accuracy": found.top1, "loss": found.loss, "is_on_these": is_on_these}
-            return {"version": bundle.name, "model": decided.model, **figures}
+            classes = classes_of(found)
+            return {
+                "version": bundle.name,
+                "model": decided.model,
+                "accuracy": classes.top1 if classes else None,
+                "figure": None if classes else found.main.model_dump(mode="json"),
+                "loss": found.loss,
+                "is_on_these": is_on_these,
+            }
     return None
 
 

@@ -101,6 +101,7 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
         "clock": None,
         "max_iter": None,
         "accuracy": None,
+        "figure": None,
         "images_per_s": None,
         "has_report": (RunPaths(folder).evaluation / "report.html").is_file(),
     }
@@ -108,7 +109,7 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
         return row
     with suppress(OSError):
         found = read_index(folder) or summarize(reading_of(folder), folder)
-        row |= found.model_dump(include={"clock", "max_iter", "accuracy", "images_per_s"})
+        row |= found.model_dump(mode="json", include={"clock", "max_iter", "accuracy", "figure", "images_per_s"})
     return row
 
 

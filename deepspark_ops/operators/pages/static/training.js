@@ -96,7 +96,7 @@
 
   // What the run is measured against: a level across the whole chart.
   function productionTrace(chart) {
-    if (chart.name !== "test_accuracy" || !run.production) return [];
+    if (chart.name !== "test_accuracy" || typeof run.production?.accuracy !== "number") return [];
     const { accuracy, version } = run.production;
     return [{
       x: whole(), y: [accuracy, accuracy], type: "scatter", mode: "lines", name: plain(`production ${version}`), hoverinfo: "skip",

@@ -16,7 +16,7 @@ from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
-from deepspark_ops.evaluate.metrics import build_metrics
+from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.processes.job_log import StageFailed

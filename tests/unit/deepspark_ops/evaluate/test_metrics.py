@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics, read_metrics
+from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.scores import Answers, Scores
+from deepspark_ops.evaluate.tasks.classification import build_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 
-NO_ANSWERS = Answers(*(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.int32, np.float64)))
+NO_ANSWERS = Answers(*(np.zeros(0, dtype) for dtype in (np.int64, np.float64, np.int32, np.int32, np.int32)))
 
 SCORED = ScoredOn(
     net="n",
@@ -51,16 +53,32 @@ def test_missing_file_names_the_command(tmp_path):
     assert str(caught.value) == f'{tmp_path}/metrics.json: no metrics there; run "deepspark evaluate" first'
 
 
-def test_other_version_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (('"format_version": 3', '"format_version": 4'), r"format_version is 4, allowed: 1, 2, 3"),
+        (('"task": "classification"', '"task": "guessing"'), r"task.*guessing|guessing.*task"),
+        (('"loss": 0.5', '"loss": "much"'), r"classification.loss: Input should be a valid number"),
+        (('"format_version": 3', '"format_version"'), "damaged"),
+    ],
+)
+def test_other_version_and_damage_are_refused(tmp_path, change, finding):
     text = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ()).to_json()
-    (tmp_path / "metrics.json").write_text(text.replace('"format_version": 2', '"format_version": 3'))
-    with pytest.raises(DataError, match=r'format_version: Input should be 1 or 2; run "deepspark evaluate" again'):
+    assert change[0] in text
+    (tmp_path / "metrics.json").write_text(text.replace(*change))
+    with pytest.raises(DataError, match=rf'metrics.json: .*({finding}).*; run "deepspark evaluate" again'):
         read_metrics(tmp_path / "metrics.json")
 
 
-def test_file_of_version_1_is_read(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_the_versions_before_are_read_as_classifications(tmp_path, version):
     report = build_metrics(scores_of([[3, 1], [2, 4]]), SCORED, ())
     values = json.loads(report.to_json())
-    del values["speed"]
-    (tmp_path / "metrics.json").write_text(json.dumps({**values, "format_version": 1}))
-    assert read_metrics(tmp_path / "metrics.json") == report.model_copy(update={"format_version": 1})
+    for name in ("task", "main", "others", *(("speed",) if version == 1 else ())):
+        del values[name]
+    for name in ("target_blob", *(("split_rule",) if version == 1 else ())):
+        del values["scored"][name]
+    (tmp_path / "metrics.json").write_text(json.dumps({**values, "format_version": version}))
+    found = read_metrics(tmp_path / "metrics.json")
+    assert found == report
+    assert (found.main.name, found.main.value, found.main.interval) == ("top1", 0.7, report.top1_interval)

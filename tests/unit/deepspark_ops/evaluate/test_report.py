@@ -4,9 +4,10 @@ from html.parser import HTMLParser
 import numpy as np
 from markupsafe import escape
 
-from deepspark_ops.evaluate.metrics import ScoredOn, build_metrics
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.scores import ScoreSum, softmax
+from deepspark_ops.evaluate.tasks.classification import build_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 from deepspark_ops.events import Event
 from deepspark_ops.run_view.curves import read_curves
 

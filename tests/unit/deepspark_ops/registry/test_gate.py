@@ -191,7 +191,7 @@ def test_reason_says_how_many_samples_are_new(config):
 def test_decision_reads_back_equal_and_old_ones_are_read(config):
     decision = decide(scored(speed=3.0), scored(*range(9)), config)
     assert Decision.model_validate_json(decision.model_dump_json()) == decision
-    assert decision.format_version == 2
+    assert decision.format_version == 3
     old = {
         key: json.loads(decision.model_dump_json())[key] for key in ("promotes", "metric", "candidate", "production")
     }

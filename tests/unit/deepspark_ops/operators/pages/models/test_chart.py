@@ -1,9 +1,22 @@
-from deepspark_ops.operators.pages.models.chart import VERSIONS_SHOWN, accuracy_chart
+from deepspark_ops.evaluate.tasks.classification import accuracy_figure
+from deepspark_ops.operators.pages.models.chart import VERSIONS_SHOWN, accuracy_chart, column_name
 
 
 def version(number, top1, *, low=None, high=None, is_production=False):
-    figures = {"top1": top1, "top1_interval": (low or top1, high or top1)}
-    return {"version": f"v{number}", "figures": figures, "is_production": is_production}
+    judged = accuracy_figure(top1, (low or top1, high or top1)).model_dump()
+    return {"version": f"v{number}", "judged": judged, "is_production": is_production}
+
+
+def of_rmse(number, value):
+    judged = {**version(number, value)["judged"], "name": "rmse", "label": "RMSE", "is_share": False, "interval": None}
+    return {**version(number, value), "judged": judged}
+
+
+def test_versions_that_are_judged_by_another_figure_are_left_out():
+    chart = accuracy_chart([version(1, 0.5), of_rmse(2, 12.5), of_rmse(3, 7.0)])
+    assert [(one["version"], one["text"]) for one in chart["points"]] == [("v2", "12.5"), ("v3", "7")]
+    assert (chart["label"], chart["points"][0]["y"] < chart["points"][1]["y"]) == ("RMSE", True)
+    assert column_name([version(1, 0.5)["judged"], of_rmse(2, 1.0)["judged"]]) == "judged by"
 
 
 def test_higher_accuracy_is_drawn_higher_and_intervals_fill_the_height():
@@ -16,7 +29,7 @@ def test_higher_accuracy_is_drawn_higher_and_intervals_fill_the_height():
 
 
 def test_versions_without_figures_and_old_ones_are_left_out():
-    unscored = {"version": "v0", "figures": None, "is_production": False}
+    unscored = {"version": "v0", "judged": None, "is_production": False}
     assert accuracy_chart([unscored, version(1, 0.5)]) is None
     many = accuracy_chart([version(number, 0.5) for number in range(1, 101)])
     assert [many["points"][0]["version"], many["points"][-1]["version"]] == [f"v{101 - VERSIONS_SHOWN}", "v100"]

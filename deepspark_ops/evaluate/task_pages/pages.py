@@ -1,0 +1,290 @@
+"""What each task shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup
+
+from deepspark_ops.config.task import TaskName
+from deepspark_ops.evaluate.charts import confusion_chart, grouped
+from deepspark_ops.evaluate.figure_charts import (
+    bar_chart,
+    density_chart,
+    drawn_curves,
+    precision_recall_chart,
+    reliability_chart,
+    residual_chart,
+    roc_chart,
+)
+from deepspark_ops.evaluate.figures.extremes import NamedSample
+from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
+from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
+from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
+from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
+from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
+from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
+
+Examples = Mapping[int, Example]
+MAX_DRAWN_OUTPUTS: Final = 6
+MAX_CONFUSED: Final = 30
+_NOTES: Final[Mapping[str, str]] = {
+    "rmse": "root of the mean squared residual",
+    "mae": "mean distance of prediction and truth",
+    "r2": "1: every prediction right, 0: no better than the mean",
+    "bias": "predicted minus true; 0: as often above as below",
+    "mse": "in the units of the net's input",
+    "psnr": "higher is better",
+    "mean_average_precision": "mean over the labels of the area under precision and recall",
+    "macro_roc_auc": "50 %: no better than guessing",
+    "micro_f1": "a label counts as answered above 50 %",
+    "subset_accuracy": "not one label wrong",
+    "roc_auc": "50 %: no better than guessing",
+    "verification_accuracy": "alike or not, at the threshold that is best here",
+    "equal_error_rate": "as many wrongly taken for alike as for different",
+    "mean_iou": "mean over classes of overlap by union",
+    "pixel_accuracy": "of all pixels that count",
+    "mean_accuracy": "each class counts the same",
+}
+MOST_TILES: Final = 5
+
+
+def task_page(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    """Return what the report of another task than classification shows.
+
+    Args:
+        metrics: What was found.
+        examples: The samples of ``wanted_examples``, by position.
+    """
+    return _PAGES[metrics.task](metrics, examples)
+
+
+def tiles_of(metrics: MetricsReport) -> list[Tile]:
+    """Return the figures at the top, the main one first."""
+    rows = [row for row in metrics.rows() if row.value is not None and row.name not in ("loss", "best_threshold")]
+    found = [Tile(row.label, row.text().replace(" %", "\u202f%"), _NOTES.get(row.name, "")) for row in rows]
+    return [*found[: MOST_TILES - 1], Tile("Samples", grouped(metrics.n_samples), _ignored(metrics))]
+
+
+def _ignored(metrics: MetricsReport) -> str:
+    what = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
+    return f"{grouped(metrics.n_ignored)} {what} do not count" if metrics.n_ignored else "all count"
+
+
+def _number(value: float | None) -> str:
+    return "\u2013" if value is None else f"{value:.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "\u2013" if value is None else f"{100 * value:.1f}\u202f%"
+
+
+def _gallery(
+    kept: Sequence[NamedSample], examples: Examples, text: Callable[[Example, float], list[str]]
+) -> list[Shown]:
+    there = [(one, examples[one.index]) for one in kept[:MOST_SHOWN] if one.index in examples]
+    return [shown(example, text(example, one.value)) for one, example in there if example.pictures]
+
+
+def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    assert isinstance(metrics, RegressionMetrics)
+    found = metrics.figures
+    cards = []
+    for one in found.outputs[:MAX_DRAWN_OUTPUTS]:
+        of = "" if len(found.outputs) == 1 else f", output {one.name}"
+        if one.residuals is not None:
+            cards.append(Card(f"Residuals{of}", Markup(residual_chart(one.residuals))))
+        if one.density is not None:
+            cards.append(Card(f"Predicted over true{of}", Markup(density_chart(one.density))))
+    table = Table(
+        ("Output", "RMSE", "Mean absolute error", "R2", "Mean residual", "Mean of the true values"),
+        [
+            (one.name, _number(one.rmse), _number(one.mae), _number(one.r2), _number(one.bias), _number(one.mean_true))
+            for one in found.outputs
+        ],
+    )
+
+    def said(example: Example) -> tuple[str, str]:
+        values = [np.asarray(part, np.float64).ravel()[:4] for part in (example.answers[0], example.target)]
+        first, second = (", ".join(f"{value:.4g}" for value in part) for part in values)
+        return first, second
+
+    pictures = _gallery(found.worst, examples, lambda example, value: [said(example)[0], f"true {said(example)[1]}"])
+    rows = [
+        (str(one.index), said(examples[one.index])[0], said(examples[one.index])[1], _number(one.value))
+        for one in found.worst[:MOST_SHOWN]
+        if one.index in examples
+    ]
+    of_worst = None if pictures else Table(("Sample", "Predicted", "True", "Mean squared residual"), rows)
+    return TaskPage(
+        tiles_of(metrics),
+        [
+            Section(
+                "Residuals", "A residual is predicted minus true. The line is where prediction and truth agree.", cards
+            ),
+            Section("Outputs", "", table=table),
+        ],
+        [Section("Largest errors", "Samples with the largest mean squared residual.", table=of_worst, shown=pictures)],
+    )
+
+
+def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    assert isinstance(metrics, ReconstructionMetrics)
+    found = metrics.figures
+    cards = [
+        Card("Errors of the samples", Markup(residual_chart(found.errors, x_label="mean squared error of a sample")))
+    ]
+
+    def said(example: Example, value: float) -> list[str]:
+        return [f"error {value:.4g}", f"sample {example.index}"]
+
+    return TaskPage(
+        tiles_of(metrics),
+        [Section("Errors", "How many samples have which mean squared error.", cards)],
+        [
+            Section(title, "What was given, and what the net gave back, in one scale of grey values.", shown=pictures)
+            for title, pictures in (
+                ("Worst samples", _gallery(found.worst, examples, said)),
+                ("Best samples", _gallery(found.best, examples, said)),
+            )
+            if pictures
+        ],
+    )
+
+
+def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    assert isinstance(metrics, MultiLabelMetrics)
+    found = metrics.figures
+    ranked = {one.name: one.ranked for one in found.labels}
+    legend = drawn_curves(ranked)
+    cards = []
+    if legend:
+        cards = [
+            Card("ROC curves", Markup(roc_chart(ranked)), legend),
+            Card("Precision over recall", Markup(precision_recall_chart(ranked)), legend),
+        ]
+    cards.append(Card("Calibration", Markup(reliability_chart(found.calibration))))
+    table = Table(
+        ("Label", "Precision", "Recall", "F1", "Average precision", "ROC-AUC", "There", "Answered"),
+        [
+            (
+                one.name,
+                _share(one.detection.precision),
+                _share(one.detection.recall),
+                _share(one.detection.f1),
+                _share(one.ranked.average_precision),
+                _share(one.ranked.roc_auc),
+                grouped(one.detection.true_positives + one.detection.false_negatives),
+                grouped(one.detection.true_positives + one.detection.false_positives),
+            )
+            for one in found.labels
+        ],
+    )
+    return TaskPage(
+        tiles_of(metrics),
+        [
+            Section(
+                "Labels", f"A label counts as answered above a probability of {_share(found.threshold)}.", table=table
+            ),
+            Section(
+                "At all thresholds",
+                f"Calibration: of answers with a confidence, how many are right. Their mean distance (ECE) is "
+                f"{_share(found.calibration.ece)}.",
+                cards,
+            ),
+        ],
+    )
+
+
+def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    assert isinstance(metrics, EmbeddingMetrics)
+    found = metrics.figures
+    ranked = {"pairs": found.ranked}
+    cards = []
+    if found.ranked.roc:
+        cards = [
+            Card("ROC curve", Markup(roc_chart(ranked))),
+            Card("Precision over recall", Markup(precision_recall_chart(ranked))),
+        ]
+
+    def said(example: Example, value: float) -> list[str]:
+        first, second = (np.asarray(part, np.float64).ravel() for part in example.answers)
+        is_same = bool(np.asarray(example.target).ravel()[0])
+        return [f"distance {np.linalg.norm(first - second):.4g}", "alike" if is_same else "not alike"]
+
+    threshold = (
+        "" if found.best_threshold is None else f" The best threshold is a distance of {found.best_threshold:.4g}."
+    )
+    worst = _gallery(metrics.worst, examples, said)
+    table = Table(("Figure", "Value"), [(row.label, row.text()) for row in metrics.rows()])
+    return TaskPage(
+        tiles_of(metrics),
+        [
+            Section(
+                "Are two samples alike?",
+                f"{grouped(found.n_pairs)} pairs, {grouped(found.n_same)} of them alike; the nearer two vectors of "
+                f"{metrics.width} numbers are, the more alike.{threshold}",
+                cards,
+                table,
+            )
+        ],
+        [Section("Worst pairs", "Pairs with the largest contrastive loss.", shown=worst)] if worst else [],
+    )
+
+
+def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:
+    assert isinstance(metrics, SegmentationMetrics)
+    found = metrics.figures
+    cards = [
+        Card(
+            "IoU of each class", Markup(bar_chart([(one.name, one.iou) for one in found.classes], label="IoU by class"))
+        )
+    ]
+    if len(found.classes) <= MAX_CONFUSED:
+        matrix = np.array(found.confusion, np.int64)
+        cards.append(Card("Pixels", Markup(confusion_chart(matrix, [one.name for one in found.classes]))))
+    table = Table(
+        ("Class", "IoU", "Pixels right", "Pixels", "Found"),
+        [
+            (one.name, _share(one.iou), _share(one.accuracy), grouped(one.pixels), grouped(one.predicted))
+            for one in found.classes
+        ],
+    )
+    worst = _gallery(
+        found.worst,
+        examples,
+        lambda example, value: [f"{_share(value)} of its pixels right", f"sample {example.index}"],
+    )
+    return TaskPage(
+        tiles_of(metrics),
+        [
+            Section(
+                "Classes",
+                "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true classes.",
+                cards,
+                table,
+            )
+        ],
+        [
+            Section(
+                "Worst images",
+                "Classes in colours over the picture; class 0 has none, pixels that do not count are grey.",
+                shown=worst,
+            )
+        ]
+        if worst
+        else [],
+    )
+
+
+_PAGES: Final[Mapping[TaskName, Callable[[MetricsReport, Examples], TaskPage]]] = {
+    "regression": _regression,
+    "reconstruction": _reconstruction,
+    "multi_label": _multi_label,
+    "embedding": _embedding,
+    "segmentation": _segmentation,
+}

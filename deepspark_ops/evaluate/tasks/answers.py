@@ -1,0 +1,90 @@
+"""From a net's blobs to what tasks count: the activation, and what the answers should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.errors import NetError
+from deepspark_ops.evaluate.scores import softmax
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+
+Array = npt.NDArray[Any]
+
+
+def wanted_blobs(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
+    """Return the blobs that a forward pass must give: the outputs, and targets that the net computes from data."""
+    names = [name for task in tasks for name in task.outputs]
+    names += [task.target for task in tasks if task.target is not None and not task.is_target_fed]
+    return tuple(dict.fromkeys(names))
+
+
+def activated(values: Array, task: ChosenTask) -> Array:
+    """Return a blob after the activation of its task.
+
+    Classes and labels come as (n, n_classes) probabilities in float64. The scores of a segmentation stay scores, of
+    which the greatest tells the class as well as a probability would.
+
+    Args:
+        values: (n, ...), as the net gave it.
+        task: Whose output it is.
+    """
+    if task.task == "classification":
+        rows = values.reshape(len(values), task.n_classes)
+        return rows.astype(np.float64) if task.activation == "none" else softmax(rows)
+    return sigmoid(values) if task.activation == "sigmoid" else values
+
+
+def sigmoid(values: Array) -> npt.NDArray[np.float64]:
+    """Return 1 / (1 + exp(-x)), computed in float64 without overflow.
+
+    Example:
+        >>> sigmoid(np.array([0.0, -1000.0, 1000.0])).tolist()
+        [0.5, 0.0, 1.0]
+    """
+    wide = np.asarray(values, np.float64)
+    power = np.exp(-np.abs(wide))
+    found: npt.NDArray[np.float64] = np.where(wide >= 0, 1.0, power) / (1.0 + power)
+    return found
+
+
+def targets_of(
+    task: ChosenTask, values: Mapping[str, Array], stored: Mapping[str, Array], feeds: Mapping[str, Array], count: int
+) -> Array:
+    """Return what the answers of a batch should be, (count, ...).
+
+    Args:
+        task: Which result.
+        values: What the net gave, for targets that it computes.
+        stored: The batch as stored: class labels are taken from here, whatever their dtype.
+        feeds: The batch as the net takes it: numbers and pictures after the transform.
+        count: Samples of the batch.
+
+    Raises:
+        NetError: The net has nothing to compare with.
+    """
+    target = require_target(task)
+    if not task.is_target_fed:
+        return values[target][:count]
+    if task.task == "classification":
+        return stored[target].reshape(count)
+    return feeds[target][:count]
+
+
+def require_target(task: ChosenTask) -> str:
+    """Return the blob with what the answers should be.
+
+    Raises:
+        NetError: The net has none.
+    """
+    if task.target is None:
+        what = "labels to score" if task.task == "classification" else "nothing to score its answers"
+        msg = (
+            f"{task.found_by}: the net has {'no ' if task.task == 'classification' else ''}{what} against; its data "
+            "layer needs a second top with them, or say which blob has them by the option target_blob"
+        )
+        raise NetError(msg)
+    return task.target

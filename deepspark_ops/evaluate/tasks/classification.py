@@ -1,0 +1,201 @@
+"""``metrics.json`` of a classification: top-k, loss, confusion matrix, a row per class, the surest mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from deepspark_ops.evaluate.scores import Answers, Scores, ScoreSum, accuracy_interval
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import (
+    METRICS_VERSION,
+    FigureRow,
+    Frozen,
+    MainFigure,
+    MetricsReport,
+    ScoredOn,
+    Speed,
+    figure_text,
+    now_text,
+)
+from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
+
+
+class ClassReport(Frozen):
+    """One class. A share is None where its denominator is zero.
+
+    Attributes:
+        label: The class' number.
+        name: Its name, or the number as text.
+        support: Samples that are of this class.
+        predicted: Samples that were taken for this class.
+        correct: Samples that are both.
+        accuracy: correct / support; the class' recall.
+        precision: correct / predicted.
+        f1: Harmonic mean of accuracy and precision.
+    """
+
+    label: int
+    name: str
+    support: int
+    predicted: int
+    correct: int
+    accuracy: float | None
+    precision: float | None
+    f1: float | None
+
+
+class MistakeReport(Frozen):
+    """One wrong prediction; the fields are those of ``scores.Mistake``."""
+
+    index: int
+    label: int
+    predicted: int
+    probability: float
+    label_probability: float
+
+
+class ClassificationMetrics(MetricsReport):
+    """The whole file.
+
+    Attributes:
+        top1: Share with the true class first, Caffe's ties.
+        top1_interval: 95 % interval of ``top1`` (Wilson).
+        top5: Share with the true class among the first five; None with five classes or fewer.
+        loss: Mean -log probability of the true class.
+        classes: One per class, in label order.
+        confusion: Counts, true class by row, predicted class by column.
+        mistakes: Surest wrong predictions first.
+    """
+
+    task: Literal["classification"] = "classification"
+    top1: float
+    top1_interval: tuple[float, float]
+    top5: float | None
+    classes: tuple[ClassReport, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    mistakes: tuple[MistakeReport, ...]
+
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables have."""
+        top5 = [FigureRow(name="top5", label="Top-5 accuracy", value=self.top5, is_share=True)]
+        return (
+            FigureRow(name="top1", label="Top-1 accuracy", value=self.top1, is_share=True),
+            *(top5 if self.top5 is not None else ()),
+            FigureRow(name="loss", label="Mean loss", value=self.loss),
+        )
+
+
+class ClassificationTask(TaskSum):
+    """Sums a classification: top-k, loss, confusion matrix, mistakes."""
+
+    task = "classification"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing; ``worst``: how many mistakes to keep."""
+        super().__init__(chosen)
+        self._sum = ScoreSum(chosen.n_classes, worst=worst, ignore_label=chosen.ignore_label)
+        self._scores: Scores | None = None
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count probabilities (n, n_classes) against labels (n,)."""
+        self._sum.add(answers[0], targets.reshape(len(targets)))
+
+    def scores(self) -> Scores:
+        """Return the scores of everything added."""
+        if self._scores is None:
+            self._scores = self._sum.result()
+        return self._scores
+
+    def metrics(self, head: ReportHead) -> ClassificationMetrics:
+        """Return the figures."""
+        return build_metrics(self.scores(), head.scored, head.names, head.speed, head.others)
+
+    def line(self, metrics: MetricsReport) -> str:
+        """Return the figures in a few words."""
+        scores = self.scores()
+        n_wrong = scores.n_samples - int(np.trace(scores.confusion))
+        return f"top-1 {figure_text(scores.top1, is_share=True)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
+
+    def samples(self) -> Answers:
+        """Return the answers, sample by sample."""
+        return self.scores().answers
+
+
+def build_metrics(
+    scores: Scores,
+    scored: ScoredOn,
+    class_names: tuple[str, ...],
+    speed: Speed | None = None,
+    others: tuple[MetricsReport, ...] = (),
+) -> ClassificationMetrics:
+    """Return the report of ``scores``; classes beyond ``class_names`` are named by their number."""
+    matrix = scores.confusion
+    interval = accuracy_interval(scores.top1, scores.n_samples)
+    return ClassificationMetrics(
+        created=now_text(),
+        scored=scored,
+        main=accuracy_figure(scores.top1, interval),
+        n_samples=scores.n_samples,
+        n_ignored=scores.n_ignored,
+        top1=scores.top1,
+        top1_interval=interval,
+        top5=scores.top5,
+        loss=scores.loss,
+        classes=tuple(
+            _class_report(
+                label,
+                class_names[label] if label < len(class_names) else str(label),
+                support=int(matrix[label].sum()),
+                predicted=int(matrix[:, label].sum()),
+                correct=int(matrix[label, label]),
+            )
+            for label in range(len(matrix))
+        ),
+        confusion=tuple(tuple(int(count) for count in row) for row in matrix),
+        mistakes=tuple(
+            MistakeReport(
+                index=mistake.index,
+                label=mistake.label,
+                predicted=mistake.predicted,
+                probability=mistake.probability,
+                label_probability=mistake.label_probability,
+            )
+            for mistake in scores.mistakes
+        ),
+        speed=speed,
+        others=others,
+    )
+
+
+def accuracy_figure(top1: float, interval: tuple[float, float]) -> MainFigure:
+    """Return what a classification is judged by."""
+    return MainFigure(
+        name="top1", label="Top-1 accuracy", value=top1, higher_is_better=True, is_share=True, interval=interval
+    )
+
+
+def upgraded(old: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a file of version 1 or 2, all of which are of classifications, as version 3 has it.
+
+    Raises:
+        KeyError, ValueError: It is damaged.
+    """
+    low, high = old["top1_interval"]
+    main = accuracy_figure(old["top1"], (low, high)).model_dump()
+    return {**old, "format_version": METRICS_VERSION, "task": "classification", "main": main}
+
+
+def _class_report(label: int, name: str, *, support: int, predicted: int, correct: int) -> ClassReport:
+    return ClassReport(
+        label=label,
+        name=name,
+        support=support,
+        predicted=predicted,
+        correct=correct,
+        accuracy=correct / support if support else None,
+        precision=correct / predicted if predicted else None,
+        f1=2 * correct / (support + predicted) if support + predicted else None,
+    )

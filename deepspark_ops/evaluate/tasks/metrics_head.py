@@ -1,0 +1,212 @@
+"""What ``metrics.json`` says of every task: what was scored on what, the figure to judge by, and how fast it went."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+
+from deepspark_ops.config.task import TaskName
+from deepspark_ops.shards.manifest import SplitName, SplitRule
+
+METRICS_VERSION: Final = 3
+
+
+class Frozen(BaseModel):
+    """A part of the file: read only, without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScoredOn(Frozen):
+    """What was scored on what.
+
+    Attributes:
+        net: Name of the net.
+        run: Name of the run's folder.
+        iteration: Iteration of the scored snapshot; None for weights that are no snapshot.
+        weights: File name of the weights.
+        weights_digest: SHA-256 of that file, ``sha256:<hex>``.
+        dataset: Folder of the dataset split, or the net's own source.
+        dataset_digest: SHA-256 of the samples' manifest or source, ``sha256:<hex>``; equal digests, equal samples.
+        split: ``train``, ``validation`` or ``test``.
+        score_blob: Blob that holds the net's answers; of pairs two with a comma between them.
+        split_rule: How these samples were told from those of the other split; None if it is not known.
+        target_blob: Blob with what the answers should be; None in files before version 3.
+    """
+
+    net: str
+    run: str
+    iteration: int | None
+    weights: str
+    weights_digest: str
+    dataset: str
+    dataset_digest: str
+    split: SplitName
+    score_blob: str
+    split_rule: SplitRule | None = None
+    target_blob: str | None = None
+
+
+class Speed(Frozen):
+    """How fast the net scores, data already in memory: comparable on one machine and for one batch size only.
+
+    Attributes:
+        images_per_s: Of the fastest of many forward passes.
+        batch_size: Samples of a pass.
+        machine: Host name, processors and device.
+    """
+
+    images_per_s: float
+    batch_size: int
+    machine: str
+
+
+class MainFigure(Frozen):
+    """The figure that a net of this task is judged by.
+
+    Attributes:
+        name: ``top1``, ``mean_average_precision``, ``rmse``, ``roc_auc``, ``mse`` or ``mean_iou``.
+        label: Its name for people, ``Top-1 accuracy``.
+        value: Its value.
+        higher_is_better: Else lower is.
+        is_share: Is it a share, shown in percent?
+        interval: Its 95 % interval; None where it is not known.
+    """
+
+    name: str
+    label: str
+    value: float
+    higher_is_better: bool
+    is_share: bool
+    interval: tuple[float, float] | None = None
+
+    def text(self) -> str:
+        """Return the value for people.
+
+        Example:
+            >>> MainFigure(name="rmse", label="RMSE", value=0.12345, higher_is_better=False, is_share=False).text()
+            '0.1235'
+        """
+        return figure_text(self.value, is_share=self.is_share)
+
+    def is_better_than(self, other: MainFigure) -> bool:
+        """Return whether this value is better than another one of the same figure."""
+        return self.value > other.value if self.higher_is_better else self.value < other.value
+
+
+def interval_text(figure: MainFigure, *, between: str = " to ") -> str:
+    """Return the figure's interval for people, shares in percent without its sign; empty where it is not known."""
+    if figure.interval is None:
+        return ""
+    low, high = figure.interval
+    return f"{100 * low:.1f}{between}{100 * high:.1f}" if figure.is_share else f"{low:.4g}{between}{high:.4g}"
+
+
+class FigureRow(Frozen):
+    """A figure in a table for people.
+
+    Attributes:
+        name: As in ``MainFigure.name``; the key in MLflow.
+        label: For people.
+        value: None where it is not defined for these samples.
+        is_share: Is it a share, shown in percent?
+    """
+
+    name: str
+    label: str
+    value: float | None
+    is_share: bool = False
+
+    def text(self) -> str:
+        """Return the value for people, a dash for none."""
+        return "\u2013" if self.value is None else figure_text(self.value, is_share=self.is_share)
+
+
+def figure_text(value: float, *, is_share: bool) -> str:
+    """Return a figure's value with as many digits as make sense.
+
+    Example:
+        >>> figure_text(0.98611, is_share=True), figure_text(12.3456, is_share=False)
+        ('98.6 %', '12.35')
+    """
+    if not is_share:
+        return f"{value:.4g}"
+    digits = 2 if 0.995 < value < 1.0 or 0.0 < value < 0.005 else 1
+    return f"{100 * value:.{digits}f} %"
+
+
+def _read_others(given: Any) -> Any:
+    """Return further results as what their ``task`` says they are."""
+    if not isinstance(given, list | tuple):
+        return given
+    return tuple(
+        _FORMS[one["task"]].model_validate(one) if isinstance(one, dict) and one.get("task") in _FORMS else one
+        for one in given
+    )
+
+
+class MetricsReport(Frozen):
+    """The head of the whole file; the classes below it are discriminated by ``task``.
+
+    Attributes:
+        format_version: Version of this form. 1 has no ``speed`` and no ``split_rule``; 1 and 2 are of classifications
+            and have no ``task``, ``main`` and ``others``; they are read as version 3.
+        task: What the net is for.
+        created: UTC, ISO 8601, whole seconds.
+        scored: What was scored on what.
+        main: The figure to judge by.
+        n_samples: Samples that count.
+        n_ignored: Samples with the net's ``ignore_label`` (segmentation: pixels).
+        loss: Mean of the samples' own error, as ``samples.h5`` has it sample by sample; lower is better.
+        speed: How fast the net scores; None if it was not measured.
+        others: Further results of a net that has several, each with figures of its own.
+    """
+
+    format_version: Literal[3] = METRICS_VERSION
+    task: TaskName
+    created: str
+    scored: ScoredOn
+    main: MainFigure
+    n_samples: int
+    n_ignored: int
+    loss: float
+    speed: Speed | None = None
+    others: Annotated[tuple[SerializeAsAny[MetricsReport], ...], BeforeValidator(_read_others)] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Note which class reads a further result of its task."""
+        super().__pydantic_init_subclass__(**kwargs)
+        _FORMS[cls.model_fields["task"].default] = cls
+
+    @abstractmethod
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables for people and MLflow have, the main one first."""
+
+    def results(self) -> tuple[MetricsReport, ...]:
+        """Return this result and the others of the same net."""
+        return (self, *self.others)
+
+    def summary(self) -> str:
+        """Return the figures in one line."""
+        told = " ".join(f"{row.name}={row.value:.4f}" for row in self.rows() if row.value is not None)
+        others = "".join(
+            f" | {other.task} {other.scored.score_blob}: {other.summary()}" for other in self.results()[1:]
+        )
+        return f"{told} samples={self.n_samples}{others}"
+
+    def to_json(self) -> str:
+        """Return the file's text."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+_FORMS: dict[str, type[MetricsReport]] = {}
+"""Task -> its class."""
+
+
+def now_text() -> str:
+    """Return the time as ``created`` has it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

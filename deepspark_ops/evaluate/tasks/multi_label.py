@@ -1,0 +1,83 @@
+"""Several labels a sample. Judged by the mean average precision; a sample's own error is its mean cross entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from deepspark_ops.evaluate.figures.multi_label import MultiLabel, MultiLabelSum
+from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
+
+
+class MultiLabelMetrics(MetricsReport):
+    """The whole file; ``n_ignored`` counts pairs of a sample and a label.
+
+    Attributes:
+        figures: What was found.
+    """
+
+    task: Literal["multi_label"] = "multi_label"
+    figures: MultiLabel
+
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables have."""
+        found, shares = self.figures, []
+        for name, label, value in (
+            ("mean_average_precision", "Mean average precision", found.ranking.macro_average_precision),
+            ("macro_roc_auc", "Mean ROC-AUC", found.ranking.macro_roc_auc),
+            ("micro_f1", "F1 of all labels together", found.micro.f1),
+            ("macro_f1", "Mean F1", found.macro_f1),
+            ("subset_accuracy", "Samples with all labels right", found.subset_accuracy),
+            ("hamming_loss", "Share of wrong labels", found.hamming_loss),
+            ("ece", "Calibration error (ECE)", found.calibration.ece),
+        ):
+            shares.append(FigureRow(name=name, label=label, value=value, is_share=True))
+        return (*shares, FigureRow(name="loss", label="Mean cross entropy a label", value=self.loss))
+
+
+class MultiLabelTask(TaskSum):
+    """Sums several labels a sample over batches."""
+
+    task = "multi_label"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing."""
+        super().__init__(chosen)
+        self._sum = MultiLabelSum(chosen.n_classes, ignore_label=chosen.ignore_label)
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count probabilities (n, n_labels) against 0 and 1."""
+        found, truth = rows_of(answers[0]), rows_of(targets)
+        self._sum.add(found, truth, start=start)
+        ignored = self.chosen.ignore_label
+        counted = np.ones(truth.shape, np.bool_) if ignored is None else truth != ignored
+        entropy = -np.log(np.maximum(np.where(truth == 1, found, 1.0 - found), SMALLEST_PROBABILITY))
+        n = counted.sum(axis=1)
+        self._keep_losses(np.where(counted, entropy, 0.0).sum(axis=1) / np.maximum(n, 1), start, n > 0)
+
+    def metrics(self, head: ReportHead) -> MultiLabelMetrics:
+        """Return the figures."""
+        found = self._sum.result(head.names)
+        precision = found.ranking.macro_average_precision
+        return MultiLabelMetrics(
+            created=now_text(),
+            scored=head.scored,
+            main=MainFigure(
+                name="mean_average_precision",
+                label="Mean average precision",
+                value=0.0 if precision is None else precision,  # no label is there in any sample
+                higher_is_better=True,
+                is_share=True,
+            ),
+            n_samples=found.n_samples,
+            n_ignored=found.n_ignored,
+            loss=self._mean_loss(),
+            speed=head.speed,
+            others=head.others,
+            figures=found,
+        )

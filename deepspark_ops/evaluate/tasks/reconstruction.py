@@ -1,0 +1,64 @@
+"""Reconstruction: what a net gives back of what it was given. Judged by MSE, which is a sample's own error, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from deepspark_ops.evaluate.figures.reconstruction import Reconstruction, ReconstructionSum
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
+
+
+class ReconstructionMetrics(MetricsReport):
+    """The whole file.
+
+    Attributes:
+        figures: What was found, in the units of the net's input.
+    """
+
+    task: Literal["reconstruction"] = "reconstruction"
+    figures: Reconstruction
+
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables have."""
+        found = self.figures
+        return (
+            FigureRow(name="mse", label="Mean squared error", value=found.mse),
+            FigureRow(name="mae", label="Mean absolute error", value=found.mae),
+            FigureRow(name="psnr", label="PSNR in dB", value=found.psnr),
+        )
+
+
+class ReconstructionTask(TaskSum):
+    """Sums a reconstruction over batches."""
+
+    task = "reconstruction"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing; ``worst``: samples to keep, of the worst and of the best."""
+        super().__init__(chosen)
+        self._sum = ReconstructionSum(shown=worst)
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count what was given back against what was given."""
+        made, wanted = rows_of(answers[0]), rows_of(targets)
+        self._sum.add(made, wanted, start=start)
+        self._keep_losses(((made - wanted) ** 2).mean(axis=1), start)
+
+    def metrics(self, head: ReportHead) -> ReconstructionMetrics:
+        """Return the figures."""
+        found = self._sum.result()
+        label = "Mean squared error"
+        return ReconstructionMetrics(
+            created=now_text(),
+            scored=head.scored,
+            main=MainFigure(name="mse", label=label, value=found.mse, higher_is_better=False, is_share=False),
+            n_samples=found.n_samples,
+            n_ignored=0,
+            loss=self._mean_loss(),
+            speed=head.speed,
+            others=head.others,
+            figures=found,
+        )

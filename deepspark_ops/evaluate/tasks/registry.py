@@ -1,0 +1,32 @@
+"""All tasks: how each is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from deepspark_ops.config.task import TASK_NAMES, TaskName
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.classification import ClassificationTask
+from deepspark_ops.evaluate.tasks.embedding import EmbeddingTask
+from deepspark_ops.evaluate.tasks.multi_label import MultiLabelTask
+from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionTask
+from deepspark_ops.evaluate.tasks.regression import RegressionTask
+from deepspark_ops.evaluate.tasks.segmentation import SegmentationTask
+from deepspark_ops.evaluate.tasks.task_sum import TaskSum
+
+_ALL: Final[tuple[type[TaskSum], ...]] = (
+    ClassificationTask,
+    MultiLabelTask,
+    RegressionTask,
+    EmbeddingTask,
+    ReconstructionTask,
+    SegmentationTask,
+)
+TASKS: Final[Mapping[TaskName, type[TaskSum]]] = {one.task: one for one in _ALL}
+assert set(TASKS) == set(TASK_NAMES)
+
+
+def sum_of(chosen: ChosenTask, *, worst: int = 0) -> TaskSum:
+    """Return a fresh sum of one result of a net; ``worst``: samples to keep for the report."""
+    return TASKS[chosen.task](chosen, worst=worst)

@@ -1,0 +1,64 @@
+"""Regression: numbers against numbers. Judged by RMSE; a sample's own error is its mean squared residual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from deepspark_ops.evaluate.figures.regression import Regression, RegressionSum
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
+
+
+class RegressionMetrics(MetricsReport):
+    """The whole file.
+
+    Attributes:
+        figures: What was found.
+    """
+
+    task: Literal["regression"] = "regression"
+    figures: Regression
+
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables have."""
+        found = self.figures
+        return (
+            FigureRow(name="rmse", label="RMSE", value=found.rmse),
+            FigureRow(name="mae", label="Mean absolute error", value=found.mae),
+            FigureRow(name="r2", label="R2", value=found.r2),
+            FigureRow(name="bias", label="Mean residual", value=found.bias),
+        )
+
+
+class RegressionTask(TaskSum):
+    """Sums a regression over batches."""
+
+    task = "regression"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing; ``worst``: samples with the largest errors to keep."""
+        super().__init__(chosen)
+        self._sum = RegressionSum(chosen.n_values, worst=worst)
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count numbers (n, ...) against numbers of the same count."""
+        predicted, true = rows_of(answers[0]), rows_of(targets)
+        self._sum.add(predicted, true, start=start)
+        self._keep_losses(((predicted - true) ** 2).mean(axis=1), start)
+
+    def metrics(self, head: ReportHead) -> RegressionMetrics:
+        """Return the figures."""
+        found = self._sum.result(head.names)
+        return RegressionMetrics(
+            created=now_text(),
+            scored=head.scored,
+            main=MainFigure(name="rmse", label="RMSE", value=found.rmse, higher_is_better=False, is_share=False),
+            n_samples=found.n_samples,
+            n_ignored=0,
+            loss=self._mean_loss(),
+            speed=head.speed,
+            others=head.others,
+            figures=found,
+        )

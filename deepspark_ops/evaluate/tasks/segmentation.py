@@ -1,0 +1,100 @@
+"""Segmentation: a class a pixel. Judged by the mean IoU; an image's own error is its share of wrong pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.segmentation import Segmentation, SegmentationSum
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
+
+
+class SegmentationMetrics(MetricsReport):
+    """The whole file; ``n_ignored`` counts pixels.
+
+    Attributes:
+        figures: What was found.
+    """
+
+    task: Literal["segmentation"] = "segmentation"
+    figures: Segmentation
+
+    def rows(self) -> tuple[FigureRow, ...]:
+        """Return the figures that tables have."""
+        found = self.figures
+        return (
+            FigureRow(name="mean_iou", label="Mean IoU", value=found.mean_iou, is_share=True),
+            FigureRow(name="pixel_accuracy", label="Pixels right", value=found.pixel_accuracy, is_share=True),
+            FigureRow(
+                name="mean_accuracy",
+                label="Mean over classes of pixels right",
+                value=found.mean_accuracy,
+                is_share=True,
+            ),
+            FigureRow(
+                name="frequency_weighted_iou",
+                label="IoU weighted by pixels",
+                value=found.frequency_weighted_iou,
+                is_share=True,
+            ),
+        )
+
+
+class SegmentationTask(TaskSum):
+    """Sums a segmentation over batches."""
+
+    task = "segmentation"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing; ``worst``: images to keep."""
+        super().__init__(chosen)
+        self._sum = SegmentationSum(chosen.n_classes, ignore_label=chosen.ignore_label, worst=worst)
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count scores (n, classes, ...) against labels of as many pixels."""
+        labels = targets.reshape(len(targets), -1)
+        if not np.isfinite(answers[0]).all():
+            msg = f"sample {start} or one after it: the net's scores are not finite; score an earlier snapshot"
+            raise DataError(msg)
+        predicted = predicted_classes(answers[0]).reshape(labels.shape)
+        self._sum.add(predicted, labels, start=start)
+        ignored = self.chosen.ignore_label
+        counted = np.ones(labels.shape, np.bool_) if ignored is None else labels != ignored
+        wrong = (counted & (predicted != labels)).sum(axis=1)
+        n = counted.sum(axis=1)
+        self._keep_losses(wrong / np.maximum(n, 1), start, n > 0)
+
+    def metrics(self, head: ReportHead) -> SegmentationMetrics:
+        """Return the figures."""
+        found = self._sum.result(head.names)
+        return SegmentationMetrics(
+            created=now_text(),
+            scored=head.scored,
+            main=MainFigure(
+                name="mean_iou", label="Mean IoU", value=found.mean_iou, higher_is_better=True, is_share=True
+            ),
+            n_samples=found.n_samples,
+            n_ignored=found.n_ignored,
+            loss=self._mean_loss(),
+            speed=head.speed,
+            others=head.others,
+            figures=found,
+        )
+
+
+def predicted_classes(scores: Array) -> npt.NDArray[np.int64]:
+    """Return the class of each pixel, (n, ...): the best score, or with one score a pixel 1 where it is above 0.5.
+
+    Args:
+        scores: (n, classes, ...), scores or probabilities; with one class probabilities.
+    """
+    if scores.shape[1] == 1:
+        return (scores[:, 0] > 0.5).astype(np.int64)
+    found: npt.NDArray[np.int64] = scores.argmax(axis=1)
+    return found

@@ -1,0 +1,97 @@
+"""What every task's count over a net's samples can do; stage evaluate knows no more of a task than this."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.config.task import TaskName
+from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ReportHead:
+    """What a report says that no task knows.
+
+    Attributes:
+        scored: What was scored on what.
+        names: Of the classes, labels or outputs, in their order; may be shorter, or empty.
+        speed: How fast the net scores.
+        others: Further results of the same net.
+    """
+
+    scored: ScoredOn
+    names: tuple[str, ...] = ()
+    speed: Speed | None = None
+    others: tuple[MetricsReport, ...] = ()
+
+
+class TaskSum(ABC):
+    """Sums one result of a net over batches. Not thread-safe.
+
+    Attributes:
+        task: What it counts.
+        chosen: Which result of the net.
+    """
+
+    task: ClassVar[TaskName]
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing; ``worst``: samples to keep for the report."""
+        self.chosen = chosen
+        self._losses: list[SampleLosses] = []
+
+    @abstractmethod
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count the next batch.
+
+        Args:
+            answers: Of each of the chosen outputs (n, ...), after its activation; of probabilities of classes and
+                labels (n, n_classes).
+            targets: (n, ...), what they should be.
+            start: Position of the first sample.
+
+        Raises:
+            DataError: A target that the task cannot have, or an answer that is not finite; says which sample.
+        """
+
+    @abstractmethod
+    def metrics(self, head: ReportHead) -> MetricsReport:
+        """Return what was found.
+
+        Raises:
+            DataError: No sample counted.
+        """
+
+    def line(self, metrics: MetricsReport) -> str:
+        """Return what was found in a few words for the log."""
+        return f"{metrics.main.label} {metrics.main.text()}"
+
+    def samples(self) -> SampleLosses:
+        """Return each sample's own error."""
+        return SampleLosses(
+            np.concatenate([part.index for part in self._losses]), np.concatenate([part.loss for part in self._losses])
+        )
+
+    def _keep_losses(self, losses: npt.NDArray[np.floating], start: int, counted: Array | None = None) -> None:
+        index = start + np.arange(len(losses), dtype=np.int64)
+        rows = slice(None) if counted is None else counted
+        self._losses.append(SampleLosses(index[rows], np.asarray(losses, np.float64)[rows]))
+
+    def _mean_loss(self) -> float:
+        losses = [part.loss for part in self._losses]
+        return float(np.concatenate(losses).mean()) if losses else float("nan")
+
+
+def rows_of(values: Array) -> npt.NDArray[np.float64]:
+    """Return values as (n, numbers of a sample), float64."""
+    return np.asarray(values, np.float64).reshape(len(values), -1)
