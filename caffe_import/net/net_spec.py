@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from caffe_import.errors import NetError
+from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net.layer_registry import (
     LayerDefinition,
     LayerRequest,
@@ -107,6 +107,18 @@ class NetSpec:
             if layer.name == name:
                 return layer
         raise KeyError(name)
+
+    def blob_shape(self, name: str) -> Shape:
+        """Return a blob's shape.
+
+        Raises:
+            NetError: No such blob, with the net's blobs.
+        """
+        if name not in self.blob_shapes:
+            known = ", ".join(self.blob_shapes)
+            msg = f'net "{self.name}" has no blob "{name}"; known: {known}{did_you_mean(name, self.blob_shapes)}'
+            raise NetError(msg)
+        return self.blob_shapes[name]
 
 
 def build_net_spec(

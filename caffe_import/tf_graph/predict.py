@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
@@ -143,9 +142,6 @@ def compile_forward(
     """
     names = net.outputs if outputs is None else tuple(outputs)
     for name in names:
-        if name not in net.blob_shapes:
-            known = ", ".join(net.blob_shapes)
-            msg = f'net "{net.name}" has no blob "{name}"; known: {known}{did_you_mean(name, net.blob_shapes)}'
-            raise NetError(msg)
+        net.blob_shape(name)
     set_threads(n_threads)
     return ForwardFunction(net, names, debug_info=debug_info, device=device)

@@ -32,7 +32,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
@@ -218,15 +218,22 @@ def convert(config: ConvertConfig) -> None:
 @stage_command(PredictConfig, name="predict", positional=("bundle", "input"))
 def predict(config: PredictConfig) -> None:
     """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each."""
-    _run_stage_process("deepspark_ops.predict", config, StageDisplay("predict"))
+    _run_bundle_stage(config, "predict")
     print_text(f"predictions={config.output}")
 
 
 @stage_command(FeaturesConfig, name="features", positional=("bundle", "input"))
 def features(config: FeaturesConfig) -> None:
     """Write the values of a bundle's blobs for images, a list, a dataset or a table to a Parquet file, a row each."""
-    _run_stage_process("deepspark_ops.predict", config, StageDisplay("features"))
+    _run_bundle_stage(config, "features")
     print_text(f"features={config.output}")
+
+
+def _run_bundle_stage(config: BundleInputConfig, title: str) -> None:
+    if config.needs_spark:
+        require_spark()
+    module = "deepspark_ops.predict.spark_job" if config.needs_spark else "deepspark_ops.predict"
+    _run_stage_process(module, config, StageDisplay(title))
 
 
 @stage_command(ServeConfig, name="serve", positional="bundle")

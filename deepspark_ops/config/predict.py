@@ -7,10 +7,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
 
+TABLE_MARK = "table:"
+"""Before the name of a table in Spark's catalog."""
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
 
 
@@ -20,9 +22,21 @@ class BundleInputConfig(StageConfig):
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
     input: Path = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
-        " file or folder, CSV), or any other source that deepspark ingest reads"
+        " file or folder, CSV, table:db.name of Spark's catalog), or any other source that deepspark ingest reads"
     )
-    output: Path = Field(description="Parquet file to write, one row per input")
+    output: Path = Field(
+        description="Parquet file to write, one row per input; with a Spark master a folder of such files; or"
+        " table:db.name, a table of Spark's catalog"
+    )
+    master: str | None = Field(
+        None, description="Spark master, to answer in tasks of Spark, for many inputs; default: in this process"
+    )
+    task_records: int = Field(5_000, ge=1, description="Inputs of a Spark task at most")
+    table_mode: Literal["error", "append", "overwrite"] = Field(
+        "error", description="What becomes of an output table that is there already"
+    )
+    listen_address: ListenAddress = "auto"
+    insecure_network: InsecureNetwork = False
     input_format: InputFormat = Field("auto", description="What input is; auto looks at it")
     root_folder: Path | None = Field(
         None, description="Folder that the paths of a list or table start from; default: its own"
@@ -60,6 +74,11 @@ class BundleInputConfig(StageConfig):
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
     strict: bool = Field(False, description="Refuse an input that cannot be used, instead of a row that says why")
 
+    @property
+    def needs_spark(self) -> bool:
+        """Whether it runs as a Spark application: as its master says, or since a table of Spark is read or written."""
+        return self.master is not None or any(catalog_table(path) is not None for path in (self.input, self.output))
+
     @model_validator(mode="after")
     def _check(self) -> BundleInputConfig:
         if (self.resize_height == 0) != (self.resize_width == 0):
@@ -87,6 +106,16 @@ class FeaturesConfig(BundleInputConfig):
     def blob_names(self) -> tuple[str, ...]:
         """The blobs, each once."""
         return names_of(self.blobs)
+
+
+def catalog_table(path: Path) -> str | None:
+    """Return the table of Spark's catalog that a path names; None for a path of files.
+
+    Example:
+        >>> catalog_table(Path("table:shop.photos")), catalog_table(Path("photos.parquet"))
+        ('shop.photos', None)
+    """
+    return str(path).removeprefix(TABLE_MARK) if str(path).startswith(TABLE_MARK) else None
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
@@ -20,12 +20,10 @@ def main(config_path: Path) -> None:
     values = json.loads(read_config_file(config_path))
     require("tensorflow", "pyarrow", part="deepspark features" if "blobs" in values else "deepspark predict")
     # Imported here, where a missing package is reported in one message.
-    from deepspark_ops.predict.answers import write_features, write_predictions
+    from deepspark_ops.predict.answers import write_answers
 
-    if "blobs" in values:
-        summary = write_features(parse_config(FeaturesConfig, values), on_step=_log.info)
-    else:
-        summary = write_predictions(parse_config(PredictConfig, values), on_step=_log.info)
+    config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
+    summary = write_answers(config, on_step=_log.info)
     if summary.n_errors:
         _log.warning("%s", summary.errors_text())
     _log.info("%s", summary.text())

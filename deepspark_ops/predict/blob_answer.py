@@ -8,16 +8,15 @@ from typing import Any, Final
 import numpy as np
 
 from caffe_import.data.transform import transform_batch
-from caffe_import.files.prototxt import read_net
-from caffe_import.net.net_spec import build_net_spec
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.predict import FeaturesConfig
-from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, BundleManifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.class_answer import served_scores
+from deepspark_ops.predict.columns import blob_shapes, deploy_net
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
 
@@ -39,22 +38,14 @@ class BlobAnswer:
             NetError: No such blob, with the net's blobs.
             ConfigError: A blob whose first axis is not the batch.
         """
-        message = read_net(config.bundle / DEPLOY_NAME)
-        for layer in message.layer:
-            if layer.type == "Input":
-                set_batch_size(layer, config.batch_size)
-        net = build_net_spec(message, phase="TEST")
+        net = deploy_net(config)
         # A single image is called "images", whatever the net calls its blob; of several each has its blob's name.
         self._inputs = dict(net.inputs) if len(form.inputs) == 1 else {name: net.inputs[name] for name in form.names}
         self._probability = net.outputs[-1]
         names = config.blob_names
         self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
         self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
-        for name in names:
-            if net.blob_shapes[name][:1] != (config.batch_size,):
-                msg = f'blobs: "{name}" has shape {net.blob_shapes[name]}, no value of its own for each sample'
-                raise ConfigError(msg)
-        self.shapes = tuple((name, net.blob_shapes[name][1:]) for name in names)
+        self.shapes = blob_shapes(net, config)
         self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
         self._form = form
         self._config = config

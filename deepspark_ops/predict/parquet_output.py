@@ -52,8 +52,3 @@ def parquet_output(path: Path, schema: pa.Schema) -> Iterator[ParquetOutput]:
         output = ParquetOutput(writer, schema)
         yield output
         output.flush()
-
-
-def numbers() -> pa.DataType:
-    """Return the type of a column with a vector a row."""
-    return pa.list_(pa.float32())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepspark_ops.config.predict import BundleInputConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import BundleManifest, InputContract
@@ -227,6 +228,17 @@ def form_of_bundle(
             )
             for contract in manifest.inputs
         )
+    )
+
+
+def form_of_config(config: BundleInputConfig, manifest: BundleManifest) -> BundleForm:
+    """Return what the samples of a config's bundle are; errors as of ``form_of_bundle``."""
+    return form_of_bundle(
+        manifest,
+        config.bundle,
+        resize_height=config.resize_height,
+        resize_width=config.resize_width,
+        max_pixel=config.max_pixel,
     )
 
 

@@ -1,10 +1,5 @@
 """A bundle answers files, lists, tables and datasets: as its SavedModel, and as the run's own evaluation."""
 
-import os
-import shutil
-import subprocess
-import sys
-
 import cv2
 import numpy as np
 import pyarrow as pa
@@ -19,17 +14,15 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.__main__ import main
-from deepspark_ops.predict.answers import write_features, write_predictions
-from deepspark_ops.processes.spark_submit import job_variables
+from deepspark_ops.predict.answers import write_answers
 from tests.integration.small_run import CLASS_NAMES
-from tests.paths import ROOT
 
 pytestmark = pytest.mark.tf
 
 
 def predicted(bundle, given, output, **options):
     config = PredictConfig(bundle=bundle, input=given, output=output, **options)
-    summary = write_predictions(config, on_step=lambda step: None)
+    summary = write_answers(config, on_step=lambda step: None)
     return summary, pq.read_table(output).to_pydict()
 
 
@@ -120,7 +113,7 @@ def slow_pool(bundle, image):
 def test_features_are_those_of_a_slow_net(made, tmp_path):
     _, images, _, bundle, folder = made
     config = FeaturesConfig(bundle=bundle, input=folder, output=tmp_path / "f.parquet", blobs="pool,ip", batch_size=20)
-    summary = write_features(config, on_step=lambda step: None)
+    summary = write_answers(config, on_step=lambda step: None)
     table = pq.read_table(tmp_path / "f.parquet")
     assert summary.n_records == 53
     assert table.schema.field("pool").metadata == {b"shape": b"8,6,6"}
@@ -160,31 +153,3 @@ def test_the_process_answers_what_its_config_asks_for(made, tmp_path, caplog):
         assert summary.getMessage().startswith(f"output={tmp_path / 'o.parquet'} rows=2 errors=1 ")
         assert warning.levelname == "WARNING"
         assert "0/none.png: No such file or directory" in warning.getMessage()
-
-
-@pytest.mark.spark
-def test_the_example_answers_inside_a_plain_spark_script(made, tmp_path):
-    _, images, _, bundle, files = made
-    folder = tmp_path / "images"
-    shutil.copytree(files, folder)
-    (folder / "damaged.png").write_bytes(b"no image")
-    command = [sys.executable, str(ROOT / "examples" / "predict_in_spark.py"), bundle, folder, tmp_path / "out"]
-    environment = {
-        **os.environ,
-        **job_variables(os.environ),
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = {row["path"][-7:-4]: row for row in pq.read_table(tmp_path / "out").to_pylist()}
-    assert len(rows) == 54
-    bad = rows.pop("ged")
-    assert (bad["predicted"], bad["scores"]) == (None, None)
-    assert bad["error"] == "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
-    for number, scores in enumerate(scores_of(bundle, images)):
-        row = rows[f"{number:03d}"]
-        np.testing.assert_allclose(row["scores"], scores, rtol=1e-5, atol=1e-7)
-        assert (row["predicted"], row["predicted_name"]) == (scores.argmax(), CLASS_NAMES[scores.argmax()])
-        assert row["probability"] == pytest.approx(scores.max(), rel=1e-5)
-        assert row["error"] is None

@@ -1,0 +1,83 @@
+"""What the rows of an output are: its schema, from the config and the bundle's files alone. No TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from caffe_import.files.prototxt import read_net
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.trained_net import set_batch_size
+from deepspark_ops.export.manifest import DEPLOY_NAME, BundleManifest
+
+
+def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Schema:
+    """Return the columns of predictions or features: ``id``, those of the answer, ``error``.
+
+    Raises:
+        NetError: No such blob, with the net's blobs.
+        ConfigError: A blob whose first axis is not the batch.
+    """
+    fields = _feature_fields(config) if isinstance(config, FeaturesConfig) else _class_fields(config, manifest)
+    origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
+    return pa.schema([("id", pa.string()), *fields, ("error", pa.string())], metadata=origin)
+
+
+def answer_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns that an answer fills."""
+    return [name for name in schema.names if name not in ("id", "error")]
+
+
+def deploy_net(config: FeaturesConfig) -> NetSpec:
+    """Return the bundle's net for batches of the config's size.
+
+    Raises:
+        NetError: It cannot be built.
+    """
+    message = read_net(config.bundle / DEPLOY_NAME)
+    for layer in message.layer:
+        if layer.type == "Input":
+            set_batch_size(layer, config.batch_size)
+    return build_net_spec(message, phase="TEST")
+
+
+def blob_shapes(net: NetSpec, config: FeaturesConfig) -> tuple[tuple[str, Shape], ...]:
+    """Return (blob, its shape without the batch axis) of each one asked for.
+
+    Raises:
+        NetError: No such blob, with the net's blobs.
+        ConfigError: A blob whose first axis is not the batch.
+    """
+    for name in config.blob_names:
+        shape = net.blob_shape(name)
+        if shape[:1] != (config.batch_size,):
+            msg = f'blobs: "{name}" has shape {shape}, no value of its own for each sample'
+            raise ConfigError(msg)
+    return tuple((name, net.blob_shapes[name][1:]) for name in config.blob_names)
+
+
+def numbers() -> pa.DataType:
+    """Return the type of a column with a vector a row."""
+    return pa.list_(pa.float32())
+
+
+def _class_fields(config: BundleInputConfig, manifest: BundleManifest) -> list[Any]:
+    has_scores = isinstance(config, PredictConfig) and config.scores
+    return [
+        ("predicted", pa.int64()),
+        *([("predicted_name", pa.string())] if manifest.output.labels else []),
+        ("probability", pa.float32()),
+        ("top_classes", pa.list_(pa.int64())),
+        *([("top_names", pa.list_(pa.string()))] if manifest.output.labels else []),
+        ("top_probabilities", numbers()),
+        *([("scores", numbers())] if has_scores else []),
+    ]
+
+
+def _feature_fields(config: FeaturesConfig) -> list[Any]:
+    shapes = blob_shapes(deploy_net(config), config)
+    return [pa.field(name, numbers(), metadata={"shape": ",".join(map(str, shape))}) for name, shape in shapes]

@@ -1,0 +1,108 @@
+"""Answers of a Spark task: a part of the inputs, in this process, which keeps the bundle for its next task.
+
+No pyspark in here. A task knows the config and which part is its own, so what travels to it is small.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import pyarrow as pa
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.export.manifest import parse_manifest
+from deepspark_ops.predict.columns import answer_columns, output_schema
+from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.inputs.table import choose_columns, table_records
+from deepspark_ops.predict.record import InputRecord
+from deepspark_ops.predict.samples import BundleForm, form_of_config, sample_chunks
+from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
+
+_ERRORS_TOLD = 5
+
+
+@dataclass
+class PartCount:
+    """How a part went.
+
+    Attributes:
+        n_records: Its rows.
+        n_errors: Those with an error.
+        first_errors: The first of them, ``id: error``.
+    """
+
+    n_records: int = 0
+    n_errors: int = 0
+    first_errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PartConfig:
+    """What a task answers by. Travels to it.
+
+    Attributes:
+        kind: ``predict`` or ``features``.
+        text: The config, JSON.
+        threads: TensorFlow's in a task.
+    """
+
+    kind: str
+    text: str
+    threads: int
+
+    @classmethod
+    def of(cls, config: BundleInputConfig, *, threads: int) -> PartConfig:
+        """Return it for a config."""
+        return cls("features" if isinstance(config, FeaturesConfig) else "predict", config.model_dump_json(), threads)
+
+
+@cache
+def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer]:
+    """Load the bundle into this process; the next task finds it."""
+    import json
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
+
+    model = FeaturesConfig if part.kind == "features" else PredictConfig
+    config: BundleInputConfig = parse_config(model, json.loads(part.text))
+    manifest = parse_manifest(config.bundle)  # the driver has compared the files
+    form = form_of_config(config, manifest)
+    return config, form, output_schema(config, manifest), open_answer(config, manifest, form, n_threads=part.threads)
+
+
+def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the inputs from number ``start`` to before ``stop``.
+
+    Raises:
+        DeepSparkError: The inputs changed meanwhile, or one cannot be used and the config is strict.
+    """
+    config, form, *_ = _opened(part)
+    yield from answer_records(part, open_inputs(config, form).read(start, stop), count)
+
+
+def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: PartCount) -> Iterator[pa.RecordBatch]:
+    """Yield the answers of a table's rows; errors as ``answer_numbers``."""
+    config, form, *_ = _opened(part)
+    for batch in batches:
+        columns = choose_columns(batch.schema, config, form)
+        yield from answer_records(part, table_records(iter([(0, batch)]), columns, config), count)
+
+
+def answer_records(part: PartConfig, records: Iterable[InputRecord], count: PartCount) -> Iterator[pa.RecordBatch]:
+    """Yield the answers of records, some at a time, and count them."""
+    config, form, schema, answer = _opened(part)
+    names = answer_columns(schema)
+    for chunk in sample_chunks(records, form.sample, size=config.batch_size, n_threads=1):
+        if config.strict:
+            refuse_errors(chunk)
+        rows = answer_chunk(chunk, answer, names)
+        bad = [f"{sample.id}: {sample.error}" for sample in chunk if sample.values is None]
+        count.n_records += len(chunk)
+        count.n_errors += len(bad)
+        count.first_errors += bad[: _ERRORS_TOLD - len(count.first_errors)]
+        yield pa.RecordBatch.from_arrays([pa.array(rows[one.name], one.type) for one in schema], schema=schema)

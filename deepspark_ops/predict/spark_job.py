@@ -1,0 +1,248 @@
+"""Stages predict and features as a Spark application: each task answers a part of the inputs, as one process would.
+
+Run by spark-submit with the config's path, or by ``python -m deepspark_ops.predict.spark_job CONFIG.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from caffe_import.extras import require
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.export.manifest import read_manifest
+from deepspark_ops.predict.columns import output_schema
+from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.inputs.table import choose_columns
+from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows
+from deepspark_ops.predict.samples import BundleForm, form_of_config
+from deepspark_ops.predict.stream import Summary
+from deepspark_ops.processes.cluster_network import choose_listen_address
+from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_submit import spark_conf
+from deepspark_ops.processes.stage_process import read_config_file, stage_main
+
+_log = logging.getLogger(__name__)
+_ERRORS_TOLD = 5
+_SUCCESS = "_SUCCESS"
+
+Counts = dict[int, PartCount]
+
+
+class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
+    """Keeps one count a part: of a task that ran twice the last."""
+
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        value1.update(value2)
+        return value1
+
+
+def main(config_path: Path) -> None:
+    """Answer as the config file says and log the result; a config that names blobs is one of features."""
+    require("tensorflow", "pyarrow", part="deepspark predict")
+    values = json.loads(read_config_file(config_path))
+    config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
+    summary = run_on_spark(config)
+    if summary.n_errors:
+        _log.warning("%s", summary.errors_text())
+    _log.info("%s", summary.text())
+
+
+def run_on_spark(config: BundleInputConfig) -> Summary:
+    """Answer every input in a Spark application of its own; result and errors as of ``answer_on``."""
+    with _session(config) as session:
+        return answer_on(session, config)
+
+
+def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
+    """Answer every input in tasks of Spark, and write a table of its catalog or a folder of Parquet files.
+
+    Args:
+        session: Its tasks see bundle and inputs under the driver's paths; what ``config`` says of Spark is not used.
+        config: Of predict or features.
+
+    Raises:
+        ConfigError: An option, the bundle, an input or the output is wrong.
+        DataError: The inputs cannot be used.
+        DeepSparkError: A task died in a way that another try may cure.
+    """
+    manifest = read_manifest(config.bundle)
+    form = form_of_config(config, manifest)
+    schema = from_arrow_schema(output_schema(config, manifest))
+    _check_output(config)
+    counts = session.sparkContext.accumulator({}, _Counts())
+    task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
+    part = PartConfig.of(config, threads=config.threads or task_cpus)
+    where = f"by Spark with master={session.sparkContext.master}"
+    _log.info("net %s of %s on %s, %s", manifest.net, config.bundle.name, config.input, where)
+    began = time.monotonic()
+    with _told(session, config):
+        table = catalog_table(config.input)
+        if table is not None:
+            answered = _table_answers(session, config, form, table, part, counts, schema)
+        else:
+            answered = _number_answers(session, config, _n_records(config, form), part, counts, schema)
+        _write(session, config, answered)
+    return _summary(config, counts.value, time.monotonic() - began)
+
+
+def _check_output(config: BundleInputConfig) -> None:
+    folder = config.output
+    if catalog_table(folder) is None and folder.exists() and not (folder / _SUCCESS).is_file():
+        what = (
+            "a folder that Spark did not write" if folder.is_dir() else "a file; Spark writes a folder of Parquet files"
+        )
+        msg = f"output={folder}: is there already and is {what}; give another path"
+        raise ConfigError(msg)
+
+
+def _n_records(config: BundleInputConfig, form: BundleForm) -> int:
+    """Return how many inputs there are; where nobody can say, by reading them all."""
+    inputs = open_inputs(config, form)
+    n_records = inputs.n_records if inputs.n_records is not None else sum(1 for _ in inputs.read())
+    if not n_records:
+        msg = f"no input: the {inputs.what} is empty"
+        raise DataError(msg)
+    return n_records
+
+
+def _number_answers(
+    session: SparkSession, config: BundleInputConfig, n_records: int, part: PartConfig, counts: Any, schema: Any
+) -> DataFrame:
+    """Return the answers of inputs that every task opens by itself: it reads its part of the numbers."""
+    n_parts = min(n_records, max(session.sparkContext.defaultParallelism, math.ceil(n_records / config.task_records)))
+    size = math.ceil(n_records / n_parts)
+
+    def answered(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                count = PartCount()
+                yield from answer_numbers(part, number * size, min((number + 1) * size, n_records), count)
+                counts.add({number: count})
+
+    return session.range(0, math.ceil(n_records / size), 1, math.ceil(n_records / size)).mapInArrow(answered, schema)
+
+
+def _table_answers(
+    session: SparkSession,
+    config: BundleInputConfig,
+    form: BundleForm,
+    name: str,
+    part: PartConfig,
+    counts: Any,
+    schema: Any,
+) -> DataFrame:
+    """Return the answers of a table's rows, in the partitions in which Spark reads it."""
+    frame = session.table(name)
+    columns = choose_columns(to_arrow_schema(frame.schema), config, form)
+    if columns.id is None and columns.image is None:
+        msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
+        raise ConfigError(msg)
+
+    def answered(batches: Iterable[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "runs inside a Spark task"
+        count = PartCount()
+        yield from answer_rows(part, batches, count)
+        counts.add({context.partitionId(): count})
+
+    # A row may be a photograph of some megabytes.
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(config.batch_size))
+    return frame.select(*columns.names).mapInArrow(answered, schema)
+
+
+def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame) -> None:
+    table = catalog_table(config.output)
+    if table is not None:
+        # Without a catalog's name the table is in Spark's own.
+        if session.conf.get("spark.sql.catalogImplementation") == "in-memory" and table.count(".") < 2:
+            _log.warning(
+                "output=%s: this Spark's catalog is in its memory, so that no other session sees the table; its files"
+                " are below %s. A metastore is set in spark-defaults.conf: spark.sql.catalogImplementation hive",
+                config.output, session.conf.get("spark.sql.warehouse.dir"),
+            )  # fmt: skip
+        answered.write.mode(config.table_mode).saveAsTable(table)
+        return
+    folder = config.output
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        answered.write.mode("overwrite").parquet(f"file://{temporary.absolute()}")
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _summary(config: BundleInputConfig, counts: Counts, seconds: float) -> Summary:
+    parts = [counts[number] for number in sorted(counts)]
+    errors = [error for part in parts for error in part.first_errors][:_ERRORS_TOLD]
+    n_records, n_errors = sum(part.n_records for part in parts), sum(part.n_errors for part in parts)
+    return Summary(config.output, n_records, n_errors, tuple(errors), seconds)
+
+
+@contextmanager
+def _told(session: SparkSession, config: BundleInputConfig) -> Iterator[None]:
+    """Turn the errors of Spark into one sentence."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if isinstance(error, PySparkException) and error.getCondition() in _MISTAKES:
+            msg = f"input={config.input}, output={config.output}: {str(error).splitlines()[0]}"
+            raise ConfigError(msg) from error
+        told = spark_failure(error, master=session.sparkContext.master, task="task")
+        if told.startswith("deepspark_ops.errors."):  # a task's own sentence: the input, or strict
+            raise DataError(told.partition(": ")[2]) from error
+        msg = f"nothing was written: {told}"
+        raise DeepSparkError(msg) from error
+
+
+_MISTAKES = frozenset(
+    {"TABLE_OR_VIEW_NOT_FOUND", "TABLE_OR_VIEW_ALREADY_EXISTS", "SCHEMA_NOT_FOUND", "PARSE_SYNTAX_ERROR"}
+)
+
+
+@contextmanager
+def _session(config: BundleInputConfig) -> Iterator[SparkSession]:
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
+        # The variable and not spark.local.dir, which Spark answers with a warning in every log.
+        os.environ.setdefault("SPARK_LOCAL_DIRS", scratch)
+        context = start_context(
+            config.master or "local[*]",
+            {**spark_conf(), "spark.app.name": f"deepspark predict {config.bundle.name}"},
+            listen_address=choose_listen_address(config.listen_address, config.master or "local[*]"),
+            insecure_network=config.insecure_network,
+        )
+        try:
+            yield SparkSession(context)
+        finally:
+            context.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(stage_main(main))

@@ -1,0 +1,108 @@
+"""A bundle inside Spark answers as in one process: a job of its own, tables of the catalog, a user's script."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.predict.answers import write_answers
+from deepspark_ops.processes.spark_submit import job_variables
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.tf, pytest.mark.spark]
+BAD = "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
+
+
+@pytest.fixture(scope="module")
+def spark(made, tmp_path_factory):
+    """Bundle, folder with what Spark has written, what it said, images, list: 53 images and two that are none."""
+    _, _, _, bundle, files = made
+    folder, images = tmp_path_factory.mktemp("spark"), tmp_path_factory.mktemp("files") / "images"
+    shutil.copytree(files, images)
+    (images / "damaged.png").write_bytes(b"no image")
+    names = sorted(path.relative_to(images).as_posix() for path in images.rglob("*.png"))
+    listed = folder / "list.txt"
+    listed.write_text("".join(f"{name}\n" for name in [*names[:30], "gone.png", *names[30:]]))
+    script = ROOT / "tests" / "integration" / "predict" / "in_one_spark.py"
+    environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
+    command = [sys.executable, str(script), bundle, images, listed, folder]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=400, check=False, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return bundle, folder, json.loads((folder / "found.json").read_text()), images, listed
+
+
+def test_a_job_gives_the_rows_of_one_process(spark, tmp_path):
+    bundle, folder, found, images, listed = spark
+    given = {"bundle": bundle, "input": listed, "root_folder": images}
+    write_answers(PredictConfig(**given, output=tmp_path / "p"), on_step=lambda step: None)
+    expected = pq.read_table(tmp_path / "p").to_pylist()
+    parts = sorted((folder / "by_master").glob("part-*.parquet"))
+    rows = [row for part in parts for row in pq.read_table(part).to_pylist()]
+    assert len(parts) == 3  # of 19 records at most
+    assert [row["id"] for row in rows] == [row["id"] for row in expected]
+    for row, wanted in zip(rows, expected, strict=True):
+        for name in ("predicted", "predicted_name", "top_classes", "top_names", "error"):
+            assert row[name] == wanted[name], (row["id"], name)
+        if wanted["error"] is None:
+            np.testing.assert_allclose(row["scores"], wanted["scores"], rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(row["top_probabilities"], wanted["top_probabilities"], rtol=1e-5, atol=1e-7)
+    summary = found["by_master"]
+    assert (summary["n_records"], summary["n_errors"]) == (55, 2)
+    assert summary["first_errors"] == [
+        f"gone.png: No such file or directory: {images / 'gone.png'}",
+        f"damaged.png: {BAD}",
+    ]
+
+    write_answers(FeaturesConfig(**given, output=tmp_path / "f", blobs="ip"), on_step=lambda step: None)
+    wanted = {row["id"]: row["ip"] for row in pq.read_table(tmp_path / "f").to_pylist()}
+    features = {row["id"]: row["ip"] for row in pq.read_table(folder / "features").to_pylist()}
+    assert features.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert (values is None) == (features[name] is None)
+        if values is not None:
+            np.testing.assert_allclose(features[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_tables_of_the_catalog_are_read_and_written(spark, tmp_path):
+    bundle, folder, found, images, _ = spark
+    rows = pq.read_table(folder / "answers").to_pylist()
+    assert len(rows) == 2 * 54  # appended
+    config = PredictConfig(bundle=bundle, input=images, output=tmp_path / "p", scores=False)
+    write_answers(config, on_step=lambda step: None)
+    expected = {row["id"]: row for row in pq.read_table(tmp_path / "p").to_pylist()}
+    for row in rows:
+        wanted = expected[row["id"].split("/images/")[1]]
+        assert (row["predicted"], row["error"]) == (wanted["predicted"], wanted["error"])
+    assert "scores" not in rows[0]
+    assert found["without_id"].startswith("ConfigError: input=table:none, output=table:answers: ")
+    assert "cannot be found" in found["without_id"]
+    assert found["again"].startswith("ConfigError: ")
+    assert "already exists" in found["again"]
+
+
+def test_strict_writes_nothing(spark):
+    _, _, found, _, _ = spark
+    assert found["strict"].startswith("DataError: ")
+    assert "nothing was written (strict)" in found["strict"]
+    assert found["strict_left"] == []
+
+
+def test_the_example_answers_inside_a_plain_spark_script(spark, tmp_path):
+    bundle, folder, _, images, _ = spark
+    rows = {row["path"].split("/images/")[1]: row for row in pq.read_table(folder / "example").to_pylist()}
+    assert len(rows) == 54
+    write_answers(PredictConfig(bundle=bundle, input=images, output=tmp_path / "p"), on_step=lambda step: None)
+    for wanted in pq.read_table(tmp_path / "p").to_pylist():
+        row = rows[wanted["id"]]
+        assert (row["predicted"], row["error"]) == (wanted["predicted"], wanted["error"])
+        if wanted["error"] is None:
+            np.testing.assert_allclose(row["scores"], wanted["scores"], rtol=1e-5, atol=1e-7)
+            assert row["predicted_name"] == wanted["predicted_name"]
