@@ -12,15 +12,30 @@ from deepspark_ops.config.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
 """Between an archive and its member."""
+TABLE_MARK = "table:"
+"""Before a table's name in the catalog of the Spark session."""
+
+
+def is_catalog_table(source: object) -> bool:
+    """Return whether a source is a table of Spark's catalog, ``table:db.name``."""
+    return str(source).startswith(TABLE_MARK)
+
+
+def is_known(config: SourceConfig) -> bool:
+    """Return whether what a config reads can be told from files alone, before Spark starts."""
+    sources = (config.source, config.validation_source, config.test_source)
+    return config.query is None and not any(is_catalog_table(source) for source in sources)
 
 
 class SourceConfig(StageConfig):
     """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
 
     source: Path = Field(
+        Path(TABLE_MARK),
         title="Training data",
         description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
-        " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), IDX images, CIFAR binary batches, or a Caffe LMDB",
+        " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro, table:db.name),"
+        " IDX images, CIFAR binary batches, or a Caffe LMDB",
         json_schema_extra=FORM,
     )
     test_source: Path | None = Field(
@@ -85,13 +100,69 @@ class SourceConfig(StageConfig):
         None,
         title="Column of the images",
         description="Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a"
-        " column of paths in a list with a header line; default: the usual names (data, image/encoded, ...)",
+        " column of paths in a list with a header line, a table's column of encoded images or paths; default: the usual"
+        " names (data, image/encoded, ...)",
         json_schema_extra=EXPERT,
     )
     label_column: str | None = Field(
         None,
         title="Column of the labels",
-        description="Name of what holds labels, likewise; default: the usual names (label, image/class/label, ...)",
+        description="Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,"
+        " image/class/label, ...)",
+        json_schema_extra=EXPERT,
+    )
+    feature_columns: str | None = Field(
+        None,
+        min_length=1,
+        title="Columns of the features",
+        description="A table's columns of features, in this order: names, arrays, f*, first..last, !this; default: all"
+        " numbers but label, id, weight and group",
+        json_schema_extra=EXPERT,
+    )
+    id_column: str | None = Field(
+        None,
+        title="Column of the ids",
+        description="A table's column that names rows; its hash decides a row's side, and it is kept; default: id",
+        json_schema_extra=EXPERT,
+    )
+    weight_column: str | None = Field(
+        None,
+        title="Column of the weights",
+        description="A table's column of sample weights, kept as data set weight",
+        json_schema_extra=EXPERT,
+    )
+    group_column: str | None = Field(
+        None,
+        title="Column of the groups",
+        description="A table's column whose equal values (a customer, a patient) stay on one side of the split",
+        json_schema_extra=EXPERT,
+    )
+    label_kind: Literal["auto", "class", "value"] = Field(
+        "auto",
+        title="What labels are",
+        description="What a table's labels are: classes, or values to be predicted; auto: classes if all are whole"
+        " numbers from 0 and below 1000, or text",
+        json_schema_extra=EXPERT,
+    )
+    standardize: bool = Field(
+        True,
+        title="Standardise features",
+        description="Subtract each feature's mean and divide by its standard deviation, both of the training set; kept"
+        " in dataset.json",
+        json_schema_extra=EXPERT,
+    )
+    missing: Literal["mean", "zero", "refuse", "drop-row"] = Field(
+        "mean",
+        title="Missing features",
+        description="What becomes of a table's missing features: the mean, zero, an error, or the row is left out",
+        json_schema_extra=EXPERT,
+    )
+    query: str | None = Field(
+        None,
+        min_length=1,
+        title="SQL query",
+        description="Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table"
+        " that SOURCE names",
         json_schema_extra=EXPERT,
     )
     class_names: Path | None = Field(
@@ -102,7 +173,10 @@ class SourceConfig(StageConfig):
         json_schema_extra=FORM,
     )
     shard_format: Literal["lmdb", "hdf5"] = Field(
-        "lmdb", title="Format of shards", description="File format of shards", json_schema_extra=EXPERT
+        "lmdb",
+        title="Format of shards",
+        description="File format of shards; a table of features always has hdf5",
+        json_schema_extra=EXPERT,
     )
     encoded: bool = Field(
         False,
@@ -154,11 +228,18 @@ class SourceConfig(StageConfig):
     )
 
     def paths_inside(self) -> frozenset[str]:
-        """Return ``root_folder`` where the list is in an archive: it is then a folder of the archive."""
-        return frozenset({"root_folder"} if ARCHIVE_MARK in str(self.source) else ())
+        """Return ``root_folder`` where the list is in an archive, and sources that are tables of Spark's catalog."""
+        inside = {"root_folder"} if ARCHIVE_MARK in str(self.source) else set()
+        tables = {
+            name for name in ("source", "validation_source", "test_source") if is_catalog_table(getattr(self, name))
+        }
+        return frozenset(inside | tables)
 
     @model_validator(mode="after")
     def _check(self) -> SourceConfig:
+        if str(self.source) == TABLE_MARK and self.query is None:
+            msg = "source: Field required: name the data, or give a query that does"
+            raise ValueError(msg)
         if (self.resize_height == 0) != (self.resize_width == 0):
             msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
             raise ValueError(msg)

@@ -75,7 +75,7 @@ def commit_dataset(
     try:
         _check_results(config, plan, results)
         findings = _all_findings(plan, results)
-        _check_findings(config, findings)
+        check_findings(config, findings)
     except DataError:
         discard(plan)
         raise
@@ -102,23 +102,32 @@ def commit_dataset(
 def discard(plan: IngestPlan) -> None:
     """Remove the shards of an ingestion that is given up."""
     for task in plan.tasks:
-        _remove(task.path)
+        remove_shard(task.path)
 
 
-def _check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int) -> None:
-    """Fail if too many records cannot be used; all of them are then listed beside the splits.
+def check_rejections(
+    config: IngestConfig, rejected: Sequence[Rejection], n_records: int, n_rejected: int | None = None
+) -> None:
+    """Fail if too many records cannot be used; all that are named are then listed beside the splits.
+
+    Args:
+        config: Says how many are allowed.
+        rejected: Those that are named.
+        n_records: All, usable or not.
+        n_rejected: All that cannot be used, if not all of them are named.
 
     Raises:
         DataError: The share is above ``max_rejected_fraction``; the message names the first few.
     """
     allowed = int(config.max_rejected_fraction * n_records)
-    if len(rejected) <= allowed:
+    n_rejected = len(rejected) if n_rejected is None else n_rejected
+    if n_rejected <= allowed:
         return
     path = config.output / REJECTED_NAME
-    _write_rejected(path, rejected)
+    write_rejected(path, rejected)
     named = "; ".join(f"{item.name}: {item.reason}" for item in rejected[:_NAMED_REJECTIONS])
     msg = (
-        f"{len(rejected):,} of {n_records:,} records cannot be used, max_rejected_fraction="
+        f"{n_rejected:,} of {n_records:,} records cannot be used, max_rejected_fraction="
         f"{config.max_rejected_fraction} allows {allowed:,}; first: {named}; all are in {path}"
     )
     raise DataError(msg)
@@ -131,7 +140,7 @@ def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[Sha
         raise DataError(errors[0] + more)
     rejected = [*(item for items in plan.rejected.values() for item in items)]
     rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
-    _check_rejections(config, rejected, plan.n_records)
+    check_rejections(config, rejected, plan.n_records)
     for split in plan.splits():
         if not any(result.n_samples for result in _of_split(results, split)):
             msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"
@@ -152,7 +161,12 @@ def _all_findings(plan: IngestPlan, results: Sequence[ShardResult]) -> dict[Spli
     return findings
 
 
-def _check_findings(config: IngestConfig, findings: Mapping[SplitName, Findings]) -> None:
+def check_findings(config: IngestConfig, findings: Mapping[SplitName, Findings]) -> None:
+    """Fail if something was found that ``strict`` forbids; all of it is then listed beside the splits.
+
+    Raises:
+        DataError: Names what and where it is listed.
+    """
     counts: Counter[str] = Counter()
     for found in findings.values():
         counts.update(found.counts)
@@ -227,27 +241,29 @@ def _commit_split(
     if findings.counts:
         write_warnings(folder / WARNINGS_NAME, findings.named)
     if rejected:
-        _write_rejected(folder / REJECTED_NAME, rejected)
+        write_rejected(folder / REJECTED_NAME, rejected)
     if config.shard_format == "hdf5":
         write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
     write_manifest(folder, manifest)
-    _remove_unlisted(folder, manifest)
+    remove_unlisted(folder, manifest)
     return manifest
 
 
-def _remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:
+def remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:
+    """Remove shards and lists that an earlier ingestion left in a split's folder and its manifest no longer names."""
     keep = {MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
-    keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" else set()
+    keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" and manifest.mean_file else set()
     keep |= {REJECTED_NAME} if manifest.n_rejected else set()
     keep |= {WARNINGS_NAME} if manifest.warnings else set()
     keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()
     for path in folder.iterdir():
         is_ours = path.suffix in {".lmdb", ".h5", ".tmp"} or path.name in {REJECTED_NAME, WARNINGS_NAME, HDF5_LIST_NAME}
         if is_ours and path.name not in keep:
-            _remove(path)
+            remove_shard(path)
 
 
-def _remove(path: Path) -> None:
+def remove_shard(path: Path) -> None:
+    """Remove a shard if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -258,5 +274,6 @@ def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardRes
     return sorted((result for result in results if result.split == split), key=lambda result: result.task_number)
 
 
-def _write_rejected(path: Path, rejected: Sequence[Rejection]) -> None:
+def write_rejected(path: Path, rejected: Sequence[Rejection]) -> None:
+    """Write one JSON object a line."""
     write_text_whole(path, "".join(json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in rejected))

@@ -29,9 +29,13 @@ KINDS: Final[Mapping[str, str]] = {
     "duplicate_left_out": "records left out, since an earlier one has their content",
     "not_in_split_list": "records left out, since the list of the splits does not name them",
     "unknown_in_split_list": "entries of the list of the splits that no record has",
+    "constant_column": "columns with one value in all training rows",
+    "missing_value": "missing values of a table, filled as option missing says",
 }
 """Kind -> what it counts."""
-NOTES: Final = frozenset({"orientation_applied", "file_passed_by", "duplicate_left_out", "not_in_split_list"})
+NOTES: Final = frozenset(
+    {"orientation_applied", "file_passed_by", "duplicate_left_out", "not_in_split_list", "missing_value"}
+)
 """Kinds that nothing is wrong with: ``strict`` does not refuse them."""
 NAMED_OF_A_KIND: Final = 1000
 """So many of one kind are named for each shard; all are counted."""
@@ -61,10 +65,10 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)
     named: list[Finding] = field(default_factory=list)
 
-    def add(self, finding: Finding) -> None:
-        """Count one more."""
-        self.counts[finding.kind] += 1
-        if self.counts[finding.kind] <= NAMED_OF_A_KIND:
+    def add(self, finding: Finding, count: int = 1) -> None:
+        """Count one more, or as many as one line tells of."""
+        self.counts[finding.kind] += count
+        if self.counts[finding.kind] <= NAMED_OF_A_KIND or count > 1:
             self.named.append(finding)
 
     def merge(self, other: Findings) -> None:

@@ -39,7 +39,7 @@ _ALWAYS_DIGESTED = frozenset(
 digests of datasets made without it as they were."""
 _NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction", "strict"})
 """Where the dataset is and what is allowed to be wrong with it do not change its bytes."""
-_MAX_UNASKED_CLASSES = 1_000_000
+MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
 _PAGE_BYTES = 4096
 _RECORD_EXTRA_BYTES = 128
@@ -166,7 +166,7 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
                 ShardTask(
                     split=split,
                     number=number,
-                    path=DatasetPaths(config.output).split(split) / _shard_name(config, recipe, split, number),
+                    path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
                     shard_format=config.shard_format,
                     encoded=config.encoded,
                     first=start,
@@ -230,7 +230,7 @@ def _bad_label(index: SourceIndex, given: SourceIndex, position: int, n_classes:
 
 
 def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[str, ...]:
-    names = index.class_names if config.class_names is None else _read_names(config.class_names, work)
+    names = index.class_names if config.class_names is None else read_class_names(config.class_names, work)
     if names and config.n_classes is not None and config.n_classes != len(names):
         where = config.class_names or config.source
         msg = f"n_classes={config.n_classes}, but {where} names {len(names)}; give one of them"
@@ -242,7 +242,12 @@ def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[
     return names
 
 
-def _read_names(class_names: Path, work: Path) -> tuple[str, ...]:
+def read_class_names(class_names: Path, work: Path) -> tuple[str, ...]:
+    """Return the names of a file, or member of an archive, in label order.
+
+    Raises:
+        ConfigError: It is empty.
+    """
     path, member = split_member(class_names)
     if member is not None:
         text = read_member_text(open_archive(path, work), member)
@@ -270,7 +275,7 @@ def _n_classes(config: IngestConfig, names: tuple[str, ...], indexes: Mapping[Sp
     if largest < 0:
         msg = f"source={config.source}: every label is negative, e.g. {largest}; labels count from 0"
         raise DataError(msg)
-    if largest >= min(_MAX_UNASKED_CLASSES, MAX_LABEL):
+    if largest >= min(MAX_UNASKED_CLASSES, MAX_LABEL):
         msg = f"source={config.source}: the largest label is {largest:,}; give n_classes, so that wrong labels show"
         raise ConfigError(msg)
     return largest + 1
@@ -314,6 +319,7 @@ def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype:
     return max(1, min(config.samples_per_shard, int(MAX_SHARD_BYTES * _SHARD_FILL) // sample_bytes))
 
 
-def _shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: int) -> str:
+def shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: int) -> str:
+    """Return the file name of a shard, another one for each recipe."""
     suffix = "h5" if config.shard_format == "hdf5" else "lmdb"
     return f"{split}-{number:05d}-{recipe.sha256[:8]}.{suffix}"

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from deepspark_ops.config.ingest import IngestConfig, SourceConfig
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_known
+from deepspark_ops.config.source_formats import TABLE_FORMATS, SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest
@@ -45,11 +45,13 @@ class Preview:
 
 
 def why_no_preview(config: SourceConfig) -> str | None:
-    """Return why looking at the first samples would take too long; None if it would not.
+    """Return why looking at the first samples would take too long, or needs Spark; None if neither.
 
     Raises:
         ConfigError: A file is missing.
     """
+    if not is_known(config):
+        return "Spark reads the table, and check starts no Spark"
     for name in ("source", "test_source", "validation_source", "class_names"):
         given: Path | None = getattr(config, name)
         if given is None:
@@ -79,6 +81,11 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         )
     )
     formats = {name: resolve_format(whole, getattr(whole, name)) for name in _source_fields(whole)}
+    if formats["source"] in TABLE_FORMATS:
+        from deepspark_ops.ingest.tables.preview import ingest_first_rows
+
+        ingest_first_rows(whole, formats, _recipe(whole, formats), folder / "work", N_SAMPLES)
+        return Preview(whole.output, None)
     is_cut = any(find_format(found).is_large(getattr(whole, name)) for name, found in formats.items())
     if is_cut and whole.test_source is None:
         # Few labels of many cannot be split as all would be.

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -24,12 +25,13 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, is_known
+from deepspark_ops.config.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
-from deepspark_ops.ingest.plan import IngestPlan, make_recipe, plan_ingest
+from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -39,10 +41,15 @@ from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
 
+if TYPE_CHECKING:
+    from deepspark_ops.ingest.tables.table_shards import TableShardResult, TableShardTask
+
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _WORK_PREFIX = ".work-"
 
+Task = TypeVar("Task", ShardTask, "TableShardTask")
+Result = TypeVar("Result", ShardResult, "TableShardResult")
 Finished = list[tuple[SplitName, int]]
 """(split, samples) of each shard that was written."""
 
@@ -90,26 +97,21 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     started = time.monotonic()
     config = with_own_splits(config)
     recipe = make_recipe(config)
-    manifests = current_dataset(config, recipe)
+    manifests = _found_current(config, recipe) if is_known(config) else None
     if manifests is not None:
-        check_strict(config, manifests)
-        _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
         return manifests
     beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
     if beside is not None:
         _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
     listen_address = choose_listen_address(config.listen_address, config.master)
     with _work_folder(config.output) as work:
-        plan = plan_ingest(config, recipe, work)
-        _report_rejected(plan)
-        try:
+        if recipe.sources["train"].format in TABLE_FORMATS:
             with _spark(config, listen_address, work) as context:
-                results = _run_tasks(context, plan.tasks)
-        except BaseException:
-            discard(plan)
-            raise
-        manifests = commit_dataset(config, recipe, plan, results)
-        add_contact_sheet(config, manifests["train"], plan, results)
+                manifests = ingest_from_table(context, config, recipe, work)
+        else:
+            plan = plan_ingest(config, recipe, work)
+            with _spark(config, listen_address, work) as context:
+                manifests = _ingest_images(context, config, recipe, plan)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
@@ -127,6 +129,58 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests
+
+
+def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, DatasetManifest] | None:
+    manifests = current_dataset(config, recipe)
+    if manifests is not None:
+        check_strict(config, manifests)
+        _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
+    return manifests
+
+
+def _ingest_images(
+    context: SparkContext, config: IngestConfig, recipe: Recipe, plan: IngestPlan
+) -> dict[SplitName, DatasetManifest]:
+    _report_rejected(plan)
+    try:
+        results = _run_tasks(context, plan.tasks, run_shard_task, "images")
+    except BaseException:
+        discard(plan)
+        raise
+    manifests = commit_dataset(config, recipe, plan, results)
+    add_contact_sheet(config, manifests["train"], plan, results)
+    return manifests
+
+
+def ingest_from_table(
+    context: SparkContext, config: IngestConfig, recipe: Recipe, work: Path
+) -> dict[SplitName, DatasetManifest]:
+    """Make the dataset of a table with a Spark that runs; ``work`` is a scratch folder that all tasks see.
+
+    Raises:
+        ConfigError: Options that do not fit the table.
+        DataError: The rows cannot be used.
+        DeepSparkError: A task died in a way that another try may cure.
+    """
+    from deepspark_ops.ingest.tables.spark_job import ImagePlan, ingest_table
+    from deepspark_ops.ingest.tables.table_dataset import commit_table, discard_table
+    from deepspark_ops.ingest.tables.table_shards import run_table_shard
+
+    found = ingest_table(context, config, recipe, work)
+    if not is_known(config) and (manifests := _found_current(config, found.recipe)) is not None:
+        return manifests
+    if isinstance(found, ImagePlan):
+        indexes = {str(source): found.indexes[split] for split, source in own_sources(config).items()}
+        plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)])
+        return _ingest_images(context, config, found.recipe, plan)
+    shared = found.plan.shared
+    try:
+        results = _run_tasks(context, found.plan.tasks, lambda task: run_table_shard(task, shared), "rows")
+    except BaseException:
+        discard_table(found.plan)
+        raise
+    return commit_table(found.config, found.recipe, found.plan, results)
 
 
 def _report_rejected(plan: IngestPlan) -> None:
@@ -180,25 +234,27 @@ def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[Sp
         context.stop()
 
 
-def _run_tasks(context: SparkContext, tasks: Sequence[ShardTask]) -> list[ShardResult]:
-    """Run every task once over the cluster, reporting shards as they are finished."""
+def _run_tasks(
+    context: SparkContext, tasks: Sequence[Task], run_one: Callable[[Task], Result], unit: str
+) -> list[Result]:
+    """Run every task once over the cluster, reporting shards as they are finished, so many ``unit`` a second."""
     finished = context.accumulator([], _FinishedShards())
 
-    def run(task: ShardTask) -> ShardResult:
-        result = run_shard_task(task)
+    def run(task: Task) -> Result:
+        result = run_one(task)
         if result.n_samples:
             finished.add([(result.split, result.n_samples)])
         return result
 
     job = context.parallelize(tasks, len(tasks)).map(run)
-    progress = _Progress(tasks)
+    progress = _Progress(tasks, unit)
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(job.collect)
         try:
             while not future.done():
                 time.sleep(_POLL_S)
                 progress.report(finished.value)
-            results: list[ShardResult] = future.result()
+            results: list[Result] = future.result()
         except (PySparkException, Py4JError) as error:
             msg = f"the shards were not written: {spark_failure(error, master=context.master, task='task')}"
             raise DeepSparkError(msg) from error
@@ -212,7 +268,8 @@ def _run_tasks(context: SparkContext, tasks: Sequence[ShardTask]) -> list[ShardR
 class _Progress:
     """Logs one line per finished shard: how far its split is and how fast the job runs as a whole."""
 
-    def __init__(self, tasks: Sequence[ShardTask]) -> None:
+    def __init__(self, tasks: Sequence[ShardTask | TableShardTask], unit: str) -> None:
+        self._unit = unit
         self._n_shards = Counter(task.split for task in tasks)
         self._shards: Counter[SplitName] = Counter()
         self._samples: Counter[SplitName] = Counter()
@@ -224,12 +281,13 @@ class _Progress:
             self._samples[split] += n_samples
             rate = self._samples.total() / (time.monotonic() - self._started)
             _log.info(
-                "ingest %s: shard %d/%d written, %s samples, %s images/s",
+                "ingest %s: shard %d/%d written, %s samples, %s %s/s",
                 split,
                 self._shards[split],
                 self._n_shards[split],
                 f"{self._samples[split]:,}",
                 f"{rate:,.0f}",
+                self._unit,
             )
 
 

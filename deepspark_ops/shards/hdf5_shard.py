@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from caffe_import.files.datum import Image
 from deepspark_ops.run_paths import write_text_whole, write_whole
@@ -49,6 +50,28 @@ def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_sh
     if not n_rows:
         path.unlink()
     return n_rows
+
+
+def write_hdf5_columns(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write columns of equal length, e.g. ``data`` (N, D) and ``label`` (N,), whole or not at all.
+
+    Args:
+        path: The shard's file, ``.h5``.
+        columns: Numbers, or texts as bytes of a fixed length (UTF-8).
+    """
+    with write_whole(path) as temporary:
+        with h5py.File(temporary, "w", track_order=False) as handle:
+            for name, values in columns.items():
+                rows = max(1, _BUFFER_BYTES // max(1, values[:1].nbytes))
+                is_text = values.dtype.kind == "S"
+                dtype = h5py.string_dtype("utf-8", values.dtype.itemsize) if is_text else values.dtype
+                handle.create_dataset(
+                    name,
+                    data=np.ascontiguousarray(values).view(dtype),
+                    chunks=(min(rows, len(values)), *values.shape[1:]),
+                    track_times=False,
+                )
+        temporary.chmod(0o644)
 
 
 def write_hdf5_list(path: Path, files: Sequence[Path]) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.shards.table_columns import TableColumns
 
 MANIFEST_NAME = "dataset.json"
 SplitName = Literal["train", "validation", "test"]
@@ -53,14 +54,15 @@ class SplitRule(_Frozen):
     Attributes:
         by: ``name_hash``: a record is in the test set if the hash of (seed, name) is in the lowest ``test_fraction``,
             in the validation set if it is in the ``validation_fraction`` above; ``test_source``: the test samples have
-            a source of their own; ``list`` and ``column``: each record's split was given.
+            a source of their own; ``row_hash``: as ``name_hash``, of a table's row: its group, else its id, else its
+            content; ``list`` and ``column``: each record's split was given.
         seed: Of the hash; 0 where it has no part.
         test_fraction: Likewise.
         validation_fraction: Likewise.
         named: SHA-256 of the list, or name of the column; else empty.
     """
 
-    by: Literal["name_hash", "test_source", "list", "column"]
+    by: Literal["name_hash", "row_hash", "test_source", "list", "column"]
     seed: int = 0
     test_fraction: float = 0.0
     validation_fraction: float = 0.0
@@ -71,7 +73,7 @@ class SplitRule(_Frozen):
 
         A test set only shrinks when ``test_fraction`` does: the hash stays.
         """
-        if self.by == earlier.by == "name_hash":
+        if self.by == earlier.by and self.by in ("name_hash", "row_hash"):
             not_trained_on = earlier.test_fraction + earlier.validation_fraction
             return self.seed != earlier.seed or self.test_fraction > not_trained_on
         return self.by != earlier.by or self.named != earlier.named
@@ -93,20 +95,21 @@ class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits``.
+        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``.
         split: Which part of the dataset.
         splits: All parts that the dataset has; empty before version 4.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
         source: Of the samples.
         recipe_sha256: Digest of source and options; equal digests mean equal shards.
-        sample_shape: (C, H, W) of every sample.
+        sample_shape: Of every sample: (C, H, W), or (D,) of a table's features.
         n_samples: Of all shards.
-        n_classes: Labels are in [0, n_classes).
+        n_classes: Labels are in [0, n_classes); 0 where they are values to be predicted.
         class_names: In label order; empty if unknown.
         label_histogram: Samples per label, n_classes numbers.
-        mean_values: Mean per channel of the *training* split, 0..255, in the channels' order (BGR).
-        mean_file: Mean image of the training split, Caffe's binaryproto.
+        mean_values: Mean per channel of the *training* split, 0..255, in the channels' order (BGR);
+            empty for a table.
+        mean_file: Mean image of the training split, Caffe's binaryproto; None for a table.
         shards: In the order of the samples.
         n_rejected: Bad records that are in no shard.
         rejected_file: One JSON line per bad record; None if there are none.
@@ -115,6 +118,7 @@ class DatasetManifest(_Frozen):
         warnings: Kind -> how often it was found: what is odd about records that are in the shards all the same.
         chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
         warnings_file: One JSON line for each that is named; None if there are none.
+        table: The columns, and how features were standardised, where the source is a table of features.
     """
 
     format_version: Literal[1, 2, 3, 4] = 4
@@ -124,13 +128,13 @@ class DatasetManifest(_Frozen):
     encoded: bool
     source: SourceRecord
     recipe_sha256: str
-    sample_shape: tuple[_Extent, _Extent, _Extent]
+    sample_shape: tuple[_Extent, ...] = Field(min_length=1)
     n_samples: int = Field(ge=1)
-    n_classes: int = Field(ge=1)
+    n_classes: int = Field(ge=0)
     class_names: tuple[str, ...] = ()
     label_histogram: tuple[Annotated[int, Field(ge=0)], ...]
     mean_values: tuple[float, ...]
-    mean_file: FileRecord
+    mean_file: FileRecord | None = None
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
     n_rejected: int = Field(ge=0)
     rejected_file: str | None = None
@@ -139,18 +143,26 @@ class DatasetManifest(_Frozen):
     warnings: dict[str, Annotated[int, Field(ge=1)]] = {}
     warnings_file: str | None = None
     chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
+    table: TableColumns | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
         """Compare the numbers that depend on each other: an edited one differs."""
         expected = {
+            "sample_shape": (len(self.sample_shape), 3 if self.table is None else 1, "extents it must have are"),
             "n_samples": (self.n_samples, sum(shard.n_samples for shard in self.shards), "the shards hold"),
             "n_bytes": (self.n_bytes, sum(shard.n_bytes for shard in self.shards), "the shards hold"),
             "n_classes": (self.n_classes, len(self.label_histogram), "label_histogram counts"),
-            "label_histogram": (sum(self.label_histogram), self.n_samples, "n_samples is"),
+            "label_histogram": (sum(self.label_histogram), self.n_samples if self.n_classes else 0, "n_samples is"),
             "class_names": (len(self.class_names) or self.n_classes, self.n_classes, "n_classes is"),
-            "mean_values": (len(self.mean_values), self.sample_shape[0], "the channels of sample_shape are"),
+            "mean_values": (
+                len(self.mean_values),
+                0 if self.table is not None else self.sample_shape[0],
+                "the channels of sample_shape are",
+            ),
         }
+        if self.table is not None:
+            expected["table"] = (self.table.n_features, self.sample_shape[0], "sample_shape is")
         for name, (written, counted, whence) in expected.items():
             if written != counted:
                 msg = f"{name} says {written:,}, {whence} {counted:,}"

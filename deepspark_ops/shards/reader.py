@@ -82,8 +82,9 @@ class Dataset:
     def read(self, shard: int, start: int, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Return samples ``[start, start + count)`` of one shard, one fresh array per column.
 
-        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. The columns of an HDF5
-        source that a net names itself are float32.
+        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. Of a table, features are
+        (count, D) float32 and labels that are values (count,) or (count, L) float32. The columns of an HDF5 source that
+        a net names itself are float32.
 
         Raises:
             DataError: The shard is missing, damaged, or shorter than its manifest says.
@@ -98,7 +99,8 @@ class Dataset:
             raise DataError(str(error)) from error
         if self.manifest is not None:
             self._check_shape(shard, columns[0].shape[1:])
-            columns[1] = columns[1].astype(np.int64, copy=False)
+            if self.manifest.n_classes:
+                columns[1] = columns[1].astype(np.int64, copy=False)
         return tuple(columns)
 
     def _check_shape(self, shard: int, found: Shape) -> None:
@@ -157,14 +159,26 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         return _shard_source(split_folder, manifest, manifest.shards[shard], color)
 
     return Dataset(
-        columns=SHARD_COLUMNS,
-        sample_shapes=(manifest.sample_shape, ()),
+        columns=shard_columns(manifest),
+        sample_shapes=_sample_shapes(manifest),
         shards=[ShardInfo(str(split_folder / shard.file), shard.n_samples) for shard in manifest.shards],
         open_shard=open_shard,
         # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both.
         is_transformed=True,
         manifest=manifest,
     )
+
+
+def shard_columns(manifest: DatasetManifest) -> tuple[str, ...]:
+    """Return the columns of a split's shards, in the order in which a data layer's tops take them."""
+    has_weight = manifest.table is not None and manifest.table.weight is not None
+    return (*SHARD_COLUMNS, "weight") if has_weight else SHARD_COLUMNS
+
+
+def _sample_shapes(manifest: DatasetManifest) -> tuple[Shape, ...]:
+    n_labels = 1 if manifest.table is None else len(manifest.table.labels)
+    shapes: tuple[Shape, ...] = (manifest.sample_shape, () if n_labels == 1 else (n_labels,), ())
+    return shapes[: len(shard_columns(manifest))]
 
 
 def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
@@ -217,9 +231,9 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
         _verify_shard(split_folder, manifest, shard)
         if digests:
             _verify_digest(split_folder, shard)
-    if digests:
+    if digests and manifest.mean_file is not None:
         _verify_digest(split_folder, manifest.mean_file)
-    elif manifest.shard_format == "lmdb":
+    if not digests and manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
     _verify_first_samples(split_folder, manifest)
     return manifest
@@ -229,7 +243,10 @@ def _verify_first_samples(split_folder: Path, manifest: DatasetManifest) -> None
     """Compare the first sample of every shard with the manifest: digests say nothing of an edited manifest."""
     with open_dataset(split_folder) as dataset:
         for shard in range(len(dataset.shards)):
-            label = int(dataset.read(shard, 0, 1)[1][0])
+            first = dataset.read(shard, 0, 1)[1][0]
+            if not manifest.n_classes:
+                continue
+            label = int(first)
             if not 0 <= label < manifest.n_classes or not manifest.label_histogram[label]:
                 msg = (
                     f"{dataset.sample_name(shard, 0)} has label {label}, the manifest knows"
@@ -296,7 +313,7 @@ def _shard_source(
     split_folder: Path, manifest: DatasetManifest, shard: ShardRecord, color: bool | None
 ) -> SampleSource:
     if manifest.shard_format == "hdf5":
-        return Hdf5Source((split_folder / shard.file,), SHARD_COLUMNS)
+        return Hdf5Source((split_folder / shard.file,), shard_columns(manifest))
     return LmdbSource(split_folder / shard.file, color=color)
 
 

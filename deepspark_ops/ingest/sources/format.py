@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.shards.manifest import SplitName
 
-Kind = Literal["folder", "file", "member"]
-"""What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``."""
+Kind = Literal["folder", "file", "member", "table"]
+"""What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``, a table one of Spark's catalog."""
 _LOOK_BYTES = 4096
 
 
@@ -40,7 +40,9 @@ class Look:
 
     @cached_property
     def kind(self) -> Kind:
-        """Folder, file or member of an archive."""
+        """Folder, file, member of an archive, or table."""
+        if is_catalog_table(self.source):
+            return "table"
         if self.member is not None:
             return "member"
         return "folder" if self.path.is_dir() else "file"

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
+from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
+from deepspark_ops.config.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import SourceIndex
@@ -28,13 +28,19 @@ _COPY = {
     "https": "curl -O",
     "ftp": "curl -O",
 }
-_A_KIND: dict[Kind, str] = {"folder": "a folder", "file": "a file", "member": "part of an archive"}
+_A_KIND: dict[Kind, str] = {
+    "folder": "a folder",
+    "file": "a file",
+    "member": "part of an archive",
+    "table": "a table of Spark",
+}
 
 
 @cache
 def find_format(name: SourceFormat) -> Format:
     """Return the functions of a format by its name."""
-    found = import_module(f"deepspark_ops.ingest.sources.{name}").FORMAT
+    folder = "tables." if name in TABLE_FORMATS else ""
+    found = import_module(f"deepspark_ops.ingest.sources.{folder}{name}").FORMAT
     assert isinstance(found, Format)
     return found
 
@@ -68,7 +74,7 @@ def require_source(source: Path, *, option: str = "source") -> None:
         ConfigError: No such file or folder, or a name of another file system.
     """
     path, _ = split_member(source)
-    if path.exists():
+    if is_catalog_table(source) or path.exists():
         return
     found = _FILE_SYSTEM.search(str(source))
     if found is None:

@@ -11,6 +11,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import sources
+from deepspark_ops.ingest.sources import tables
 from deepspark_ops.ingest.sources.registry import (
     detect_format,
     find_format,
@@ -41,8 +42,8 @@ def test_each_format_is_recognized(tmp_path):
 
 
 def test_every_file_of_a_format_is_declared_and_every_declared_format_has_one():
-    files = {module.name for module in pkgutil.iter_modules(sources.__path__)} - {"format", "registry"}
-    assert files == set(SOURCE_FORMATS)
+    files = {module.name for module in pkgutil.iter_modules([*sources.__path__, *tables.__path__])}
+    assert files - {"format", "registry", "tables", "table_format"} == set(SOURCE_FORMATS)
     assert get_args(SourceFormat) == ("auto", *SOURCE_FORMATS)
     for name, line in SOURCE_FORMATS.items():
         assert find_format(name).kinds
@@ -118,7 +119,7 @@ def test_a_path_of_another_file_system_is_named(source, told, folder):
             {"labels": "l.idx"},
             r"labels=l\.idx: .*lmdb_raw is of format caffe_lmdb, which has no use for it; idx has$",
         ),
-        ({"label_column": "y"}, "label_column=y: .*; hdf5, tfrecord, image_list has$"),
+        ({"label_column": "y"}, "label_column=y: .*; hdf5, tfrecord, parquet, .*, image_list has$"),
         ({"cifar_labels": "coarse"}, "cifar_labels=coarse: .*; cifar_binary has$"),
     ],
 )

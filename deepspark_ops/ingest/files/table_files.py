@@ -1,0 +1,92 @@
+"""The files of a table: one file, or the part files of a folder, as Spark and its kin write them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name
+from deepspark_ops.shards.manifest import sha256_of_file
+
+_READ_UP_TO_BYTES = 2**26
+"""Of larger tables names, sizes and times of change are digested: reading them takes as long as ingesting them."""
+_LOOKED_AT = 200
+SEPARATORS = (",", ";", "\t", "|")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def data_files(path: Path) -> Iterator[Path]:
+    """Yield a table's files in a fixed order: the file itself, or those in a folder and below that hold data.
+
+    Names that start with ``_`` or ``.`` are notes of the program that wrote the folder, and Spark passes them by, too.
+    """
+    if not path.is_dir():
+        yield path
+        return
+    for found in sorted(path.iterdir()):
+        if found.name.startswith(("_", ".")):
+            continue
+        if found.is_dir():
+            yield from data_files(found)
+        else:
+            yield found
+
+
+def first_data_file(path: Path, suffixes: tuple[str, ...]) -> Path | None:
+    """Return the first file of a folder's table whose name ends in one of ``suffixes``, if the first files are such."""
+    for looked, found in enumerate(data_files(path)):
+        if found.name.lower().endswith(suffixes):
+            return found
+        if looked >= _LOOKED_AT or is_image_name(found.name):
+            return None
+    return None
+
+
+def digest_table(path: Path) -> str:
+    """Return a digest that changes when a file of the table does: of content, or of a large table of sizes and times.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    files = list(data_files(path))
+    is_large = sum(file.stat().st_size for file in files) > _READ_UP_TO_BYTES
+    digest = hashlib.sha256()
+    for file in files:
+        name = str(file.relative_to(path)) if file != path else ""
+        digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
+        digest.update(file_stamp(file) if is_large else sha256_of_file(file).encode())
+    return digest.hexdigest()
+
+
+def separator_of(start: str) -> str | None:
+    r"""Return what separates the columns of a text with a header line; None if it is no such table.
+
+    A header has at least two names, none of them a number, and no line names an image: a list of images with commas
+    stays one.
+
+    Args:
+        start: The first lines; the last may be cut off.
+
+    Example:
+        >>> separator_of("age;price\n3;4.5\n")
+        ';'
+        >>> separator_of("path,label\na.jpg,3\n") is separator_of("1,2\n3,4\n") is None
+        True
+    """
+    lines = [line for line in start.splitlines() if line.strip()][:20]
+    if len(lines) < 2:
+        return None
+    for separator in SEPARATORS:
+        rows = list(csv.reader(io.StringIO("\n".join(lines[:-1] if len(lines) > 2 else lines)), delimiter=separator))
+        header = [name.strip() for name in rows[0]]
+        is_header = len(header) > 1 and all(header) and len(set(header)) == len(header)
+        if not is_header or any(_NUMBER.fullmatch(name) for name in header):
+            continue
+        if any(len(row) != len(header) for row in rows[1:2]):
+            continue
+        return None if any(is_image_name(value.strip()) for row in rows[1:] for value in row) else separator
+    return None

@@ -1,0 +1,245 @@
+"""Which columns of a table are features, labels, weights: as options say, or by what columns hold and are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.errors import ConfigError
+
+Kind = Literal["whole", "real", "flag", "text", "bytes", "numbers", "other"]
+KINDS: Final[dict[Kind, str]] = {
+    "whole": "whole numbers",
+    "real": "numbers",
+    "flag": "true or false",
+    "text": "text",
+    "bytes": "bytes",
+    "numbers": "arrays of numbers",
+    "other": "values of another type",
+}
+_FEATURES: Final = frozenset({"whole", "real", "flag", "numbers"})
+LABEL_NAMES: Final = ("label", "labels", "class", "target", "y", "category", "class_id", "class_name")
+"""What a column of labels is called where no option names it; the first that is there."""
+IMAGE_NAMES: Final = ("image", "img", "image_bytes", "content", "bytes", "jpeg", "jpg", "png", "data")
+"""Likewise of encoded images, if their column holds bytes."""
+ID_NAMES: Final = ("id",)
+CORRUPT: Final = "_corrupt_record"
+"""Spark's column for a line that is no record of the table."""
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: As the table has it.
+        kind: What it holds.
+        is_wide: Whether float32 cannot hold its numbers (double, 32 or 64 bit integers, decimals).
+    """
+
+    name: str
+    kind: Kind
+    is_wide: bool = False
+
+
+@dataclass(frozen=True)
+class TableRoles:
+    """What each column is used for.
+
+    Attributes:
+        features: Columns of numbers or arrays, in their order; none for a table of images.
+        labels: One, or several of numbers.
+        image: Column of encoded images or their paths; None for a table of features.
+        id: Column that names rows; None without.
+        weight: Column of samples' weights; None without.
+        group: Column whose equal values stay on one side of the split; None without.
+        split: Column that says train, validation or test; None without.
+        left_out: Columns that are used for nothing.
+    """
+
+    features: tuple[Column, ...]
+    labels: tuple[Column, ...]
+    image: Column | None = None
+    id: Column | None = None
+    weight: Column | None = None
+    group: Column | None = None
+    split: Column | None = None
+    left_out: tuple[Column, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether features are kept in float64 until they are standardised."""
+        return any(column.is_wide for column in self.features)
+
+    def used(self) -> tuple[Column, ...]:
+        """Return every column that is read, once."""
+        others = (self.image, self.id, self.weight, self.group, self.split)
+        found = (*self.features, *self.labels, *(column for column in others if column is not None))
+        return tuple({column.name: column for column in found}.values())
+
+
+def choose_roles(config: SourceConfig, columns: Sequence[Column]) -> TableRoles:
+    """Return what each column is used for.
+
+    Args:
+        config: Its options name columns; what they do not name is found by type and usual name.
+        columns: Of the table.
+
+    Raises:
+        ConfigError: A column is not there, or cannot be what it is named for.
+    """
+    columns = [column for column in columns if column.name != CORRUPT]
+    image = _image(config, columns)
+    labels = _labels(config, columns)
+    weight = _named(columns, "weight_column", config.weight_column, {"whole", "real"})
+    group = _named(columns, "group_column", config.group_column, {"whole", "real", "text", "flag"})
+    split = _named(columns, "split_column", config.split_column, {"text"})
+    row_id = _named(columns, "id_column", config.id_column, {"whole", "text"})
+    if row_id is None:
+        row_id = _first(columns, ID_NAMES, {"whole", "text"}, taken=labels)
+    taken = {column.name for column in (*labels, image, weight, group, row_id, split) if column is not None}
+    features: tuple[Column, ...] = ()
+    if image is None:
+        features = _features(config, columns, taken)
+    used = taken | {column.name for column in features}
+    left_out = tuple(column for column in columns if column.name not in used)
+    return TableRoles(features, labels, image, row_id, weight, group, split, left_out)
+
+
+def choose_names(patterns: str, names: Sequence[str]) -> list[str]:
+    """Return the columns that a list of patterns chooses, each once, in the order of the patterns.
+
+    Args:
+        patterns: With commas: ``age``, ``f*`` (``*``, ``?`` and ``[0-9]``), ``first..last`` in the table's order, and
+            ``!id*``, which takes columns away again.
+        names: Of the table's columns.
+
+    Raises:
+        ConfigError: One chooses nothing.
+
+    Example:
+        >>> choose_names("b..d,f*,!f2", ["a", "b", "c", "d", "f1", "f2"])
+        ['b', 'c', 'd', 'f1']
+    """
+    chosen: dict[str, None] = {}
+    for pattern in (part.strip() for part in patterns.split(",") if part.strip()):
+        if pattern.startswith("!") and pattern not in names:
+            for name in _matching(pattern[1:], names):
+                chosen.pop(name, None)
+        else:
+            chosen.update(dict.fromkeys(_matching(pattern, names)))
+    return list(chosen)
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    first, dots, last = pattern.partition("..")
+    if pattern in names:
+        return [pattern]
+    if dots and first in names and last in names:
+        begin, end = names.index(first), names.index(last)
+        if begin > end:
+            msg = f"feature_columns: {pattern}: {first} stands after {last} in the table; turn them round"
+            raise ConfigError(msg)
+        return list(names[begin : end + 1])
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        absent = next((end for end in (first, last) if dots and end not in names), pattern)
+        raise ConfigError(_absent("feature_columns", absent, names))
+    return found
+
+
+def _absent(option: str, name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, 1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    return f'{option}: the table has no column "{name}"{hint} It has {_listed(names)}'.replace('" It', '"; it')
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _first(columns: Sequence[Column], names: Iterable[str], kinds: set[Kind], taken: Sequence[Column]) -> Column | None:
+    """Return the first column of a usual name, upper or lower case, that holds what it should."""
+    of_name = {column.name.lower(): column for column in reversed(columns) if column.kind in kinds}
+    return next((of_name[name] for name in names if name in of_name and of_name[name] not in taken), None)
+
+
+def _named(columns: Sequence[Column], option: str, name: str | None, kinds: set[Kind]) -> Column | None:
+    if name is None:
+        return None
+    found = next((column for column in columns if column.name == name), None)
+    if found is None:
+        raise ConfigError(_absent(option, name, [column.name for column in columns]))
+    if found.kind not in kinds:
+        allowed = ", ".join(KINDS[kind] for kind in KINDS if kind in kinds)
+        msg = f'{option}: column "{name}" holds {KINDS[found.kind]}; allowed: {allowed}'
+        raise ConfigError(msg)
+    return found
+
+
+def _image(config: SourceConfig, columns: Sequence[Column]) -> Column | None:
+    if config.image_column is not None:
+        if config.feature_columns is not None:
+            msg = (
+                f"image_column={config.image_column}, feature_columns={config.feature_columns}: a sample is an image"
+                " or a row of features; give one of them"
+            )
+            raise ConfigError(msg)
+        return _named(columns, "image_column", config.image_column, {"bytes", "text"})
+    return None if config.feature_columns is not None else _first(columns, IMAGE_NAMES, {"bytes"}, ())
+
+
+def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ...]:
+    names = [column.name for column in columns]
+    if config.label_column is None:
+        found = _first(columns, LABEL_NAMES, {"whole", "real", "flag", "text"}, ())
+        if found is None:
+            msg = (
+                f"label_column: no column has a usual name ({', '.join(LABEL_NAMES[:5])}); name that of the labels:"
+                f" the table has {_listed(names)}"
+            )
+            raise ConfigError(msg)
+        return (found,)
+    chosen = [part.strip() for part in config.label_column.split(",") if part.strip()]
+    if config.label_column in names:
+        chosen = [config.label_column]
+    allowed: set[Kind] = {"whole", "real", "flag"} if len(chosen) > 1 else {"whole", "real", "flag", "text"}
+    labels = [_named(columns, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
+    if not labels:
+        msg = f"label_column={config.label_column!r} names no column; the table has {_listed(names)}"
+        raise ConfigError(msg)
+    return tuple(column for column in labels if column is not None)
+
+
+def _features(config: SourceConfig, columns: Sequence[Column], taken: set[str]) -> tuple[Column, ...]:
+    if config.feature_columns is None:
+        found = tuple(column for column in columns if column.kind in _FEATURES and column.name not in taken)
+    else:
+        of_name = {column.name: column for column in columns}
+        found = tuple(of_name[name] for name in choose_names(config.feature_columns, list(of_name)))
+        _refuse_others(config.feature_columns, found, taken)
+    if not found:
+        held = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in columns[:_SHOWN])
+        msg = f"feature_columns: no column is left for features; the table has {held}"
+        raise ConfigError(msg)
+    return found
+
+
+def _refuse_others(patterns: str, found: Sequence[Column], taken: set[str]) -> None:
+    """Refuse what is no number, and what a net would learn its labels from; text is read as numbers."""
+    for column in found:
+        if column.kind in ("bytes", "other"):
+            msg = f'feature_columns: column "{column.name}" holds {KINDS[column.kind]}, and features are numbers'
+            raise ConfigError(msg)
+        if column.name in taken:
+            msg = (
+                f'feature_columns={patterns}: column "{column.name}" is also label, weight, group or id; leave it out:'
+                f" {patterns},!{column.name}"
+            )
+            raise ConfigError(msg)

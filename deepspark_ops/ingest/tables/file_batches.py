@@ -1,0 +1,158 @@
+"""Rows of a table's files without Spark: all of Avro's, whose reader Spark does not bring, and the first of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as pa_dataset
+
+from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.archive import read_start
+from deepspark_ops.ingest.files.table_files import data_files, separator_of
+
+_LOOK_BYTES = 4096
+_AVRO_ROWS = 4096
+_AVRO_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+}
+_OTHER = pa.null()
+
+
+def separator(path: Path) -> str:
+    """Return what separates the columns of a CSV file.
+
+    Raises:
+        ConfigError: It has no header line.
+    """
+    start = read_start(path, _LOOK_BYTES).decode("utf-8-sig", "replace")
+    found = separator_of(start)
+    if found is None:
+        first = start.partition("\n")[0][:120]
+        msg = f'{path}: the first line, "{first}", is no header line of column names with rows below it; put one first'
+        raise ConfigError(msg)
+    return found
+
+
+def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
+    """Return the first rows of a table of files.
+
+    Raises:
+        ConfigError: A CSV file without a header line.
+        DataError: No rows, or a file that cannot be read.
+    """
+    try:
+        table = _first_avro(path, n_rows) if name == "avro" else _first_of_files(path, name, n_rows)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        msg = f"{path}: not a readable table of format {name}: {str(error).splitlines()[0]}"
+        raise DataError(msg) from error
+    if not table.num_rows:
+        msg = f"{path}: the table has no rows"
+        raise DataError(msg)
+    return flat(table.combine_chunks().to_batches()[0])
+
+
+def _first_of_files(path: Path, name: SourceFormat, n_rows: int) -> pa.Table:
+    files = [str(file) for file in data_files(path)]
+    forms: dict[str, Any] = {"parquet": "parquet", "orc": "orc", "json_lines": "json"}
+    if name == "csv":
+        options = pa_csv.ParseOptions(delimiter=separator(Path(files[0])))
+        form = pa_dataset.CsvFileFormat(parse_options=options)
+    else:
+        form = forms[name]
+    folder = str(path) if path.is_dir() else None
+    return pa_dataset.dataset(files, format=form, partitioning="hive", partition_base_dir=folder).head(n_rows)
+
+
+def _first_avro(path: Path, n_rows: int) -> pa.Table:
+    schema = avro_schema(next(data_files(path)))
+    batches: list[pa.RecordBatch] = []
+    for file in data_files(path):
+        for batch in avro_batches(file, schema):
+            batches.append(batch.slice(0, n_rows - sum(held.num_rows for held in batches)))
+            if sum(held.num_rows for held in batches) >= n_rows:
+                return pa.Table.from_batches(batches, schema)
+    return pa.Table.from_batches(batches, schema)
+
+
+def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with images' bytes in the place of structs that hold them."""
+    columns = [
+        pc.struct_field(column, "bytes")
+        if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+        else column
+        for column, field in zip(batch.columns, batch.schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def avro_schema(path: Path) -> pa.Schema:
+    """Return the columns of an Avro file; those of types that no table here uses hold nothing.
+
+    Raises:
+        DataError: Not an Avro file, or its records have no fields.
+    """
+    try:
+        with path.open("rb") as handle:
+            schema = fastavro.reader(handle).writer_schema
+    except (ValueError, EOFError, KeyError) as error:
+        msg = f"{path}: not a readable Avro file: {error}"
+        raise DataError(msg) from error
+    if not isinstance(schema, dict) or "fields" not in schema:
+        msg = f"{path}: an Avro file without fields; a table has records"
+        raise DataError(msg)
+    return pa.schema([(field["name"], _arrow_type(field["type"])) for field in schema["fields"]])
+
+
+def _arrow_type(found: Any) -> pa.DataType:
+    if isinstance(found, list):  # a union; tables use it for values that may be missing
+        kinds = [kind for kind in found if kind != "null"]
+        return _arrow_type(kinds[0]) if len(kinds) == 1 else _OTHER
+    if isinstance(found, dict):
+        if found.get("logicalType") == "decimal":
+            return pa.decimal128(min(38, found["precision"]), found.get("scale", 0))
+        if "logicalType" in found:
+            return _OTHER
+        if found["type"] == "array":
+            return pa.list_(_arrow_type(found["items"]))
+        return _arrow_type(found["type"])
+    return _AVRO_TYPES.get(found, _OTHER)
+
+
+def _avro_column(rows: list[Any], field: pa.Field) -> pa.Array:
+    return pa.nulls(len(rows)) if field.type == _OTHER else pa.array([row[field.name] for row in rows], field.type)
+
+
+def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an Avro file.
+
+    Raises:
+        DataError: The file is damaged, or of another schema.
+    """
+    try:
+        with path.open("rb") as handle:
+            records = fastavro.reader(handle)
+            while rows := list(islice(records, _AVRO_ROWS)):
+                columns = [_avro_column(rows, field) for field in schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    except KeyError as error:
+        msg = f"{path}: no column {error}, which the table's first file has"
+        raise DataError(msg) from error
+    except (ValueError, EOFError, pa.ArrowException) as error:
+        msg = f"{path}: damaged Avro file: {error}"
+        raise DataError(msg) from error

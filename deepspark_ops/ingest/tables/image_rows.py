@@ -1,0 +1,212 @@
+"""Tables of images: Spark hands out their bytes once, into scratch files, which tasks read as any source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.image_files import FolderReader
+from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
+from deepspark_ops.ingest.tables.columns import Column, TableRoles
+
+
+@dataclass(frozen=True)
+class PackedReader:
+    """Reads images by number from files that hold one after the other.
+
+    Attributes:
+        files: The files.
+        places: (n, 3) int64: number of the file, offset, bytes; no bytes for a row without an image.
+    """
+
+    files: tuple[Path, ...]
+    places: Positions
+
+    def subset(self, positions: Positions) -> PackedReader:
+        """See ``RecordReader``."""
+        return PackedReader(self.files, self.places[positions])
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRecord]:
+        """See ``RecordReader``."""
+        handles: dict[int, IO[bytes]] = {}
+        try:
+            yield lambda index: self._read(handles, index)
+        finally:
+            for handle in handles.values():
+                handle.close()
+
+    def _read(self, handles: dict[int, IO[bytes]], index: int) -> bytes:
+        file, offset, size = self.places[index].tolist()
+        if not size:
+            msg = "the row has no image"
+            raise RecordError(msg)
+        if file not in handles:
+            handles[file] = self.files[file].open("rb")
+        handles[file].seek(offset)
+        return handles[file].read(size)
+
+
+@dataclass(frozen=True)
+class ImageRows:
+    """What a task saw of its part of the table.
+
+    Attributes:
+        part: Its number.
+        file: Name in the scratch folder; "" where rows hold paths.
+        sizes: Bytes of each row's image; empty for paths.
+        paths: Each row's path; empty for bytes.
+        ids: Each row's id; empty without.
+        splits: What each row's column of splits holds; empty without.
+        labels: Each row's label as text; None where it is missing.
+        digest: Of the images' bytes.
+    """
+
+    part: int
+    file: str
+    sizes: list[int]
+    paths: list[str]
+    ids: list[str]
+    splits: list[str]
+    labels: list[str | None]
+    digest: str = ""
+
+    def to_json(self) -> str:
+        """Return it as text, for the way from a task to the driver."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ImageRows:
+        """Return what ``to_json`` wrote."""
+        return cls(**json.loads(text))
+
+
+def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Path, part: int) -> ImageRows:
+    """Write the images of a part of the table one after the other; of paths, keep the paths.
+
+    Args:
+        batches: The rows.
+        roles: Name the columns.
+        folder: Scratch folder that all tasks see.
+        part: Number of the part.
+    """
+    assert roles.image is not None
+    has_bytes = roles.image.kind == "bytes"
+    found = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [])
+    handle = (folder / found.file).open("wb") if has_bytes else None
+    digest = hashlib.sha256()
+    try:
+        for batch in batches:
+            if handle is not None:
+                images = [image or b"" for image in batch.column(roles.image.name).to_pylist()]
+                packed = b"".join(images)
+                handle.write(packed)
+                digest.update(packed)
+                found.sizes.extend(map(len, images))
+            else:
+                found.paths.extend(_texts(batch, roles.image))
+            if roles.id is not None:
+                found.ids.extend(_texts(batch, roles.id))
+            if roles.split is not None:
+                found.splits.extend(_texts(batch, roles.split))
+            found.labels.extend(_labels(batch, roles))
+    finally:
+        if handle is not None:
+            handle.close()
+    return replace(found, digest=digest.hexdigest())
+
+
+def images_digest(parts: Sequence[ImageRows]) -> str:
+    """Return a digest of a table's images, labels and names, for a source without files to look at."""
+    texts_of = ([part.digest, part.sizes, part.paths, part.ids, part.splits, part.labels] for part in parts)
+    return hashlib.sha256(json.dumps(list(texts_of)).encode()).hexdigest()
+
+
+def _texts(batch: pa.RecordBatch, column: Column) -> list[str]:
+    return [text or "" for text in texts(batch.column(column.name)).to_pylist()]
+
+
+def _labels(batch: pa.RecordBatch, roles: TableRoles) -> list[str | None]:
+    label = roles.labels[0]
+    held = batch.column(label.name)
+    if label.kind == "text":
+        return [None if text is None else str(text) for text in texts(held).to_pylist()]
+    values = numbers(held, np.float64)
+    missing = is_null(held)
+    return [None if is_none else f"{value:.17g}" for value, is_none in zip(values.tolist(), missing, strict=True)]
+
+
+def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, root: Path, folder: Path) -> SourceIndex:
+    """Return the index of a table's images.
+
+    Args:
+        parts: Of all tasks, in order.
+        roles: Name the columns.
+        source: For messages.
+        root: Folder that paths start from.
+        folder: Scratch folder of the packed images.
+
+    Raises:
+        ConfigError: Several labels, or labels that are no classes.
+        DataError: No rows.
+    """
+    assert roles.image is not None
+    if len(roles.labels) > 1:
+        msg = f"label_column={','.join(label.name for label in roles.labels)}: an image has one class; name one column"
+        raise ConfigError(msg)
+    labels = [label for part in parts for label in part.labels]
+    if not labels:
+        msg = f"{source}: the table has no rows"
+        raise DataError(msg)
+    has_bytes = roles.image.kind == "bytes"
+    paths = [path for part in parts for path in part.paths]
+    names = [row_id for part in parts for row_id in part.ids] or paths or [f"{row:08d}" for row in range(len(labels))]
+    splits = [word for part in parts for word in part.splits]
+    keep = np.array([label is not None for label in labels])
+    rejected = tuple(
+        Rejection(row, names[row], None, f'label "{roles.labels[0].name}" is missing')
+        for row in np.flatnonzero(~keep).tolist()
+    )
+    rows = np.flatnonzero(keep)
+    reader: RecordReader
+    if has_bytes:
+        sizes = np.array([size for part in parts for size in part.sizes], np.int64)
+        counts = [len(part.sizes) for part in parts]
+        offsets = np.concatenate([np.cumsum([0, *part.sizes])[:-1] for part in parts]).astype(np.int64)
+        places = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, sizes], axis=1)
+        reader = PackedReader(tuple(folder / part.file for part in parts), places).subset(rows)
+    else:
+        reader = FolderReader(root, tuple(paths[row] for row in rows.tolist()))
+    kept = [label for label in labels if label is not None]
+    is_text = roles.labels[0].kind == "text"
+    classes = sorted_classes(kept) if is_text else ()
+    return SourceIndex(
+        labels=np.array(labels_of(kept, classes) if is_text else [_class(label, source) for label in kept], np.int64),
+        names=[names[row] for row in rows.tolist()],
+        reader=reader,
+        decode_color=True,
+        rejected=rejected,
+        class_names=classes,
+        are_names=is_text,
+        splits=[splits[row] for row in rows.tolist()] if splits else (),
+    )
+
+
+def _class(label: str, source: Path) -> int:
+    value = float(label)
+    if value != np.floor(value):
+        msg = f"{source}: label {label} is no class number, and an image has a class; name another label_column"
+        raise ConfigError(msg)
+    return int(value)

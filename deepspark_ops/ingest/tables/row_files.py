@@ -1,0 +1,228 @@
+"""Rows on their way from Spark to shards: scratch files of sorted runs, so that a shard reads each row once.
+
+A task sorts what fits its memory by the rows' keys and appends it, a run, to a file of its own. A shard is a range of
+keys: one piece of every run. Features stand there as the table has them, since the mean of the training set is known
+only when all rows were seen. The files are in this machine's byte order and go when the ingestion ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from deepspark_ops.ingest.findings import NAMED_OF_A_KIND
+from deepspark_ops.ingest.tables.column_sums import ColumnSums
+from deepspark_ops.ingest.tables.row_batch import ClassNames, Rejects, RowRecipe, Rows, read_rows
+from deepspark_ops.shards.manifest import SPLITS, SplitName
+
+RUN_BYTES = 2**25
+"""Rows that a task holds before it sorts and writes them."""
+_KEYS = np.dtype([("key", np.uint64), ("content", np.uint64)])
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted rows of one split in a file.
+
+    Attributes:
+        file: Name in the scratch folder.
+        split: Of the rows.
+        offset: Bytes of the file before them.
+        n_rows: Of the run.
+        first_key: Rows of the file before them, of all runs.
+        id_bytes: Longest id; 0 for whole numbers.
+        group_bytes: Longest group; 0 likewise.
+        part: Number of the part of the table that the rows are of.
+    """
+
+    file: str
+    split: SplitName
+    offset: int
+    n_rows: int
+    first_key: int
+    id_bytes: int
+    group_bytes: int
+    part: int
+
+
+@dataclass
+class PartSummary:
+    """What a task saw of its part of the table.
+
+    Attributes:
+        part: Its number.
+        n_rows: Rows read, those that cannot be used included.
+        runs: What it wrote.
+        sums: Of the features of training rows.
+        digest: Sum of the hashes of all usable rows, modulo 2^64: the same in any order.
+        smallest_label: Infinite without rows.
+        largest_label: Likewise.
+        are_whole: Whether all labels are whole numbers.
+        class_names: Of labels that are text, by the numbers that the rows have.
+        rejects: Rows left out.
+        first_missing: (row, place of the feature) of the first missing value; None if there is none.
+    """
+
+    part: int
+    sums: ColumnSums
+    n_rows: int = 0
+    runs: list[Run] = field(default_factory=list)
+    digest: int = 0
+    smallest_label: float = np.inf
+    largest_label: float = -np.inf
+    are_whole: bool = True
+    class_names: list[str] = field(default_factory=list)
+    rejects: Rejects = field(default_factory=Rejects)
+    first_missing: tuple[int, int] | None = None
+
+    def to_json(self) -> str:
+        """Return it as text, for the way from a task to the driver."""
+        plain = {**vars(self), "sums": self.sums.to_lists(), "runs": [vars(run) for run in self.runs]}
+        return json.dumps({**plain, "rejects": vars(self.rejects)})
+
+    @classmethod
+    def from_json(cls, text: str) -> PartSummary:
+        """Return what ``to_json`` wrote."""
+        found = json.loads(text)
+        found["sums"] = ColumnSums.from_lists(found["sums"])
+        found["runs"] = [Run(**run) for run in found["runs"]]
+        rejects = found["rejects"]
+        found["rejects"] = Rejects(rejects["count"], [(row, name, why) for row, name, why in rejects["named"]])
+        return cls(**found)
+
+
+def write_rows(batches: Iterable[pa.RecordBatch], recipe: RowRecipe, folder: Path, part: int) -> PartSummary:
+    """Read a part of the table, write its rows as runs, and return what there is to know of it.
+
+    Memory: ``RUN_BYTES`` of rows, twice as they are sorted, and a batch.
+
+    Args:
+        batches: The rows, in their order.
+        recipe: How they are read.
+        folder: Scratch folder that all tasks see.
+        part: Number of the part; each has its own.
+    """
+    summary = PartSummary(part, ColumnSums.none(recipe.n_features))
+    names = ClassNames(recipe.class_names)
+    file = _RowFile(folder / f"{part:05d}-{uuid4().hex}", summary, recipe)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows, rejects = read_rows(batch, recipe, names, part=part, first=summary.n_rows)
+        summary.n_rows += batch.num_rows
+        summary.rejects.add(rejects.named, rejects.count, NAMED_OF_A_KIND)
+        _look(rows, summary)
+        file.add(rows)
+    file.flush()
+    summary.class_names = names.names
+    return summary
+
+
+def _look(rows: Rows, summary: PartSummary) -> None:
+    if not len(rows):
+        return
+    sums = ColumnSums.of(rows.chosen(rows.split == SPLITS.index("train")).features)
+    summary.sums = summary.sums.merge(sums)
+    summary.digest = (summary.digest + int(rows.digest.sum(dtype=np.uint64))) % 2**64
+    summary.smallest_label = min(summary.smallest_label, float(rows.label.min()))
+    summary.largest_label = max(summary.largest_label, float(rows.label.max()))
+    summary.are_whole = summary.are_whole and bool((rows.label == np.floor(rows.label)).all())
+    if summary.first_missing is None and (is_missing := np.isnan(rows.features)).any():
+        row, place = np.argwhere(is_missing)[0].tolist()
+        summary.first_missing = int(rows.position[row]), place
+
+
+class _RowFile:
+    """Collects rows and writes them as runs. There is no file before the first run."""
+
+    def __init__(self, path: Path, summary: PartSummary, recipe: RowRecipe) -> None:
+        self._path = path
+        self._summary = summary
+        self._recipe = recipe
+        self._held: list[Rows] = []
+        self._n_bytes = 0
+        self._offset = 0
+        self._n_written = 0
+
+    def add(self, rows: Rows) -> None:
+        self._held.append(rows)
+        self._n_bytes += rows.features.nbytes
+        if self._n_bytes >= RUN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        for number, split in enumerate(SPLITS):
+            parts = [rows.chosen(rows.split == number) for rows in self._held]
+            parts = [rows for rows in parts if len(rows)]
+            if parts:
+                self._write(split, parts)
+        self._held.clear()
+        self._n_bytes = 0
+
+    def _write(self, split: SplitName, parts: Sequence[Rows]) -> None:
+        key = np.concatenate([rows.key for rows in parts])
+        order = np.argsort(key, kind="stable")
+        id_bytes, group_bytes = (_longest([getattr(rows, name) for rows in parts]) for name in ("id", "group"))
+        dtype = row_dtype(self._recipe, id_bytes, group_bytes)
+        packed = np.empty(len(key), dtype)
+        start = 0
+        for rows in parts:
+            stop = start + len(rows)
+            for name in dtype.names or ():
+                packed[name][start:stop] = getattr(rows, "features" if name == "data" else name)
+            start = stop
+        keys = np.empty(len(key), _KEYS)
+        keys["key"], keys["content"] = key[order], packed["content"][order]
+        with self._path.with_suffix(".rows").open("ab") as handle:
+            packed[order].tofile(handle)
+        with self._path.with_suffix(".keys").open("ab") as handle:
+            keys.tofile(handle)
+        run = Run(
+            self._path.name, split, self._offset, len(key), self._n_written, id_bytes, group_bytes, self._summary.part
+        )
+        self._summary.runs.append(run)
+        self._offset += packed.nbytes
+        self._n_written += len(key)
+
+
+def _longest(parts: Sequence[npt.NDArray[Any] | None]) -> int:
+    return max((part.dtype.itemsize for part in parts if part is not None and part.dtype.kind == "S"), default=0)
+
+
+def row_dtype(recipe: RowRecipe, id_bytes: int, group_bytes: int) -> np.dtype[Any]:
+    """Return one row's layout in a run."""
+    fields: list[tuple[Any, ...]] = [
+        ("key", np.uint64),
+        ("content", np.uint64),
+        ("position", np.int64),
+        ("label", np.float64, (len(recipe.roles.labels),)),
+    ]
+    if recipe.roles.weight is not None:
+        fields.append(("weight", np.float32))
+    for name, size in (("group", group_bytes), ("id", id_bytes)):
+        if getattr(recipe.roles, name) is not None:
+            fields.append((name, f"S{size}" if size else np.int64))
+    return np.dtype([*fields, ("data", recipe.dtype, (recipe.n_features,))])
+
+
+def read_keys(folder: Path, run: Run) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Return the (n_rows,) keys of a run, ascending, and the hashes of its rows' features."""
+    found = np.fromfile(
+        (folder / run.file).with_suffix(".keys"), _KEYS, run.n_rows, offset=run.first_key * _KEYS.itemsize
+    )
+    return found["key"], found["content"]
+
+
+def read_run(folder: Path, run: Run, recipe: RowRecipe, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return rows ``[start, stop)`` of a run, as ``row_dtype`` has them."""
+    dtype = row_dtype(recipe, run.id_bytes, run.group_bytes)
+    path = (folder / run.file).with_suffix(".rows")
+    return np.fromfile(path, dtype, stop - start, offset=run.offset + start * dtype.itemsize)

@@ -1,0 +1,82 @@
+"""64-bit hashes of many rows at once: a row's side and its place depend on what is in it, not on who read it when.
+
+Equal rows have equal hashes on every machine. Two different ones agree by chance only (about 1 in 2^60), which is
+enough to tell rows apart, and no protection against somebody who looks for a pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_BLOCK_WORDS = 2**18
+
+
+def mixed(values: Hashes, salt: int = 0) -> Hashes:
+    """Return each number's hash: the generator splitmix64 (Steele, Lea, Flood 2014) at that state.
+
+    Args:
+        values: Any shape, uint64.
+        salt: Another one, another function.
+    """
+    with np.errstate(over="ignore"):
+        found = values + _GOLDEN * np.uint64(2 * (salt % 2**62) + 1)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(found ^ (found >> np.uint64(31)), np.uint64)
+
+
+def hash_rows(values: npt.NDArray[np.floating]) -> Hashes:
+    """Return the (n,) hashes of rows (n, D) of float32 or float64; every NaN counts as the same."""
+    words = np.ascontiguousarray(values).view(np.uint32).reshape(len(values), -1)
+    factors = _factors(words.shape[1])
+    found = np.empty(len(words), np.uint64)
+    rows = max(1, _BLOCK_WORDS // max(1, words.shape[1]))
+    for start in range(0, len(words), rows):
+        block = words[start : start + rows].copy()
+        if (is_nan := np.isnan(values[start : start + rows])).any():
+            block.reshape(*is_nan.shape, -1)[is_nan] = 0x7FC00000
+        # Floats of few digits differ in their upper bits alone; this spreads each word before it is weighted.
+        block ^= block >> np.uint32(16)
+        block *= np.uint32(0x85EBCA6B)
+        block ^= block >> np.uint32(13)
+        found[start : start + rows] = block.astype(np.uint64) @ factors
+    return mixed(found)
+
+
+def hash_texts(offsets: npt.NDArray[np.integer], content: npt.NDArray[np.uint8]) -> Hashes:
+    """Return the (n,) hashes of texts.
+
+    Args:
+        offsets: (n + 1,) where each text begins in ``content``; the last is the end.
+        content: The texts' bytes, one after the other.
+    """
+    starts = offsets[:-1].astype(np.int64)
+    lengths = np.diff(offsets).astype(np.int64)
+    found = np.zeros(len(starts), np.uint64)
+    if is_there := bool(lengths.any()):
+        used = content[int(starts[0]) : int(offsets[-1])].astype(np.uint64) + np.uint64(1)
+        places = np.arange(len(used)) - np.repeat(starts - starts[0], lengths)
+        weighted = used * _factors(int(lengths.max()))[places]
+        held = lengths > 0
+        found[held] = np.add.reduceat(weighted, (starts - starts[0])[held]) if is_there else 0
+    return mixed(found ^ mixed(lengths.astype(np.uint64)))
+
+
+def combined(*parts: Hashes) -> Hashes:
+    """Return one hash of several of each row; their order counts."""
+    found = np.zeros_like(parts[0])
+    for part in parts:
+        found = mixed(found ^ part, 1)
+    return found
+
+
+def is_in_lowest(hashes: Hashes, *, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Return which rows' hash with the seed lies in the lowest ``fraction``; a larger one only adds rows."""
+    return np.asarray(mixed(hashes, seed) < np.uint64(int(fraction * 2**64)))
+
+
+def _factors(n: int) -> Hashes:
+    return mixed(np.arange(n, dtype=np.uint64), 2) | np.uint64(1)

@@ -1,0 +1,395 @@
+"""Tables as Spark reads them: each task takes a part of the rows in Arrow's batches, none goes through Python alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table, is_known
+from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.ingest.files.table_files import data_files
+from deepspark_ops.ingest.plan import Recipe, own_sources, read_class_names
+from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.ingest.sources.registry import resolve_format
+from deepspark_ops.ingest.tables.arrow_columns import columns_of
+from deepspark_ops.ingest.tables.columns import CORRUPT, KINDS, Column, TableRoles, choose_roles
+from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat, separator
+from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
+from deepspark_ops.ingest.tables.table_dataset import (
+    Parts,
+    TablePlan,
+    content_digest,
+    plan_table,
+    row_recipe,
+    text_classes,
+    with_content,
+)
+from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.shards.manifest import SplitName
+
+_log = logging.getLogger(__name__)
+_BATCH_BYTES = 2**23
+_MOST_BATCH_ROWS = 10_000
+_IMAGE_BATCH_ROWS = 64
+VIEW = "source"
+"""What a query calls the table that SOURCE names."""
+
+ReadPart = Callable[[Iterable[pa.RecordBatch], int], str]
+"""Takes the rows of a part of a table and its number; returns what there is to know of it, as text."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that Spark, or the tasks themselves, can read.
+
+    Attributes:
+        source: As the user named it.
+        columns: All that there are.
+        frame: Spark's; None for Avro files.
+        files: Avro's; empty for others.
+        schema: Of the files.
+    """
+
+    source: Path
+    columns: tuple[Column, ...]
+    frame: DataFrame | None
+    files: tuple[Path, ...] = ()
+    schema: pa.Schema | None = None
+
+
+def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Table:
+    """Return the table that a source names, or the config's query makes of it. No row is read, but of text files.
+
+    Raises:
+        ConfigError: No such table, or a query that Spark refuses.
+        DataError: A file that Spark cannot read.
+    """
+    with _told(session.sparkContext, source):
+        name = resolve_format(config, source)
+        if name == "avro" and config.query is None:
+            files = tuple(data_files(source))
+            schema = avro_schema(files[0])
+            return Table(source, tuple(columns_of(schema)), None, files, schema)
+        frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
+        if config.query is not None:
+            if frame is not None:
+                frame.createOrReplaceTempView(VIEW)
+            frame = session.sql(config.query)
+        assert frame is not None
+        frame = _plain(frame)
+        return Table(source, tuple(columns_of(_arrow_schema(frame))), frame)
+
+
+def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame:
+    if is_catalog_table(source):
+        return session.table(str(source).removeprefix(TABLE_MARK))
+    path = str(source)
+    if name == "avro":
+        return _avro_frame(session, source)
+    if name == "csv":
+        first = next(data_files(source))
+        reader = session.read.option("header", True).option("sep", separator(first))
+        found = reader.option("inferSchema", True).csv(path)
+        # Once more with the column of lines that do not fit: a line is refused by name, not read as nothing.
+        return (
+            reader.schema(found.schema.add(CORRUPT, T.StringType()))
+            .option("columnNameOfCorruptRecord", CORRUPT)
+            .csv(path)
+        )
+    if name == "json_lines":
+        return session.read.option("columnNameOfCorruptRecord", CORRUPT).json(path)
+    return session.read.format(name).load(path)
+
+
+def _avro_frame(session: SparkSession, source: Path) -> DataFrame:
+    """Return Avro files for a query, read by our tasks: Spark's own reader of them is a jar that it does not bring."""
+    files = [str(file) for file in data_files(source)]
+    schema = avro_schema(Path(files[0]))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.column(0).to_pylist():
+                yield from avro_batches(Path(file), schema)
+
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    names = session.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
+    return names.mapInArrow(read, from_arrow_schema(schema))
+
+
+def _plain(frame: DataFrame) -> DataFrame:
+    """Return the frame with vectors of Spark ML as arrays and structs of images as their bytes."""
+    chosen: list[SparkColumn] = []
+    for field in frame.schema.fields:
+        column = _column(field.name)
+        if isinstance(field.dataType, VectorUDT):
+            column = vector_to_array(column, "float64").alias(field.name)
+        elif isinstance(field.dataType, T.StructType) and "bytes" in field.dataType.names:
+            column = column.getField("bytes").alias(field.name)
+        chosen.append(column)
+    return frame.select(*chosen)
+
+
+def _column(name: str) -> SparkColumn:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    fields = []
+    for field in frame.schema.fields:
+        try:
+            fields.append((field.name, to_arrow_type(field.dataType)))
+        except PySparkException:  # a type that Arrow has not; no role takes such a column
+            fields.append((field.name, pa.null()))
+    return pa.schema(fields)
+
+
+def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, folder: Path) -> TableRows | ImagePlan:
+    """Read a table: of features everything up to the shards, of images all that a plan needs.
+
+    Args:
+        context: Spark's.
+        config: What is asked for.
+        recipe: Of the sources.
+        folder: Scratch folder that all tasks see.
+
+    Raises:
+        ConfigError: Options that do not fit the table.
+        DataError: The rows cannot be used.
+        DeepSparkError: A task died in a way that another try may cure.
+    """
+    session = SparkSession(context)
+    tables = {split: open_table(session, config, source) for split, source in own_sources(config).items()}
+    roles = choose_columns(config, tables["train"])
+    _require_same(tables, roles)
+    if roles.image is not None:
+        indexes: dict[SplitName, SourceIndex] = {}
+        digests: dict[SplitName, str] = {}
+        for split, table in tables.items():
+            indexes[split], digests[split] = index_image_table(session, config, table, roles, folder)
+        return ImagePlan(indexes, recipe if is_known(config) else with_content(recipe, digests))
+    config = config.model_copy(update={"shard_format": "hdf5"})
+    rows, parts, names = read_features(session, config, tables, roles, folder)
+    recipe = recipe if is_known(config) else with_content(recipe, content_digest(parts))
+    n_rows = sum(part.n_rows for summaries in parts.values() for part in summaries)
+    _log.info("ingest: %s rows of %s numbers read", f"{n_rows:,}", f"{rows.n_features:,}")
+    return TableRows(config, recipe, plan_table(config, recipe, rows, parts, folder, names))
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """Images of a table.
+
+    Attributes:
+        indexes: Of each source.
+        recipe: Of the sources, whose digests are known now.
+    """
+
+    indexes: Mapping[SplitName, SourceIndex]
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Features of a table, read, but not yet in shards.
+
+    Attributes:
+        config: With the format that shards of features have.
+        recipe: Of the sources, whose digests are known now.
+        plan: The shards.
+    """
+
+    config: IngestConfig
+    recipe: Recipe
+    plan: TablePlan
+
+
+def choose_columns(config: IngestConfig, table: Table) -> TableRoles:
+    """Return what each column is used for, and say so in the log.
+
+    Raises:
+        ConfigError: As ``choose_roles``.
+    """
+    roles = choose_roles(config, table.columns)
+    labels = ", ".join(column.name for column in roles.labels)
+    what = f"{len(roles.features):,} feature columns" if roles.image is None else f'images in "{roles.image.name}"'
+    others = [f'{name} "{held.name}"' for name in ("id", "weight", "group") if (held := getattr(roles, name))]
+    _log.info("ingest: %s: %s; labels in %s%s", table.source, what, labels, "".join(f"; {other}" for other in others))
+    if roles.left_out:
+        shown = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in roles.left_out[:8])
+        more = f" and {len(roles.left_out) - 8:,} more" if len(roles.left_out) > 8 else ""
+        _log.info("ingest: columns that are not used: %s%s", shown, more)
+    return roles
+
+
+def read_features(
+    session: SparkSession, config: IngestConfig, tables: Mapping[SplitName, Table], roles: TableRoles, folder: Path
+) -> tuple[RowRecipe, Parts, tuple[str, ...]]:
+    """Read every row once and write it to the scratch folder.
+
+    Args:
+        session: Spark's.
+        config: What is asked for.
+        tables: That of the training source, and those of splits that have a source of their own.
+        roles: Of the columns.
+        folder: Scratch folder that all tasks see.
+
+    Returns:
+        How the training source was read, what tasks saw of each source, and the classes' names, if they have some.
+
+    Raises:
+        ConfigError: Options that do not go together.
+        DataError: The tables differ, or cannot be read.
+    """
+    names = () if config.class_names is None else read_class_names(config.class_names, folder)
+    rows = row_recipe(config, roles, _widths(tables["train"], roles), names)
+    parts: dict[SplitName, list[PartSummary]] = {"train": _read_rows(session, tables["train"], rows, folder)}
+    is_text = roles.labels[0].kind == "text"
+    if is_text and not names:
+        names = text_classes(parts["train"])
+    for split, table in tables.items():
+        if split != "train":
+            own = replace(rows, split=split, class_names=tuple(names) if is_text else ())
+            parts[split] = _read_rows(session, table, own, folder)
+    return rows, parts, tuple(names)
+
+
+def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:
+    for split, table in tables.items():
+        there = {column.name: column.kind for column in table.columns}
+        for column in roles.used():
+            if there.get(column.name) != column.kind:
+                found = KINDS[there[column.name]] if column.name in there else "no such column"
+                msg = (
+                    f'{split}_source={table.source}: column "{column.name}" holds {KINDS[column.kind]} in'
+                    f" {tables['train'].source}, and here: {found}"
+                )
+                raise DataError(msg)
+
+
+def _widths(table: Table, roles: TableRoles) -> list[int]:
+    """Return how many numbers each feature column has in a row: those of the first row whose arrays are all there."""
+    of_arrays = [column.name for column in roles.features if column.kind == "numbers"]
+    if not of_arrays:
+        return [1] * len(roles.features)
+    found: dict[str, int] = {}
+    if table.frame is not None:
+        with _told(table.frame.sparkSession.sparkContext, table.source):
+            frame = table.frame.where(" AND ".join(f"size(`{name}`) > 0" for name in of_arrays))
+            row = frame.select(*(F.size(_column(name)).alias(f"n{i}") for i, name in enumerate(of_arrays))).first()
+            found = {} if row is None else dict(zip(of_arrays, row, strict=True))
+    else:
+        assert table.schema is not None
+        for file in table.files:
+            for batch in avro_batches(file, table.schema):
+                for row in range(batch.num_rows):
+                    lengths = [len(batch.column(name)[row].as_py() or ()) for name in of_arrays]
+                    if all(lengths):
+                        return _with_plain(roles, dict(zip(of_arrays, lengths, strict=True)))
+    if not found:
+        msg = f"{table.source}: no row has numbers in all of the columns {', '.join(of_arrays)}"
+        raise DataError(msg)
+    return _with_plain(roles, found)
+
+
+def _with_plain(roles: TableRoles, widths: dict[str, int]) -> list[int]:
+    return [widths.get(column.name, 1) for column in roles.features]
+
+
+def _read_rows(session: SparkSession, table: Table, rows: RowRecipe, folder: Path) -> list[PartSummary]:
+    def read(batches: Iterable[pa.RecordBatch], part: int) -> str:
+        return write_rows(batches, rows, folder, part).to_json()
+
+    row_bytes = rows.n_features * (8 if rows.roles.is_wide else 4)
+    texts = _over_parts(session, table, rows.roles, read, max(1, _BATCH_BYTES // row_bytes), rows.dtype)
+    return sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
+
+
+def index_image_table(
+    session: SparkSession, config: IngestConfig, table: Table, roles: TableRoles, folder: Path
+) -> tuple[SourceIndex, str]:
+    """Return the index of a table's images, which are copied to the scratch folder, and a digest of them.
+
+    Raises:
+        ConfigError: Labels that are no classes.
+        DataError: No rows, or a table that cannot be read.
+    """
+
+    def read(batches: Iterable[pa.RecordBatch], part: int) -> str:
+        return pack_images(batches, roles, folder, part).to_json()
+
+    texts = _over_parts(session, table, roles, read, _IMAGE_BATCH_ROWS, "float64")
+    parts = sorted((ImageRows.from_json(text) for text in texts), key=lambda part: part.part)
+    root = config.root_folder or (table.source if table.source.is_dir() else table.source.parent)
+    return index_images(parts, roles, table.source, root, folder), images_digest(parts)
+
+
+def _over_parts(
+    session: SparkSession, table: Table, roles: TableRoles, read: ReadPart, batch_rows: int, dtype: str
+) -> list[str]:
+    """Let a task for each part of a table read it, and return what each says."""
+    context = session.sparkContext
+    with _told(context, table.source):
+        if table.frame is None:
+            schema = table.schema
+            files = list(enumerate(table.files))
+
+            def of_file(numbered: tuple[int, Path]) -> str:
+                number, file = numbered
+                return read((flat(batch) for batch in avro_batches(file, schema)), number)
+
+            found: list[str] = context.parallelize(files, len(files)).map(of_file).collect()
+            return found
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(min(batch_rows, _MOST_BATCH_ROWS)))
+
+        def of_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            text = read(batches, TaskContext.get().partitionId())
+            yield pa.RecordBatch.from_pydict({"summary": [text]})
+
+        frame = table.frame.select(*_selected(table.frame, roles, dtype))
+        return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
+
+
+def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColumn]:
+    """Return the columns that are read; plain numbers of one type, which halves what goes to Python."""
+    wanted = {"float32": "float", "float64": "double"}[dtype]
+    features = {column.name for column in roles.features if column.kind in ("whole", "real")}
+    chosen = []
+    for column in roles.used():
+        given = _column(column.name)
+        chosen.append(given.cast(wanted).alias(column.name) if column.name in features else given)
+    if CORRUPT in frame.columns:
+        chosen.append(_column(CORRUPT))
+    return chosen
+
+
+@contextmanager
+def _told(context: SparkContext, source: Path) -> Iterator[None]:
+    """Turn Spark's errors into one line: of what the user named, or of what went wrong in a task."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        msg = f"source={source}: Spark says: {text}"
+        raise ConfigError(msg) from error
+    except (PySparkException, Py4JError) as error:
+        msg = f"{source} was not read: {spark_failure(error, master=context.master, task='task')}"
+        raise DeepSparkError(msg) from error

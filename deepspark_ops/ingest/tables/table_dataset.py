@@ -1,0 +1,434 @@
+"""The driver's part of a table's ingestion: from what tasks saw of the rows to shards, and from shards to manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.commit import (
+    HDF5_LIST_NAME,
+    REJECTED_NAME,
+    check_findings,
+    check_rejections,
+    remove_shard,
+    remove_unlisted,
+    write_rejected,
+)
+from deepspark_ops.ingest.dataset_findings import find_thin_classes
+from deepspark_ops.ingest.findings import WARNINGS_NAME, Finding, Findings, ordered, write_warnings
+from deepspark_ops.ingest.named_classes import sorted_classes
+from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES, Recipe, shard_name
+from deepspark_ops.ingest.records import Rejection
+from deepspark_ops.ingest.selection.splits import split_rule
+from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
+from deepspark_ops.ingest.tables.columns import TableRoles
+from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import PartSummary, Run, read_keys
+from deepspark_ops.ingest.tables.table_shards import (
+    CODES_SUFFIX,
+    TableShardResult,
+    TableShards,
+    TableShardTask,
+    cut_runs,
+    rows_per_shard,
+)
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.hdf5_shard import write_hdf5_list
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, ShardRecord, SplitName, write_manifest
+from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns
+
+FEW_CLASSES = 1000
+"""Whole labels below this, from 0, are classes unless label_kind says otherwise."""
+_DIGITS = 12
+"""Of mean and deviation: the last ones depend on the order in which parts were added up."""
+
+Parts = Mapping[SplitName, Sequence[PartSummary]]
+"""What tasks saw of each source: the training source, which is split, and the test source if there is one."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What is known once all rows were read.
+
+    Attributes:
+        tasks: Every shard of every split.
+        shared: What they share: the columns, and how many classes there are.
+        class_names: In label order, may be empty.
+        n_records: Rows read, those that cannot be used included.
+        n_rejected: Rows left out, by split.
+        rejected: Those of them that are named.
+        findings: What there is to say of the rows, by split.
+    """
+
+    tasks: tuple[TableShardTask, ...]
+    shared: TableShards
+    class_names: tuple[str, ...]
+    n_records: int
+    n_rejected: Mapping[SplitName, int]
+    rejected: Mapping[SplitName, tuple[Rejection, ...]]
+    findings: Mapping[SplitName, Findings]
+
+    def splits(self) -> list[SplitName]:
+        """Return the splits that have tasks, train first."""
+        return [split for split in SPLITS if any(task.split == split for task in self.tasks)]
+
+
+def row_recipe(
+    config: IngestConfig, roles: TableRoles, widths: Sequence[int], class_names: Sequence[str] = ()
+) -> RowRecipe:
+    """Return how a table's rows are read.
+
+    Args:
+        config: What is asked for.
+        roles: What each column is used for.
+        widths: Numbers in a row of each feature column.
+        class_names: In label order, where a file gives them.
+
+    Raises:
+        ConfigError: Options that do not go together.
+    """
+    label = roles.labels[0]
+    if given := _image_options(config):
+        msg = f"{', '.join(given)}: for images, and {config.source} is a table of features; name an image_column"
+        raise ConfigError(msg)
+    _refuse_selection(config)
+    if config.n_classes is not None and class_names and len(class_names) != config.n_classes:
+        msg = f"n_classes={config.n_classes}, but {config.class_names} names {len(class_names)}; give one of them"
+        raise ConfigError(msg)
+    if config.label_kind == "class" and len(roles.labels) > 1:
+        msg = "label_kind=class: several label columns are values, 0 and 1 for classes that do not exclude each other"
+        raise ConfigError(msg)
+    if config.label_kind == "value" and label.kind == "text":
+        msg = f'label_kind=value: label "{label.name}" holds text, which is the name of a class'
+        raise ConfigError(msg)
+    return RowRecipe(
+        roles=roles,
+        widths=tuple(widths),
+        missing=config.missing,
+        label_kind=config.label_kind,
+        n_classes=config.n_classes if config.n_classes is not None else len(class_names) or None,
+        class_names=tuple(class_names) if label.kind == "text" else (),
+        test_fraction=config.test_fraction if config.test_source is None else 0.0,
+        validation_fraction=config.validation_fraction if config.validation_source is None else 0.0,
+        seed=config.seed,
+        shuffle=config.shuffle,
+    )
+
+
+def _refuse_selection(config: IngestConfig) -> None:
+    """Refuse what chooses among records: a query says it of rows."""
+    queries = {
+        "limit": "SELECT * FROM source LIMIT 1000",
+        "balance": "SELECT * FROM source WHERE label = 1 OR rand(1) < 0.1",
+        "deduplicate": "SELECT DISTINCT * FROM source",
+        "split_list": "SELECT source.*, list.split FROM source JOIN ..., and give split_column",
+    }
+    for name, query in queries.items():
+        if getattr(config, name) != IngestConfig.model_fields[name].default:
+            msg = f"{name}={getattr(config, name)}: a table of features has no use for it; say it by query: {query}"
+            raise ConfigError(msg)
+
+
+def _image_options(config: IngestConfig) -> list[str]:
+    names = ("encoded", "resize_height", "resize_width", "gray", "max_pixel", "root_folder")
+    values = {name: getattr(config, name) for name in names}
+    return [f"{name}={value}" for name, value in values.items() if value != IngestConfig.model_fields[name].default]
+
+
+def text_classes(parts: Sequence[PartSummary]) -> tuple[str, ...]:
+    """Return the classes of the training source in the order of their labels, where labels are text."""
+    return sorted_classes(name for part in parts for name in part.class_names)
+
+
+def content_digest(parts: Parts) -> dict[SplitName, str]:
+    """Return a digest of each source's rows, in whatever order and by however many tasks they were read."""
+    found: dict[SplitName, str] = {}
+    for split, summaries in parts.items():
+        total = sum(part.digest for part in summaries) % 2**64
+        text = f"{total:016x} of {sum(part.n_rows for part in summaries)} rows"
+        found[split] = hashlib.sha256(text.encode()).hexdigest()
+    return found
+
+
+def plan_table(
+    config: IngestConfig, recipe: Recipe, rows: RowRecipe, parts: Parts, folder: Path, class_names: Sequence[str] = ()
+) -> TablePlan:
+    """Decide labels, standardisation and shards.
+
+    Args:
+        config: What is asked for.
+        recipe: Its digest becomes part of the shards' names.
+        rows: How the training source was read.
+        parts: What tasks saw.
+        folder: Where the runs are.
+        class_names: In label order, if they are given or labels are text.
+
+    Raises:
+        ConfigError: Options leave a split empty, or classes are too many.
+        DataError: No usable row, or a missing value that is refused.
+    """
+    every = [part for summaries in parts.values() for part in summaries]
+    rejected, n_rejected = _rejections(parts)
+    check_rejections(
+        config, [item for items in rejected.values() for item in items], _n_rows(every), sum(n_rejected.values())
+    )
+    if rows.missing == "refuse":
+        _refuse_missing(rows, parts)
+    sums = merged((part.sums for part in every), rows.n_features)
+    n_classes = _n_classes(config, rows, every, class_names)
+    columns = _columns(config, rows, sums, "class" if n_classes else "value")
+    has_codes = rows.roles.labels[0].kind == "text" and not rows.class_names
+    if has_codes:
+        _write_codes(every, class_names, folder)
+    runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
+    runs = {split: runs[split] for split in SPLITS if runs[split] or split in _asked(rows, parts)}
+    tasks: list[TableShardTask] = []
+    for split in runs:
+        _require_rows(config, split, runs[split], rejected)
+        keys = [read_keys(folder, run)[0] for run in runs[split]]
+        for number, ranges in enumerate(cut_runs(keys, rows_per_shard(config.samples_per_shard, rows.n_features))):
+            found = zip(runs[split], ranges, strict=True)
+            tasks.append(
+                TableShardTask(
+                    split=split,
+                    number=number,
+                    path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
+                    pieces=tuple((run, start, stop) for run, (start, stop) in found if stop > start),
+                )
+            )
+    findings = find_duplicate_rows(folder, rows, runs)
+    findings["train"].merge(_column_findings(columns, sums))
+    shared = TableShards(folder, rows, columns, n_classes, has_codes)
+    return TablePlan(tuple(tasks), shared, tuple(class_names), _n_rows(every), n_rejected, rejected, findings)
+
+
+def _n_rows(parts: Sequence[PartSummary]) -> int:
+    return sum(part.n_rows for part in parts)
+
+
+def _rejections(parts: Parts) -> tuple[dict[SplitName, tuple[Rejection, ...]], dict[SplitName, int]]:
+    named: dict[SplitName, tuple[Rejection, ...]] = {}
+    for split, summaries in parts.items():
+        found, before = [], 0
+        for part in summaries:
+            for row, name, reason in part.rejects.named:
+                found.append(Rejection(before + row, name or f"row {before + row:,}", None, reason))
+            before += part.n_rows
+        named[split] = tuple(found)
+    return named, {split: sum(part.rejects.count for part in summaries) for split, summaries in parts.items()}
+
+
+def _refuse_missing(rows: RowRecipe, parts: Parts) -> None:
+    for split, summaries in parts.items():
+        before = 0
+        for part in summaries:
+            if part.first_missing is not None:
+                row, place = part.first_missing
+                name = [column.name for column, width in _widths(rows) for _ in range(width)][place]
+                msg = (
+                    f'missing=refuse: column "{name}" has no value in row {before + row:,} of the {split} source (rows'
+                    " count from 0); fill it, or allow it by missing=mean, zero or drop-row"
+                )
+                raise DataError(msg)
+            before += part.n_rows
+
+
+def _widths(rows: RowRecipe) -> list[tuple[FeatureColumn, int]]:
+    return [
+        (FeatureColumn(name=column.name, width=width), width)
+        for column, width in zip(rows.roles.features, rows.widths, strict=True)
+    ]
+
+
+def _columns(config: IngestConfig, rows: RowRecipe, sums: ColumnSums, kind: LabelKind) -> TableColumns:
+    roles = rows.roles
+    if (lacking := np.flatnonzero(sums.count == 0)).size and sums.n_missing.any():
+        names = [column.name for column, width in _widths(rows) for _ in range(width)]
+        msg = f'column "{names[int(lacking[0])]}" has no value in any training row; take it out of feature_columns'
+        raise DataError(msg)
+    return TableColumns(
+        features=tuple(column for column, _ in _widths(rows)),
+        labels=tuple(column.name for column in roles.labels),
+        label_kind=kind,
+        weight=None if roles.weight is None else roles.weight.name,
+        group=None if roles.group is None else roles.group.name,
+        id=None if roles.id is None else roles.id.name,
+        missing=rows.missing,
+        is_standardized=config.standardize,
+        mean=_rounded(sums.mean),
+        std=_rounded(sums.std()),
+    )
+
+
+def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{_DIGITS}g}") for value in values.tolist())
+
+
+def _n_classes(config: IngestConfig, rows: RowRecipe, parts: Sequence[PartSummary], names: Sequence[str]) -> int:
+    """Return how many classes there are; 0 where labels are values."""
+    largest = max((part.largest_label for part in parts), default=-np.inf)
+    smallest = min((part.smallest_label for part in parts), default=np.inf)
+    kind = rows.label_kind
+    if len(rows.roles.labels) > 1:
+        return 0
+    if kind == "auto":
+        are_few = smallest >= 0 and largest < FEW_CLASSES and all(part.are_whole for part in parts)
+        kind = "class" if rows.n_classes is not None or names or are_few else "value"
+    if kind == "value":
+        return 0
+    if rows.n_classes is not None or names:
+        return rows.n_classes or len(names)
+    if largest >= MAX_UNASKED_CLASSES:
+        msg = f"source={config.source}: the largest label is {largest:,.0f}; give n_classes, so that wrong labels show"
+        raise ConfigError(msg)
+    return max(1, int(largest) + 1) if np.isfinite(largest) else 1
+
+
+def _write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder: Path) -> None:
+    """Write beside each part's rows which class each of its numbers is."""
+    places = {name: float(place) for place, name in enumerate(class_names)}
+    for part in parts:
+        codes = np.array([places[name] for name in part.class_names], np.float64)
+        for file in {run.file for run in part.runs}:
+            np.save((folder / file).with_suffix(CODES_SUFFIX), codes)
+
+
+def _asked(rows: RowRecipe, parts: Parts) -> set[SplitName]:
+    """Return the splits that must have rows; those of a column are the ones that it names."""
+    shares: dict[SplitName, float] = {"test": rows.test_fraction, "validation": rows.validation_fraction}
+    by_share = {split for split, share in shares.items() if share and rows.roles.split is None}
+    return {"train", *parts, *by_share}
+
+
+def _require_rows(
+    config: IngestConfig, split: SplitName, runs: Sequence[Run], rejected: Mapping[SplitName, Sequence[Rejection]]
+) -> None:
+    if runs:
+        return
+    first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
+    own = {"validation": config.validation_source, "test": config.test_source}.get(split)
+    if first or own is not None:
+        msg = f"no usable row is left for the {split} set{first}"
+        raise DataError(msg)
+    if config.split_column is not None:
+        msg = f"split_column={config.split_column} leaves the {split} set empty: no row has that word there"
+        raise ConfigError(msg)
+    option = "validation_fraction" if split == "validation" else "test_fraction"
+    msg = (
+        f"{option}={getattr(config, option)} leaves the {split} set empty: each row's side is a hash of its group, id"
+        f" or content; change {option} or seed, or give {option.removesuffix('_fraction')}_source"
+    )
+    raise ConfigError(msg)
+
+
+def _column_findings(columns: TableColumns, sums: ColumnSums) -> Findings:
+    found = Findings()
+    names = columns.feature_names()
+    for place in np.flatnonzero(sums.is_constant()).tolist():
+        text = f"holds {sums.smallest[place]:.10g} in every training row; it teaches a net nothing"
+        found.add(Finding("constant_column", names[place], text))
+    for place in np.flatnonzero(sums.n_missing).tolist():
+        count = int(sums.n_missing[place])
+        text = f"{count:,} training rows have no value; missing={columns.missing}"
+        found.add(Finding("missing_value", names[place], text), count)
+    return found
+
+
+def commit_table(
+    config: IngestConfig, recipe: Recipe, plan: TablePlan, results: Sequence[TableShardResult]
+) -> dict[SplitName, DatasetManifest]:
+    """Write what the manifests name, then the manifests, then remove what no manifest names any more.
+
+    Raises:
+        DataError: A shard could not be written, or ``strict`` refuses what was found. Shards written by this ingestion
+            are removed; a dataset committed before stays as it was.
+    """
+    findings = dict(plan.findings)
+    try:
+        if errors := [result.error for result in results if result.error is not None]:
+            more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
+            raise DataError(errors[0] + more)  # noqa: TRY301 - as for a finding below, what was written goes
+        if plan.shared.n_classes:
+            train = [result.label_counts for result in results if result.split == "train"]
+            findings["train"].merge(find_thin_classes(np.sum(train, axis=0), plan.class_names))
+        check_findings(config, findings)
+    except DataError:
+        discard_table(plan)
+        raise
+    for name in (REJECTED_NAME, WARNINGS_NAME):
+        (config.output / name).unlink(missing_ok=True)
+    manifests = {}
+    for split in plan.splits():
+        of_split = sorted((result for result in results if result.split == split), key=lambda result: result.number)
+        manifests[split] = _commit_split(config, recipe, plan, of_split, findings[split])
+    paths = DatasetPaths(config.output)
+    for of_images in (paths.mean(), paths.contact_sheet):
+        of_images.unlink(missing_ok=True)
+    for split in set(SPLITS) - set(manifests):
+        shutil.rmtree(paths.split(split), ignore_errors=True)
+    return manifests
+
+
+def discard_table(plan: TablePlan) -> None:
+    """Remove the shards of an ingestion that is given up."""
+    for task in plan.tasks:
+        remove_shard(task.path)
+
+
+def _commit_split(
+    config: IngestConfig, recipe: Recipe, plan: TablePlan, results: Sequence[TableShardResult], findings: Findings
+) -> DatasetManifest:
+    split = results[0].split
+    folder = DatasetPaths(config.output).split(split)
+    files = {task.number: task.path.name for task in plan.tasks if task.split == split}
+    shards = tuple(
+        ShardRecord(file=files[result.number], sha256=result.sha256, n_samples=result.n_samples, n_bytes=result.n_bytes)
+        for result in results
+    )
+    rejected = plan.rejected.get(split, ())
+    rule = split_rule(config) if len(plan.splits()) > 1 else None
+    manifest = DatasetManifest(
+        split=split,
+        splits=tuple(plan.splits()),
+        shard_format="hdf5",
+        encoded=False,
+        source=recipe.source(split),
+        recipe_sha256=recipe.sha256,
+        sample_shape=(plan.shared.columns.n_features,),
+        n_samples=sum(shard.n_samples for shard in shards),
+        n_classes=plan.shared.n_classes,
+        class_names=plan.class_names,
+        label_histogram=tuple(np.sum([result.label_counts for result in results], axis=0).tolist()),
+        mean_values=(),
+        shards=shards,
+        n_rejected=plan.n_rejected.get(split, 0),
+        rejected_file=REJECTED_NAME if rejected else None,
+        n_bytes=sum(shard.n_bytes for shard in shards),
+        split_rule=rule and rule.model_copy(update={"by": "row_hash" if rule.by == "name_hash" else rule.by}),
+        warnings=ordered(findings.counts),
+        warnings_file=WARNINGS_NAME if findings.counts else None,
+        table=plan.shared.columns,
+    )
+    if findings.counts:
+        write_warnings(folder / WARNINGS_NAME, findings.named)
+    if rejected:
+        write_rejected(folder / REJECTED_NAME, rejected)
+    write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
+    write_manifest(folder, manifest)
+    remove_unlisted(folder, manifest)
+    return manifest
+
+
+def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
+    """Return a recipe whose sources are known by their rows, for a source without files to look at."""
+    sources = {split: source.model_copy(update={"sha256": digests[split]}) for split, source in recipe.sources.items()}
+    text = " ".join([recipe.sha256, *(source.sha256 for source in sources.values())])
+    return replace(recipe, sources=sources, sha256=hashlib.sha256(text.encode()).hexdigest())

@@ -1,0 +1,160 @@
+"""From sorted runs to shards: which rows of which run each shard holds, and the task that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.ingest.shard_assignment import shard_bounds
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import Run, read_run, row_dtype
+from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
+from deepspark_ops.shards.manifest import SplitName, sha256_of_file
+from deepspark_ops.shards.table_columns import TableColumns
+
+MAX_SHARD_BYTES = 2**26
+"""Of features in float32: a task holds a shard's rows to sort them."""
+CODES_SUFFIX = ".codes.npy"
+_BLOCK_ROWS = 4096
+
+Piece = tuple[Run, int, int]
+"""Rows [start, stop) of a run."""
+
+
+def rows_per_shard(samples_per_shard: int, n_features: int) -> int:
+    """Return the configured number, or fewer where a shard would be too large for a task's memory."""
+    return max(1, min(samples_per_shard, MAX_SHARD_BYTES // (4 * n_features)))
+
+
+def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int) -> list[list[tuple[int, int]]]:
+    """Cut sorted runs into ranges of keys, of sizes that differ by one at most. Rows of one key go run by run.
+
+    Args:
+        keys: Of each run, ascending.
+        most_rows: Of a range.
+
+    Returns:
+        For each range, in ascending order, the (start, stop) of each run's rows in it.
+
+    Example:
+        >>> cut_runs([np.array([1, 5, 9], np.uint64), np.array([2, 5], np.uint64)], 3)
+        [[(0, 1), (0, 1)], [(1, 3), (1, 2)]]
+    """
+    ordered = np.sort(np.concatenate(keys))
+    bounds = shard_bounds(len(ordered), most_rows)
+    inner = np.array([start for start, _ in bounds[1:]], np.int64)
+    values = ordered[inner]
+    below = np.array([np.searchsorted(run, values, "left") for run in keys]).reshape(len(keys), -1)
+    equal = np.array([np.searchsorted(run, values, "right") for run in keys]).reshape(below.shape) - below
+    wanted = inner - below.sum(axis=0)
+    before = np.cumsum(equal, axis=0) - equal
+    cuts = below + np.clip(wanted - before, 0, equal)
+    ends = np.array([len(run) for run in keys])[:, None]
+    edges = np.concatenate([np.zeros_like(ends), cuts, ends], axis=1).tolist()
+    return [[(run[i], run[i + 1]) for run in edges] for i in range(len(bounds))]
+
+
+@dataclass(frozen=True)
+class TableShards:
+    """What all shards of a table share; it travels to a worker once.
+
+    Attributes:
+        folder: Of the runs.
+        recipe: How the rows were read.
+        columns: How features become what is stored.
+        n_classes: Length of the label counts; 0 where labels are values.
+        has_codes: Whether labels are numbers of names that each part of the table gave; a file beside the rows says
+            which class each is.
+    """
+
+    folder: Path
+    recipe: RowRecipe
+    columns: TableColumns
+    n_classes: int
+    has_codes: bool
+
+
+@dataclass(frozen=True)
+class TableShardTask:
+    """What one shard of a table is made of.
+
+    Attributes:
+        split: The part of the dataset.
+        number: Among the split's shards.
+        path: The shard to write.
+        pieces: Rows of runs.
+    """
+
+    split: SplitName
+    number: int
+    path: Path
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class TableShardResult:
+    """What became of a task.
+
+    Attributes:
+        split: Of the task.
+        number: Of the task.
+        n_samples: Written.
+        n_bytes: Of the file.
+        sha256: Of the file.
+        label_counts: (n_classes,) int64.
+        error: Message for the user if the shard could not be written.
+    """
+
+    split: SplitName
+    number: int
+    n_samples: int = 0
+    n_bytes: int = 0
+    sha256: str = ""
+    label_counts: tuple[int, ...] = ()
+    error: str | None = None
+
+
+def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResult:
+    """Write the shard of one task: its rows in the order of their keys, features standardised."""
+    try:
+        rows = _rows(task, shared)
+        labels = rows["label"].astype(np.float32)
+        labels = labels[:, 0] if labels.shape[1] == 1 else labels
+        held: dict[str, npt.NDArray[Any]] = {"data": _features(shared.columns, rows), "label": labels}
+        held |= {name: rows[name] for name in ("weight", "group", "id") if name in (rows.dtype.names or ())}
+        write_hdf5_columns(task.path, held)
+        classes = rows["label"][:, 0].astype(np.int64) if shared.n_classes else None
+        counts = [] if classes is None else np.bincount(classes, minlength=shared.n_classes).tolist()
+        size, digest = task.path.stat().st_size, sha256_of_file(task.path)
+    except OSError as error:
+        message = f"{error.filename or task.path}: {error.strerror or error}"
+        return TableShardResult(task.split, task.number, error=message)
+    return TableShardResult(task.split, task.number, len(rows), size, digest, tuple(counts))
+
+
+def _rows(task: TableShardTask, shared: TableShards) -> npt.NDArray[Any]:
+    """Return the rows of all pieces in the order of their keys, labels as classes."""
+    longest = [max(getattr(run, name) for run, _, _ in task.pieces) for name in ("id_bytes", "group_bytes")]
+    dtype = row_dtype(shared.recipe, *longest)
+    rows = np.empty(sum(stop - start for _, start, stop in task.pieces), dtype)
+    filled = 0
+    for run, start, stop in task.pieces:
+        piece = read_run(shared.folder, run, shared.recipe, start, stop)
+        if shared.has_codes:
+            codes = np.load((shared.folder / run.file).with_suffix(CODES_SUFFIX))
+            piece["label"] = codes[piece["label"].astype(np.int64)]
+        rows[filled : filled + len(piece)] = piece.astype(dtype, copy=False)
+        filled += len(piece)
+    return rows[np.argsort(rows["key"], kind="stable")]
+
+
+def _features(columns: TableColumns, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    out = np.empty((len(rows), columns.n_features), np.float32)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        out[start : start + _BLOCK_ROWS] = columns.apply(rows["data"][start : start + _BLOCK_ROWS])
+    return out

@@ -1,0 +1,107 @@
+"""What a dataset made of a table holds in its rows, and how features become what a net is fed.
+
+It is part of ``dataset.json``, so that what reads a dataset, or serves a net trained on it, does the same to features
+that ingestion did: fill what is missing, then subtract each column's mean and divide by its standard deviation.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MissingRule = Literal["mean", "zero", "refuse", "drop-row"]
+LabelKind = Literal["class", "value"]
+_BLOCK_VALUES = 2**18
+"""Values that are standardised at a time: in float64 they fit a core's cache."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FeatureColumn(_Frozen):
+    """One column of the table: a number in each row, or an array of ``width`` numbers."""
+
+    name: str
+    width: Annotated[int, Field(ge=1)] = 1
+
+
+class TableColumns(_Frozen):
+    """The columns of a table as a dataset holds them.
+
+    Attributes:
+        features: In the order in which a row's values stand in ``data``; their widths add up to D.
+        labels: L columns; one gives ``label`` (N,), more give (N, L).
+        label_kind: ``class``: whole numbers from 0, one a row; ``value``: numbers to be predicted.
+        weight: Column of ``weight`` (N,); None without.
+        group: Column of ``group``; None without.
+        id: Column of ``id``; None without.
+        missing: What was done with missing features: filled with the column's mean or zero, refused, or the row left
+            out.
+        is_standardized: Whether mean and deviation were taken out of the stored features.
+        mean: (D,) of the training split, without missing values.
+        std: (D,) standard deviation of the training split (divisor n), 1 for a column of equal values.
+    """
+
+    features: tuple[FeatureColumn, ...] = Field(min_length=1)
+    labels: tuple[str, ...] = Field(min_length=1)
+    label_kind: LabelKind
+    weight: str | None = None
+    group: str | None = None
+    id: str | None = None
+    missing: MissingRule
+    is_standardized: bool
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+
+    @model_validator(mode="after")
+    def _agree(self) -> TableColumns:
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) != self.n_features:
+                msg = f"{name} has {len(getattr(self, name)):,} numbers, the features {self.n_features:,}"
+                raise ValueError(msg)
+        return self
+
+    @property
+    def n_features(self) -> int:
+        """D, the numbers in a row's ``data``."""
+        return sum(column.width for column in self.features)
+
+    def feature_names(self) -> list[str]:
+        """Return a name for each of the D numbers: the column's, with the place in it where it is an array."""
+        return [
+            column.name if column.width == 1 else f"{column.name}[{place}]"
+            for column in self.features
+            for place in range(column.width)
+        ]
+
+    def fill_values(self) -> npt.NDArray[np.float64] | None:
+        """Return the (D,) numbers that stand in for missing ones; None where missing ones are refused."""
+        if self.missing == "mean":
+            return np.array(self.mean, np.float64)
+        return np.zeros(self.n_features) if self.missing == "zero" else None
+
+    def apply(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+        """Return features as the net takes them; NaN stands for a missing one and stays where missing ones are refused.
+
+        Args:
+            values: (n, D), as the table has them.
+
+        Returns:
+            (n, D), a fresh array.
+        """
+        out = np.empty(values.shape, np.float32)
+        fill, mean, std = self.fill_values(), np.array(self.mean), np.array(self.std)
+        rows = max(1, _BLOCK_VALUES // max(1, self.n_features))
+        for start in range(0, len(values), rows):
+            block = values[start : start + rows].astype(np.float64)
+            if fill is not None and (is_missing := np.isnan(block)).any():
+                np.copyto(block, fill, where=is_missing)
+            if self.is_standardized:
+                block -= mean
+                block /= std
+            out[start : start + rows] = block
+        return out

@@ -1,0 +1,152 @@
+"""Tables as Spark reads them: one session, every format, the same dataset from each."""
+
+import json
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.table_files import a_table, ingest_parts, write_table
+
+FORMATS = {
+    "parquet": "parquet",
+    "orc": "orc",
+    "avro": "avro",
+    "jsonl": "json_lines",
+    "csv": "csv",
+}
+
+
+@pytest.fixture(scope="module")
+def context():
+    from deepspark_ops.processes.spark_context import start_context
+    from deepspark_ops.processes.spark_submit import spark_conf
+
+    properties = {**spark_conf(), "spark.app.name": "tables", "spark.sql.shuffle.partitions": "2"}
+    started = start_context("local[2]", properties, listen_address="127.0.0.1", insecure_network=False)
+    yield started
+    started.stop()
+
+
+def ingest(context, tmp_path: Path, **options):
+    from deepspark_ops.ingest.spark_job import ingest_from_table
+
+    config = IngestConfig(**{"output": tmp_path / "out", "samples_per_shard": 30, **options})
+    work = tmp_path / "work"
+    work.mkdir(parents=True)
+    return ingest_from_table(context, config, make_recipe(config), work)
+
+
+def digests(manifests) -> list[str]:
+    return [shard.sha256 for manifest in manifests.values() for shard in manifest.shards]
+
+
+@pytest.mark.spark
+def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path):
+    table = a_table(150)
+    halves = [table.slice(0, 70), table.slice(70)]
+    options = {"feature_columns": "f*", "validation_fraction": 0.1, "samples_per_shard": 30}
+    source = write_table(tmp_path / "one.parquet", table)
+    config = IngestConfig(source=source, output=tmp_path / "expected", **options)
+    expected = digests(ingest_parts(config, [table], tmp_path / "w"))
+    assert len(expected) == 6
+    for ending, name in FORMATS.items():
+        folder = tmp_path / ending / "table"
+        for number, half in enumerate(halves):
+            write_table(folder / f"part-{number}.{ending}", half)
+        found = ingest(context, tmp_path / ending, source=folder, **options)
+        assert found["train"].source.format == name
+        assert digests(found) == expected, name
+
+    queries = {
+        "path": (source, {}),
+        "table": (Path(f"table:parquet.`{source}`"), {}),
+        "query": (source, {"query": "SELECT *, upper(note) AS shout FROM source"}),
+        "avro_query": (tmp_path / "avro" / "table", {"query": "SELECT * FROM source ORDER BY price"}),
+        "no_source": (None, {"query": f"SELECT * FROM parquet.`{source}`"}),
+    }
+    for folder, (given, more) in queries.items():
+        named = {} if given is None else {"source": given}
+        found = ingest(context, tmp_path / folder, **named, **options, **more)
+        assert digests(found) == expected, folder
+        if folder != "path":  # known by its rows alone
+            assert len(found["train"].source.sha256) == 64
+    with pytest.raises(ConfigError, match=r"Spark says: .*nowhere"):
+        ingest(context, tmp_path / "x", source=Path("table:nowhere"), **options)
+
+
+@pytest.mark.spark
+def test_lines_that_are_no_rows_are_named(context, tmp_path):
+    rows = "\n".join(f"{i};{i * 0.5};{i % 2}" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"id;x;label\n{rows}\n40;1;2;3;4\n41\n")
+    found = ingest(context, tmp_path, source=tmp_path / "t.csv", test_fraction=0, max_rejected_fraction=0.1)
+    assert (found["train"].n_samples, found["train"].n_rejected) == (40, 2)
+    lines = (tmp_path / "out" / "train" / "rejected.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == ["the line is no record of the table"] * 2
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)) + "{ broken\n")
+    found = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
+    assert (found["train"].n_samples, found["train"].n_rejected) == (20, 1)
+
+
+@pytest.mark.spark
+def test_vectors_and_values_to_be_predicted(context, tmp_path):
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import SparkSession
+
+    rng = np.random.default_rng(0)
+    vectors, prices = rng.normal(size=(30, 4)), rng.normal(size=30)
+    rows = [
+        (Vectors.dense(row), [float(i), 1.0], float(price))
+        for i, (row, price) in enumerate(zip(vectors, prices, strict=True))
+    ]
+    frame = SparkSession(context).createDataFrame(rows, ["features", "more", "price"])
+    frame.createOrReplaceTempView("houses")
+    options = {"label_column": "price", "test_fraction": 0, "shuffle": False, "standardize": False}
+    found = ingest(context, tmp_path, source=Path("table:houses"), **options)["train"]
+    assert (found.n_classes, found.sample_shape, found.table.label_kind) == (0, (6,), "value")
+    with h5py.File(tmp_path / "out" / "train" / found.shards[0].file) as shard:
+        expected = np.concatenate([vectors, np.arange(30)[:, None], np.ones((30, 1))], axis=1)
+        np.testing.assert_array_equal(shard["data"], expected.astype(np.float32))
+        np.testing.assert_array_equal(shard["label"], prices.astype(np.float32))
+
+
+@pytest.mark.spark
+def test_images_in_a_table_go_the_way_of_other_images(context, tmp_path):
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (6, 5, 3), dtype=np.uint8) for _ in range(24)]
+    files = [cv2.imencode(".png", image)[1].tobytes() for image in images]
+    names = [f"row{i}" for i in range(24)]
+    labels = [("cat", "dog")[i % 2] for i in range(24)]
+    splits = [("train", "val", "test")[i % 3] for i in range(24)]
+    content = [{"bytes": file, "path": None} for file in files]
+    table = pa.table({"img": content, "label": labels, "id": names, "part": splits})
+    source = write_table(tmp_path / "images.parquet", table)
+    found = ingest(context, tmp_path, source=source, split_column="part", shuffle=False)
+    assert {split: manifest.n_samples for split, manifest in found.items()} == {"train": 8, "validation": 8, "test": 8}
+    assert found["train"].class_names == ("cat", "dog")
+    with open_dataset(tmp_path / "out" / "validation") as dataset:
+        pixels, classes = dataset.read(0, 0, 8)
+    np.testing.assert_array_equal(pixels, np.stack([image.transpose(2, 0, 1) for image in images[1::3]]))
+    assert classes.tolist() == [i % 2 for i in range(1, 24, 3)]
+
+    for name, file in zip(names, files, strict=True):
+        (tmp_path / f"{name}.png").write_bytes(file)
+    paths = pa.table({"file": [f"{name}.png" for name in names], "label": labels})
+    source = write_table(tmp_path / "paths.orc", paths)
+    found = ingest(context, tmp_path / "p", source=source, image_column="file", test_fraction=0, encoded=True)
+    assert verify(tmp_path / "p" / "out" / "train").n_samples == found["train"].n_samples == 24
+
+
+@pytest.mark.spark
+def test_a_test_table_without_a_column_is_refused(context, tmp_path):
+    source = write_table(tmp_path / "t.parquet", a_table())
+    test = write_table(tmp_path / "other.parquet", a_table().drop_columns("f1"))
+    with pytest.raises(DataError, match=r'test_source=.*other.parquet: column "f1" holds numbers in .*no such column'):
+        ingest(context, tmp_path, source=source, test_source=test, feature_columns="f*")
