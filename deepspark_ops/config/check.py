@@ -16,6 +16,7 @@ from deepspark_ops.config.devices import (
     ShareGpus,
 )
 from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
 
 class CheckConfig(StageConfig):
@@ -46,6 +47,9 @@ class CheckConfig(StageConfig):
     svg: Path | None = Field(
         None, description="Draw the training net (without one, the first test net) to this SVG file"
     )
+    task: TaskChoice = "auto"
+    output_blob: OutputBlobs = None
+    target_blob: TargetBlob = None
     parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
     parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: those that come with this")
     run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")

@@ -28,7 +28,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.errors import DataError, DeepSparkError
-from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
@@ -45,15 +45,17 @@ from deepspark_ops.preflight.report import (
     PreflightReport,
     Problem,
     RatePoint,
+    ResultReport,
     WorkReport,
 )
+from deepspark_ops.preflight.results import results_of
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.sources import SourceResolver
 
-REPORT_VERSION: Final = 3
+REPORT_VERSION: Final = 4
 MAX_RATE_POINTS = 12
 
 
@@ -81,6 +83,8 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         devices=inspection.devices,
         rows=inspection.memory_rows,
         memory=inspection.memory,
+        results=inspection.results,
+        no_result=inspection.no_result,
     )
 
 
@@ -101,6 +105,8 @@ class _Inspection:
         self.devices: tuple[DeviceRow, ...] = ()
         self.memory_rows: tuple[MemoryRow, ...] = ()
         self.memory: MemoryReport | None = None
+        self.results: tuple[ResultReport, ...] = ()
+        self.no_result = ""
 
     def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
         """Return the first samples of data that are ingested later; None, with the reason noted, if there are none."""
@@ -128,9 +134,13 @@ class _Inspection:
         train = self._inspect_net(of_training)
         if train is not None:
             self._check_training(train)
+        scored: NetSpec | None = None
         for index, of_test in enumerate(of_tests):
-            if self._inspect_net(of_test) is not None:
+            test = self._inspect_net(of_test)
+            if test is not None:
+                scored = test if index == 0 else scored
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
+        self._look_for_results(of_training, scored, has_test_net=bool(of_tests))
         if train is not None:
             found = check_devices(self._config, train, solver.spec)
             self.devices = found.devices
@@ -143,6 +153,25 @@ class _Inspection:
             if self._config.memory:
                 self.memory_rows = memory_rows(train, solver.spec)
                 self.memory = memory_report(self._config, train, solver.spec, self.work)
+
+    def _look_for_results(self, of_training: SolverNet, scored: NetSpec | None, *, has_test_net: bool) -> None:
+        """Say what evaluation will score: the first test net, else the training net in phase TEST."""
+        if self._has_no_data_yet or (has_test_net and scored is None):
+            return  # what is wrong with the net is noted already
+
+        def in_phase_test() -> NetSpec:
+            if scored is not None:
+                return scored
+            state = of_training.state
+            layers = filter_layers(of_training.message, phase="TEST", level=state.level, stages=tuple(state.stage))
+            insert_splits(layers)
+            return self._build(layers, "TEST")[0]
+
+        config = self._config
+        wish = task_wish(config.task, config.output_blob, config.target_blob)
+        self.results, self.no_result = results_of(in_phase_test, wish)
+        if self.no_result and wish != NO_WISH:
+            self._note("error", f"evaluate: {self.no_result}")
 
     def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
         path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
@@ -229,13 +258,13 @@ class _Inspection:
         if manifest is None or not any(layer.type in ("SoftmaxWithLoss", "Accuracy") for layer in net.layers):
             return
         try:
-            scores = find_score_blob(net)
+            scores = next((task for task in choose_tasks(net) if task.task == "classification"), None)
         except NetError:
-            return  # scores per pixel, or labels that the net computes: nothing to compare
-        if manifest.n_classes > scores.n_classes:
+            return  # labels that the net computes: nothing to compare
+        if scores is not None and manifest.n_classes > scores.n_classes:
             self._note(
                 "error",
-                f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.name!r}, the dataset has labels "
+                f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.output!r}, the dataset has labels "
                 f"0 to {manifest.n_classes - 1}; set num_output of the last layer to {manifest.n_classes}",
             )
 

@@ -239,6 +239,28 @@ class MemoryReport(_Frozen):
     advice: tuple[str, ...]
 
 
+class ResultReport(_Frozen):
+    """One result that evaluation will find; export ships the main one, which is the first.
+
+    Attributes:
+        task: What the net is for, as ``config.task.TaskName``.
+        outputs: Blobs with the answers.
+        target: Blob with what they should be; None: evaluation has nothing to compare with.
+        activation: What turns the blob into the answer: ``softmax``, ``sigmoid`` or ``none``.
+        found_by: What told.
+        figures: What comes out, in words.
+        text: All of it in one line.
+    """
+
+    task: str
+    outputs: tuple[str, ...]
+    target: str | None
+    activation: str
+    found_by: str
+    figures: str
+    text: str
+
+
 class PreflightReport(_Frozen):
     """The whole report.
 
@@ -254,9 +276,11 @@ class PreflightReport(_Frozen):
         devices: One per device of a worker, if the training net is placed on several.
         rows: Memory by layer of the training net, if it was asked for.
         memory: Whether the net fits, likewise.
+        results: What evaluation will score, the main result first, which is what export ships.
+        no_result: Why evaluation and export will refuse the net; empty if they will not.
     """
 
-    format_version: Literal[3]
+    format_version: Literal[4]
     solver: str
     nets: tuple[NetReport, ...]
     formats: tuple[FormatReport, ...]
@@ -267,6 +291,8 @@ class PreflightReport(_Frozen):
     devices: tuple[DeviceRow, ...] = ()
     rows: tuple[MemoryRow, ...] = ()
     memory: MemoryReport | None = None
+    results: tuple[ResultReport, ...] = ()
+    no_result: str = ""
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.preflight.memory import memory_text
 from deepspark_ops.preflight.report import (
@@ -33,6 +34,7 @@ def report_view(report: PreflightReport) -> RenderableType:
     parts: list[RenderableType] = [_format_line(found) for found in report.formats]
     for net in report.nets:
         parts += [_title(net), _net_table(net), _layer_notes(net)]
+    parts += _result_lines(report)
     if report.work is not None:
         parts.append(_work_table(report.work))
     if report.devices:
@@ -95,6 +97,25 @@ def _layer_notes(net: NetReport) -> Group:
     return Group(
         *(Text.from_markup(f"  [yellow]{escape(_some(who))}[/]: {escape(note)}") for note, who in layers.items())
     )
+
+
+def _result_lines(report: PreflightReport) -> list[Text]:
+    """Say what evaluation and export will do."""
+    if report.no_result:
+        return [Text(f"\nevaluate and export will refuse the net: {report.no_result}")]
+    lines = []
+    for at, one in enumerate(report.results):
+        start = "\nevaluate" if at == 0 else "     and"
+        figures = one.figures if one.target is not None else "nothing, there is no target"
+        lines.append(Text(f"{start}: {one.text}; gives {figures}"))
+    if report.results:
+        main = report.results[0]
+        through = "" if main.activation == "none" else f" through a {main.activation}"
+        blobs = " and ".join(f'"{name}"' for name in main.outputs)
+        lines.append(
+            Text(f"export: blob {blobs}{through} as {', '.join(BY_DEFAULT)}; what a layer has no form in is left out")
+        )
+    return lines
 
 
 def _some(names: list[str]) -> str:

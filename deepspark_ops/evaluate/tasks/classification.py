@@ -92,6 +92,7 @@ class ClassificationTask(TaskSum):
     """Sums a classification: top-k, loss, confusion matrix, mistakes."""
 
     task = "classification"
+    figures = "top-1, top-5, loss, confusion matrix, each class"
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: how many mistakes to keep."""

@@ -58,6 +58,7 @@ class EmbeddingTask(TaskSum):
     """Sums pairs over batches."""
 
     task = "embedding"
+    figures = "ROC-AUC of pairs, verification accuracy, equal error rate"
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: pairs to keep."""

@@ -44,6 +44,7 @@ class MultiLabelTask(TaskSum):
     """Sums several labels a sample over batches."""
 
     task = "multi_label"
+    figures = "mean average precision, ROC-AUC, precision, recall, F1, calibration"
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing."""

@@ -27,7 +27,7 @@ def origins(net: NetSpec) -> dict[str, Origin]:
     learned = {entry.layer for entry in net.params.entries}
     found: dict[str, Origin] = {}
     for layer in net.layers:
-        if layer.definition.is_data:
+        if layer.definition.is_data or (not layer.bottoms and layer.name not in learned):
             found.update({top: Origin(frozenset({top}), is_learned=False) for top in layer.tops})
             continue
         parts = [found[bottom] for bottom in layer.bottoms]

@@ -35,6 +35,7 @@ class ReconstructionTask(TaskSum):
     """Sums a reconstruction over batches."""
 
     task = "reconstruction"
+    figures = "mean squared error, PSNR, samples in and out"
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples to keep, of the worst and of the best."""

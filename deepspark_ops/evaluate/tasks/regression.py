@@ -36,6 +36,7 @@ class RegressionTask(TaskSum):
     """Sums a regression over batches."""
 
     task = "regression"
+    figures = "RMSE, mean absolute error, R2, residuals"
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples with the largest errors to keep."""

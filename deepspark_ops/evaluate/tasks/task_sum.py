@@ -40,10 +40,12 @@ class TaskSum(ABC):
 
     Attributes:
         task: What it counts.
+        figures: What comes out, in words, what the net is judged by first.
         chosen: Which result of the net.
     """
 
     task: ClassVar[TaskName]
+    figures: ClassVar[str]
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples to keep for the report."""

@@ -154,7 +154,7 @@ def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeyp
 
     def run_check(config):
         seen.append(config)
-        return PreflightReport(format_version=3, solver="s", nets=(), formats=(), work=None, problems=())
+        return PreflightReport(format_version=4, solver="s", nets=(), formats=(), work=None, problems=())
 
     monkeypatch.setattr("deepspark_ops.preflight.check.run_check", run_check)
     assert invoke("check", "solver.prototxt", "--source", "list.txt", "--gray", "--max-pixel", "16").exit_code == 0
@@ -170,7 +170,7 @@ def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeyp
 def test_check_as_json_is_one_document(folder):
     result = invoke("check", "solver.prototxt", "--json")
     report = json.loads(result.stdout)
-    assert report["format_version"] == 3
+    assert report["format_version"] == 4
     assert report["problems"][0]["severity"] == "error"
     assert result.exit_code == 2
 

@@ -38,7 +38,7 @@ def report(*types):
         activation_bytes=4,
     )
     return PreflightReport(
-        format_version=3,
+        format_version=4,
         solver="s",
         nets=(net,),
         formats=(),

@@ -7,7 +7,7 @@ from deepspark_ops.preflight import check as module
 from deepspark_ops.preflight.check import run_check
 from deepspark_ops.preflight.report import PreflightReport, Problem
 
-SOUND = PreflightReport(format_version=3, solver="s", nets=(), formats=(), work=None, problems=())
+SOUND = PreflightReport(format_version=4, solver="s", nets=(), formats=(), work=None, problems=())
 REFUSED = SOUND.model_copy(update={"problems": (Problem(severity="error", finding="no loss"),)})
 
 

@@ -1,0 +1,66 @@
+import pytest
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.preflight.table import report_lines
+
+SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 4 snapshot: 4 {more}'
+NET = """
+name: "n"
+layer {{ name: "x" type: "DummyData" top: "x" top: "y" dummy_data_param {{
+  shape {{ dim: 4 dim: 3 }} shape {{ dim: 4 dim: {width} }} }} }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param {{ num_output: 3 }} }}
+{more}
+"""
+EUCLIDEAN = 'layer { name: "l2" type: "EuclideanLoss" bottom: "ip" bottom: "y" top: "l2" }'
+SOFTMAX = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss" }'
+
+
+def check(folder, *, width=3, net=EUCLIDEAN, more="", **options):
+    (folder / "solver.prototxt").write_text(SOLVER.format(more=more))
+    (folder / "net.prototxt").write_text(NET.format(width=width, more=net))
+    return inspect_solver(CheckConfig(solver=folder / "solver.prototxt", **options))
+
+
+def lines_of(report):
+    text = "\n".join(report_lines(report))
+    return [line.strip() for line in text.splitlines() if line.startswith(("evaluate", "export", "     and"))]
+
+
+def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
+    report = check(tmp_path)
+    (found,) = report.results
+    assert (found.task, found.outputs, found.target) == ("regression", ("ip",), "y")
+    told, export = lines_of(report)
+    assert told.startswith(
+        'evaluate: regression of blob "ip", target "y"; told by layer "l2" (EuclideanLoss); gives RMSE'
+    )
+    assert export.startswith('export: blob "ip" as saved_model, caffe')
+
+
+def test_the_test_net_tells_where_there_is_one(tmp_path):
+    of_phases = EUCLIDEAN.replace(" }", " include { phase: TRAIN } }") + SOFTMAX.replace(
+        " }", " include { phase: TEST } }"
+    )
+    report = check(
+        tmp_path,
+        width=1,
+        net=of_phases.replace('ip" bottom: "y', 'y" bottom: "y', 1),
+        more="test_iter: 1 test_interval: 2",
+    )
+    assert [one.task for one in report.results] == ["classification"]
+    assert 'export: blob "ip" through a softmax as' in lines_of(report)[1]
+
+
+def test_what_the_user_says_is_told_and_refused_as_evaluation_would(tmp_path):
+    report = check(tmp_path, task="multi_label", output_blob="ip", target_blob="y")
+    assert [one.task for one in report.results] == ["multi_label"]
+    wrong = check(tmp_path, output_blob="ipp")
+    assert wrong.errors == ('evaluate: no blob "ipp" in net "n"; known: x, y, ip, l2; did you mean "ip"?',)
+
+
+@pytest.mark.parametrize("net", [""])
+def test_a_net_without_a_target_is_told_to_have_nothing_to_compare_with(tmp_path, net):
+    report = check(tmp_path, width=2, net=net)
+    assert report.results[0].target is None
+    assert lines_of(report)[0].endswith("gives nothing, there is no target")
