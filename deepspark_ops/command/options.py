@@ -91,7 +91,7 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     Options in a ``panel`` of their own may all be left out together, so that none is required by itself.
     """
     extra = info.json_schema_extra
-    is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in _members(info.annotation)
+    is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in _plain_members(info.annotation)
     common: dict[str, Any] = {
         "help": _help(info),
         "rich_help_panel": panel or (_MAIN_PANEL if is_main else _REST_PANEL),
@@ -113,7 +113,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def _plain_value(value: str | bool, info: FieldInfo) -> str | bool | int | float:
     """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
-    kinds = {get_args(member)[0] if hasattr(member, "__metadata__") else member for member in _members(info.annotation)}
+    kinds = _plain_members(info.annotation)
     for kind in (int, float):
         if isinstance(value, str) and kind in kinds:
             with suppress(ValueError):
@@ -140,10 +140,14 @@ def _members(annotation: Any) -> list[Any]:
     return [member for part in get_args(annotation) for member in _members(part)]
 
 
+def _plain_members(annotation: Any) -> list[Any]:
+    """Return the members of a union, without what is said of each."""
+    return [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in _members(annotation)]
+
+
 def _metavar(info: FieldInfo) -> str:
     words: list[str] = []
-    for member in _members(info.annotation):
-        plain = get_args(member)[0] if hasattr(member, "__metadata__") else member
+    for plain in _plain_members(info.annotation):
         if get_origin(plain) is Literal:
             words += [str(word) for word in get_args(plain)]
         else:

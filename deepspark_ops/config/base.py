@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, WrapValidator
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.staging import STAGING_BYTES
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 FORM: dict[str, Any] = {"form": "basic"}
 """Marks a field that appears in the form of the DAG that runs its stage; it needs a title there."""
@@ -59,6 +61,17 @@ FileList = Annotated[
 """One file, or several with commas between them, as Caffe's tool takes them; a text in forms and options."""
 
 
+def _data_path(given: Any, as_path: Callable[[Any], Path]) -> Path:
+    if isinstance(given, StorePath):
+        return given
+    return data_path(given) if isinstance(given, str) else as_path(given)
+
+
+DataPath = Annotated[Path, WrapValidator(_data_path)]
+"""A path that data are read from or written to: local, or in a store, ``s3://bucket/key``, which pathlib would take for
+a relative path."""
+
+
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -74,6 +87,26 @@ def _bytes(given: Any) -> Any:
 
 MemorySize = Annotated[int, BeforeValidator(_bytes), Field(ge=1), WithJsonSchema({"type": "string"}, mode="validation")]
 """A number of bytes, as a number or as a text with a unit."""
+
+
+StagingFolder = Annotated[
+    Path | None,
+    Field(
+        title="Folder of copies",
+        description="Folder on each host's own disk for copies of data that are in an object store; default:"
+        " deepspark-staging-UID in the system's folder for temporary files",
+        json_schema_extra=EXPERT,
+    ),
+]
+StagingSize = Annotated[
+    MemorySize,
+    Field(
+        title="Size of copies",
+        description="Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed",
+        json_schema_extra=EXPERT,
+    ),
+]
+DEFAULT_STAGING_SIZE = STAGING_BYTES
 
 
 SolverFile = Annotated[

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import EXPERT, FORM, Fraction, InsecureNetwork, ListenAddress, SparkMaster, StageConfig
+from deepspark_ops.config.base import (
+    DEFAULT_STAGING_SIZE,
+    EXPERT,
+    FORM,
+    DataPath,
+    Fraction,
+    InsecureNetwork,
+    ListenAddress,
+    SparkMaster,
+    StageConfig,
+    StagingFolder,
+    StagingSize,
+)
 from deepspark_ops.config.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
@@ -30,7 +41,7 @@ def is_known(config: SourceConfig) -> bool:
 class SourceConfig(StageConfig):
     """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
 
-    source: Path = Field(
+    source: DataPath = Field(
         Path(TABLE_MARK),
         title="Training data",
         description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
@@ -38,7 +49,7 @@ class SourceConfig(StageConfig):
         " IDX images, CIFAR binary batches, or a Caffe LMDB",
         json_schema_extra=FORM,
     )
-    test_source: Path | None = Field(
+    test_source: DataPath | None = Field(
         None,
         title="Test data",
         description="Test data of the same format; without it test_fraction is split off",
@@ -51,7 +62,7 @@ class SourceConfig(StageConfig):
         " changes sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
-    validation_source: Path | None = Field(
+    validation_source: DataPath | None = Field(
         None,
         title="Validation data",
         description="Validation data of the same format; without it validation_fraction is split off",
@@ -64,7 +75,7 @@ class SourceConfig(StageConfig):
         " training set, the test set stays as it is without; 0: no validation set",
         json_schema_extra=EXPERT,
     )
-    split_list: Path | None = Field(
+    split_list: DataPath | None = Field(
         None,
         title="List of the splits",
         description="Text with a record and its split (train, validation or test) on each line, or a folder with"
@@ -81,13 +92,13 @@ class SourceConfig(StageConfig):
     source_format: SourceFormat = Field(
         "auto", title="Format of the data", description="What source is; auto looks at it", json_schema_extra=FORM
     )
-    root_folder: Path | None = Field(
+    root_folder: DataPath | None = Field(
         None,
         title="Folder of the list",
         description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
         json_schema_extra=FORM,
     )
-    labels: Path | None = Field(
+    labels: DataPath | None = Field(
         None, description="IDX label file of source; default: beside the images, by its usual name"
     )
     cifar_labels: Literal["fine", "coarse"] = Field(
@@ -165,7 +176,7 @@ class SourceConfig(StageConfig):
         " that SOURCE names",
         json_schema_extra=EXPERT,
     )
-    class_names: Path | None = Field(
+    class_names: DataPath | None = Field(
         None,
         title="Names of the classes",
         description="Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes"
@@ -267,7 +278,7 @@ class SourceConfig(StageConfig):
 class IngestConfig(SourceConfig):
     """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, each with dataset.json."""
 
-    output: Path = Field(description="Dataset folder to write")
+    output: DataPath = Field(description="Dataset folder to write")
     shuffle: bool = Field(
         True, title="Shuffle", description="Store samples in a fixed random order", json_schema_extra=EXPERT
     )
@@ -298,6 +309,8 @@ class IngestConfig(SourceConfig):
         description="Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...",
         json_schema_extra=EXPERT,
     )
+    staging_folder: StagingFolder = None
+    staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
     master: SparkMaster = "local[*]"

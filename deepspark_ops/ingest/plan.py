@@ -16,6 +16,7 @@ from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.dataset_findings import find_repeated_paths
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
@@ -27,7 +28,7 @@ from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
-from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName, sha256_of_file
+from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
 
 _RECIPE_VERSION = 2
 """Raise it when the same config would make other shards than before."""
@@ -37,7 +38,7 @@ _ALWAYS_DIGESTED = frozenset(
 )
 """Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
 digests of datasets made without it as they were."""
-_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction", "strict"})
+_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction", "strict", "staging_folder", "staging_size"})
 """Where the dataset is and what is allowed to be wrong with it do not change its bytes."""
 MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
@@ -265,7 +266,7 @@ def _digest_of_names(class_names: Path) -> str:
     if not path.is_file():
         msg = f"class_names={class_names}: no such file"
         raise ConfigError(msg)
-    return sha256_of_file(path)
+    return source_digest(path)
 
 
 def _n_classes(config: IngestConfig, names: tuple[str, ...], indexes: Mapping[SplitName, SourceIndex]) -> int:

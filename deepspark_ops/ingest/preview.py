@@ -24,11 +24,12 @@ from deepspark_ops.ingest.sources.registry import (
     with_own_splits,
 )
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
+from deepspark_ops.stores.store_path import StorePath
 
 N_SAMPLES: Final = 100
 """Records of each split that are read."""
 UNPACK_UP_TO_BYTES: Final = 2**28
-"""Larger compressed files are not unpacked for a look."""
+"""Larger files are neither unpacked nor fetched from a store for a look."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,12 @@ def why_no_preview(config: SourceConfig) -> str | None:
             continue
         require_source(given, option=name)
         path, _ = split_member(given)
-        if path.is_file() and path.stat().st_size > UNPACK_UP_TO_BYTES and is_compressed(path):
-            return f"{path} is compressed and has {path.stat().st_size / 2**30:.1f} GiB"
+        if not path.is_file() or (n_bytes := path.stat().st_size) <= UNPACK_UP_TO_BYTES:
+            continue
+        if isinstance(path, StorePath):
+            return f"{path} is in a store and has {n_bytes / 2**30:.1f} GiB"
+        if is_compressed(path):
+            return f"{path} is compressed and has {n_bytes / 2**30:.1f} GiB"
     return None
 
 

@@ -40,6 +40,7 @@ from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
+from deepspark_ops.stores.staging import staging, staging_of, use_staging
 
 if TYPE_CHECKING:
     from deepspark_ops.ingest.tables.table_shards import TableShardResult, TableShardTask
@@ -95,6 +96,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         DeepSparkError: A task died in a way that another try may cure.
     """
     started = time.monotonic()
+    use_staging(staging_of(config.staging_folder, config.staging_size))
     config = with_own_splits(config)
     recipe = make_recipe(config)
     manifests = _found_current(config, recipe) if is_known(config) else None
@@ -239,8 +241,10 @@ def _run_tasks(
 ) -> list[Result]:
     """Run every task once over the cluster, reporting shards as they are finished, so many ``unit`` a second."""
     finished = context.accumulator([], _FinishedShards())
+    copies = staging()
 
     def run(task: Task) -> Result:
+        use_staging(copies)
         result = run_one(task)
         if result.n_samples:
             finished.add([(result.split, result.n_samples)])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.processes.file_lock import held_lock
+from deepspark_ops.file_lock import held_lock
 
 LOCK_TIMEOUT_S = 60.0
 _NUMBERED = re.compile(r"v([1-9]\d*)")

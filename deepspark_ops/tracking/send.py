@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.processes.file_lock import held_lock
+from deepspark_ops.file_lock import held_lock
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model

@@ -14,7 +14,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,9 @@ from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
-from deepspark_ops.run_paths import write_whole
+from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
 _TAR_MARK = slice(257, 262)
@@ -41,7 +43,7 @@ def split_member(path: Path) -> tuple[Path, str | None]:
         (PosixPath('data/cifar.tar.gz'), 'train.txt')
     """
     archive, mark, member = str(path).partition(ARCHIVE_MARK)
-    return Path(archive), posixpath.normpath(member) if mark else None
+    return data_path(archive), posixpath.normpath(member) if mark else None
 
 
 def decompressed(path: Path, work: Path) -> Path:
@@ -59,8 +61,9 @@ def decompressed(path: Path, work: Path) -> Path:
     if copy.exists():
         return copy
     try:
-        with opener(path) as packed, write_whole(copy) as temporary, temporary.open("wb") as plain:
-            shutil.copyfileobj(packed, plain, _COPY_BYTES)
+        with path.open("rb") as file, opener(file) as packed, written_whole(copy) as temporary:
+            with temporary.open("wb") as plain:
+                shutil.copyfileobj(packed, plain, _COPY_BYTES)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         msg = f"{path}: damaged or cut short: {error}; fetch it again"
         raise DataError(msg) from error
@@ -73,9 +76,10 @@ def read_start(path: Path, n_bytes: int) -> bytes:
     Raises:
         DataError: The compressed file is damaged.
     """
+    opener = _opener(path)
     try:
-        with (_opener(path) or open)(path, "rb") as handle:
-            start: bytes = handle.read(n_bytes)
+        with path.open("rb") as file, (opener or nullcontext)(file) as content:
+            start: bytes = content.read(n_bytes)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         msg = f"{path}: damaged or cut short: {error}; fetch it again"
         raise DataError(msg) from error
@@ -191,9 +195,9 @@ def open_archive(path: Path, work: Path) -> Archive:
             return ZipArchive(path, zip_places(path))
     tar = decompressed(path, work)
     try:
-        with tarfile.open(tar, "r:") as handle:
+        with local_copy(tar) as local, tarfile.open(local, "r:") as handle:
             members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle)}
-            has_end = _has_end_mark(tar, handle.offset)
+            has_end = _has_end_mark(local, handle.offset)
     except tarfile.TarError as error:
         msg = f"{path}: not a readable tar: {error}"
         raise DataError(msg) from error
@@ -233,7 +237,7 @@ class TarReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        with self.tar.open("rb", buffering=0) as handle:
+        with local_copy(self.tar) as tar, tar.open("rb", buffering=0) as handle:
             yield lambda index: self._read(handle, index)
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:

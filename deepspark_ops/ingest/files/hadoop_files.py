@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.stores.staging import local_copy
 
 MAGIC = b"SEQ"
 _VERSION = 6
@@ -105,7 +106,11 @@ def read_records(path: Path, header: SequenceHeader) -> Iterator[tuple[Place, by
     Raises:
         DataError: The file is damaged or cut short.
     """
-    with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        local_copy(path) as local,
+        local.open("rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         at = header.n_bytes
         try:
             while at < len(content):

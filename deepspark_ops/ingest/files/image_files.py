@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.stores.listing import objects_below
+from deepspark_ops.stores.store_path import StorePath, joined
 
 IMAGE_SUFFIXES = frozenset(
     ".jpg .jpeg .jpe .jp2 .png .bmp .dib .webp .tif .tiff .ppm .pgm .pbm .pnm .gif .avif .exr .hdr".split()
 )
 """Of the kinds of files that OpenCV reads; a name of another kind is no image of a folder."""
+_READ_AHEAD = 32
+"""Objects of a store that are asked for at a time: each takes tens of milliseconds, most of them waiting."""
+_ASKED_ONE_BY_ONE = 200
+"""Of more objects the list of the folder is asked for, a thousand in an answer."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,46 @@ class FolderReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        yield self._read
+        if not self.paths or not isinstance(joined(self.folder, self.paths[0]), StorePath):
+            yield self._read
+            return
+        with ThreadPoolExecutor(_READ_AHEAD) as pool:
+            ahead = _ReadAhead(self, pool)
+            try:
+                yield ahead.read
+            finally:
+                ahead.stop()
 
     def _read(self, index: int) -> bytes:
+        path = joined(self.folder, self.paths[index])
         try:
-            return (self.folder / self.paths[index]).read_bytes()
+            return path.read_bytes()
         except OSError as error:
-            msg = f"{error.strerror or error}: {self.folder / self.paths[index]}"
+            msg = f"{error.strerror or error}: {path}"
             raise RecordError(msg) from error
+
+
+class _ReadAhead:
+    """Reads what comes next while a record is worked on; records are asked for in any order, most in ascending one."""
+
+    def __init__(self, reader: FolderReader, pool: ThreadPoolExecutor) -> None:
+        self._reader = reader
+        self._pool = pool
+        self._next: deque[tuple[int, Future[bytes]]] = deque()
+
+    def read(self, index: int) -> bytes:
+        """Return record ``index``; RecordError if it cannot be read."""
+        while self._next and self._next[0][0] != index:
+            self._next.popleft()[1].cancel()
+        first = self._next[-1][0] + 1 if self._next else index
+        for at in range(first, min(index + _READ_AHEAD, len(self._reader.paths))):
+            self._next.append((at, self._pool.submit(self._reader._read, at)))
+        return self._next.popleft()[1].result()
+
+    def stop(self) -> None:
+        """Give up what was asked for and is not needed."""
+        for _, future in self._next:
+            future.cancel()
 
 
 def is_image_name(name: str) -> bool:
@@ -51,6 +91,23 @@ def file_stamp(path: Path) -> bytes:
     """Return size and time of change, for a digest: reading all images would take as long as ingesting them."""
     try:
         stat = path.stat()
+    except FileNotFoundError:
+        return b"missing;"
     except OSError:
+        if isinstance(path, StorePath):  # it does not answer, or refuses: that is no property of the data
+            raise
         return b"missing;"
     return f"{stat.st_size} {stat.st_mtime_ns};".encode()
+
+
+def file_stamps(folder: Path, names: Sequence[str]) -> Iterator[bytes]:
+    """Yield ``file_stamp`` of files of a folder; names are relative, absolute, or addresses in a store."""
+    if not isinstance(folder, StorePath) or len(names) <= _ASKED_ONE_BY_ONE:
+        yield from (file_stamp(joined(folder, name)) for name in names)
+        return
+    found = objects_below(folder)
+    for name in names:
+        entry = found.get(os.path.normpath(name))
+        path = joined(folder, name)
+        is_below = path.is_relative_to(folder) and ".." not in path.parts
+        yield f"{entry.stamp};".encode() if entry is not None else b"missing;" if is_below else file_stamp(path)

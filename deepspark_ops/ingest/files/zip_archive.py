@@ -17,6 +17,7 @@ import numpy as np
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.stores.staging import local_copy
 
 ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 """How a zip starts: with a member, or, empty, with the end of its directory."""
@@ -44,7 +45,7 @@ class ZipReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        with self.path.open("rb", buffering=0) as handle:
+        with local_copy(self.path) as path, path.open("rb", buffering=0) as handle:
             yield lambda index: self._read(handle, index)
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:
@@ -74,7 +75,7 @@ def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
         DataError: Not a zip, or a damaged one.
     """
     try:
-        with zipfile.ZipFile(path) as handle:
+        with local_copy(path) as local, zipfile.ZipFile(local) as handle:
             return {
                 posixpath.normpath(info.filename): (
                     info.header_offset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,19 @@ class LeveldbReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        tables: dict[int, Table] = {}
-        try:
-            yield lambda index: self._read(tables, index)
-        finally:
-            for table in tables.values():
-                table.close()
+        with ExitStack() as stack:
+            tables: dict[int, Table] = {}
+            yield lambda index: self._read(tables, stack, index)
 
-    def _read(self, tables: dict[int, Table], index: int) -> Image | bytes:
+    def _read(self, tables: dict[int, Table], stack: ExitStack, index: int) -> Image | bytes:
         record = self.values[index]
         try:
             if record is None:
                 number, offset, size, place = self.places[index].tolist()
                 if number not in tables:
-                    tables[number] = Table(self.tables[number])
+                    table = Table(stack.enter_context(local_copy(self.tables[number])))
+                    stack.callback(table.close)
+                    tables[number] = table
                 record = tables[number].value(TableEntry(b"", 0, True, offset, size, place))
             return image_of_datum(record, where="record")
         except DataSourceError as error:
@@ -68,28 +68,29 @@ def index_leveldb(folder: Path) -> SourceIndex:
     Raises:
         DataError: The database is empty or damaged.
     """
-    source = LeveldbSource(folder)
     keys, labels, places = [], [], []
     values: list[bytes | None] = []
-    tables: dict[Path, int] = {}
-    try:
-        for key, place, record in source.records():
-            keys.append(key)
-            labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
-            if place is None:
-                places.append((0, 0, 0, 0))
-            else:
-                path, entry = place
-                places.append((tables.setdefault(path, len(tables)), entry.offset, entry.size, entry.index))
-            values.append(record if place is None else None)
-    except DataSourceError as error:
-        raise DataError(str(error)) from error
-    finally:
-        source.close()
+    tables: dict[str, int] = {}
+    with local_copy(folder) as local:
+        source = LeveldbSource(local)
+        try:
+            for key, place, record in source.records():
+                keys.append(key)
+                labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
+                if place is None:
+                    places.append((0, 0, 0, 0))
+                else:
+                    path, entry = place
+                    places.append((tables.setdefault(path.name, len(tables)), entry.offset, entry.size, entry.index))
+                values.append(record if place is None else None)
+        except DataSourceError as error:
+            raise DataError(str(error)) from error
+        finally:
+            source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
         names=names_of_keys(keys),
-        reader=LeveldbReader(tuple(tables), np.array(places, np.int64), tuple(values)),
+        reader=LeveldbReader(tuple(folder / name for name in tables), np.array(places, np.int64), tuple(values)),
     )
 
 
@@ -99,11 +100,12 @@ def digest_leveldb(folder: Path) -> str:
     Raises:
         DataError: The database is damaged.
     """
-    try:
-        tables, logs = live_files(folder)
-    except DataSourceError as error:
-        raise DataError(str(error)) from error
-    return hashlib.sha256("".join(sha256_of_file(path) for path in (*tables, *logs)).encode()).hexdigest()
+    with local_copy(folder) as local:
+        try:
+            tables, logs = live_files(local)
+        except DataSourceError as error:
+            raise DataError(str(error)) from error
+    return hashlib.sha256("".join(source_digest(folder / path.name) for path in (*tables, *logs)).encode()).hexdigest()
 
 
 FORMAT = Format(

@@ -18,9 +18,10 @@ from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 READ_LABELS_UP_TO = 100_000
 """Of larger databases a look reads the first records alone: labels are inside the records."""
@@ -40,12 +41,13 @@ class LmdbReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        environment = acquire_environment(self.folder)
-        try:
-            with environment.begin(buffers=True) as transaction:
-                yield lambda index: self._read(transaction, index)
-        finally:
-            release_environment(self.folder)
+        with local_copy(self.folder) as folder:
+            environment = acquire_environment(folder)
+            try:
+                with environment.begin(buffers=True) as transaction:
+                    yield lambda index: self._read(transaction, index)
+            finally:
+                release_environment(folder)
 
     def _read(self, transaction: lmdb.Transaction, index: int) -> Image | bytes:
         try:
@@ -61,13 +63,14 @@ def count_records(folder: Path) -> int:
     Raises:
         DataError: The database is missing or empty.
     """
-    source = LmdbSource(folder)
-    try:
-        return len(source)
-    except DataSourceError as error:
-        raise DataError(str(error)) from error
-    finally:
-        source.close()
+    with local_copy(folder) as local:
+        source = LmdbSource(local)
+        try:
+            return len(source)
+        except DataSourceError as error:
+            raise DataError(str(error)) from error
+        finally:
+            source.close()
 
 
 def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
@@ -77,16 +80,17 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
         DataError: The database is missing, empty or damaged.
     """
     keys, labels = [], []
-    source = LmdbSource(folder)
-    try:
-        with source.records(0, n_records or len(source)) as records:
-            for key, record in records:
-                keys.append(key)
-                labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
-    except DataSourceError as error:
-        raise DataError(str(error)) from error
-    finally:
-        source.close()
+    with local_copy(folder) as local:
+        source = LmdbSource(local)
+        try:
+            with source.records(0, n_records or len(source)) as records:
+                for key, record in records:
+                    keys.append(key)
+                    labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
+        except DataSourceError as error:
+            raise DataError(str(error)) from error
+        finally:
+            source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
         names=names_of_keys(keys),
@@ -96,11 +100,12 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
 
 def digest_caffe_lmdb(folder: Path) -> str:
     """Return the digest of the database file."""
-    return sha256_of_file(folder / "data.mdb")
+    return source_digest(folder / "data.mdb")
 
 
 def _index_start(_config: IngestConfig, source: Path, _work: Path, n_records: int | None) -> SourceIndex:
-    check_pages([source])  # a damaged page would kill this process
+    with local_copy(source) as local:
+        check_pages([local])  # a damaged page would kill this process
     return index_caffe_lmdb(source, n_records)
 
 

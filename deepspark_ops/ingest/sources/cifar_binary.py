@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 _SHAPE = (3, 32, 32)
 _PIXEL_BYTES = 3072
@@ -48,10 +49,11 @@ class CifarReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        maps = [_rows(path, self.label_bytes) for path in self.files]
-        yield lambda index: np.ascontiguousarray(
-            maps[self.file_of[index]][self.row_of[index], self.label_bytes :].reshape(_SHAPE)[::-1]
-        )
+        with ExitStack() as stack:
+            maps = [_rows(stack.enter_context(local_copy(path)), self.label_bytes) for path in self.files]
+            yield lambda index: np.ascontiguousarray(
+                maps[self.file_of[index]][self.row_of[index], self.label_bytes :].reshape(_SHAPE)[::-1]
+            )
 
 
 def cifar_files(source: Path) -> tuple[Path, ...]:
@@ -75,7 +77,10 @@ def index_cifar(source: Path, which: CifarLabels = "fine") -> SourceIndex:
         msg = f"{source}: cifar_labels=coarse: these are CIFAR-10's records of one label; CIFAR-100 has fine and coarse"
         raise ConfigError(msg)
     column = 0 if which == "coarse" else label_bytes - 1
-    labels = [np.array(_rows(path, label_bytes)[:, column], np.int64) for path in files]
+    labels = []
+    for path in files:
+        with local_copy(path) as local:
+            labels.append(np.array(_rows(local, label_bytes)[:, column], np.int64))
     counts = [len(part) for part in labels]
     folder = source if source.is_dir() else source.parent
     return SourceIndex(
@@ -96,7 +101,7 @@ def digest_cifar(source: Path, which: CifarLabels = "fine") -> str:
     files = list(_require_files(source))
     folder = source if source.is_dir() else source.parent
     files += [folder / name for name in _LABEL_NAMES[which] if (folder / name).is_file()]
-    return hashlib.sha256("".join(sha256_of_file(path) for path in files).encode()).hexdigest()
+    return hashlib.sha256("".join(source_digest(path) for path in files).encode()).hexdigest()
 
 
 def _require_files(source: Path) -> tuple[Path, ...]:

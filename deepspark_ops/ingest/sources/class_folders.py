@@ -15,12 +15,15 @@ import numpy as np
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import Archive, is_archive, is_compressed, open_archive, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp, is_image_name
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.shards.manifest import SplitName, sha256_of_file
+from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.stores.listing import objects_below
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 _log = logging.getLogger(__name__)
 _TRAIN = "train"
@@ -84,10 +87,11 @@ def digest_class_folders(source: Path) -> str:
     """Return a digest of every image's name, size and time of change, or of the archive's bytes."""
     path, member = split_member(source)
     if member is not None or path.is_file():
-        return sha256_of_file(path)
+        return source_digest(path)
     digest = hashlib.sha256()
-    for name in _names_below(path)[0]:
-        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + file_stamp(path / name))
+    names, _ = _names_below(path)
+    for name, stamp in zip(names, file_stamps(path, names), strict=True):
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + stamp)
     return digest.hexdigest()
 
 
@@ -130,7 +134,7 @@ def _are_sets(folders: Iterable[str]) -> bool:
 
 
 def _member(archive: Path, name: str) -> Path:
-    return Path(f"{archive}{ARCHIVE_MARK}{posixpath.normpath(name)}")
+    return data_path(f"{archive}{ARCHIVE_MARK}{posixpath.normpath(name)}")
 
 
 def _say_sets(source: Path, folders: Iterable[str]) -> str:
@@ -166,7 +170,9 @@ def _names_below(root: Path) -> tuple[tuple[str, ...], list[str]]:
     Hidden files are no part of either.
     """
     found: list[str] = []
-    for entry in os.scandir(root):
+    if isinstance(root, StorePath):
+        found += [name for name in objects_below(root) if not _is_hidden(name)]
+    for entry in os.scandir(root) if not isinstance(root, StorePath) else ():
         if entry.name.startswith("."):
             continue
         if not entry.is_dir():
@@ -224,8 +230,15 @@ def _looks_like(look: Look) -> bool:
 
 def _class_folders(folder: Path) -> list[str]:
     """Return the folders in a folder that hold an image or folders with one; hidden ones are passed by."""
+    if isinstance(folder, StorePath):
+        names = (name for name in objects_below(folder) if not _is_hidden(name) and is_image_name(name))
+        return sorted({name.partition("/")[0] for name in names if "/" in name})
     entries = (entry for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir())
     return sorted(entry.name for entry in entries if _holds_image(entry.path))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or posixpath.basename(name).startswith(".")
 
 
 def _holds_image(folder: str) -> bool:
@@ -253,7 +266,7 @@ def _resembles(look: Look) -> str | None:
     inner = [name for name in folders if len(_class_folders(look.path / name)) > 1]
     if inner:
         return f"is a folder of no known format; did you mean the class folders in {look.path / inner[0]}?"
-    images = sorted(entry.name for entry in os.scandir(look.path) if is_image_name(entry.name))
+    images = sorted(path.name for path in look.path.iterdir() if is_image_name(path.name))
     if not images:
         return None
     return (

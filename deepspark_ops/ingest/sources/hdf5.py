@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import joined
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _ENDINGS = (".h5", ".hdf5", ".hdf")
@@ -54,18 +56,16 @@ class Hdf5Reader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        handles: dict[int, Any] = {}
-        try:
-            yield lambda index: self._read(handles, index)
-        finally:
-            for handle in handles.values():
-                handle.close()
+        with ExitStack() as stack:
+            handles: dict[int, Any] = {}
+            yield lambda index: self._read(handles, stack, index)
 
-    def _read(self, handles: dict[int, Any], index: int) -> Image:
+    def _read(self, handles: dict[int, Any], stack: ExitStack, index: int) -> Image:
         number = int(self.file_of[index])
         try:
             if number not in handles:
-                handles[number] = h5py.File(self.files[number], "r", rdcc_nbytes=_CACHE_BYTES)
+                local = stack.enter_context(local_copy(self.files[number]))
+                handles[number] = stack.enter_context(h5py.File(local, "r", rdcc_nbytes=_CACHE_BYTES))
             values = np.asarray(handles[number][self.column][int(self.row_of[index])])
         except HDF5_ERRORS as error:
             msg = f"{self.files[number]}: damaged HDF5 file: {error}"
@@ -123,7 +123,7 @@ def index_hdf5(
 
 def digest_hdf5(source: Path, root_folder: Path | None = None) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(map(sha256_of_file, _files(source, root_folder))).encode()).hexdigest()
+    return hashlib.sha256("".join(map(source_digest, _files(source, root_folder))).encode()).hexdigest()
 
 
 def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
@@ -140,7 +140,8 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
 
 
 def _first_there(folders: tuple[Path, ...], name: str) -> Path:
-    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+    paths = [joined(folder, name) for folder in folders]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _data_sets(path: Path) -> dict[str, tuple[int, ...]]:
@@ -152,7 +153,7 @@ def _data_sets(path: Path) -> dict[str, tuple[int, ...]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with h5py.File(path, "r") as handle:
+        with local_copy(path) as local, h5py.File(local, "r") as handle:
             yield handle
     except HDF5_ERRORS as error:
         found = "no such file" if not path.exists() else f"not a readable HDF5 file: {error}"

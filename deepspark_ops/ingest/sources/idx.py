@@ -19,9 +19,10 @@ import numpy.typing as npt
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed, read_start
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 _UNSIGNED_BYTE = 8
 _MAX_AXES = 4
@@ -43,8 +44,9 @@ class IdxReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        values = np.memmap(self.path, np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
-        yield lambda index: np.array(values[self.positions[index]])
+        with local_copy(self.path) as path:
+            values = np.memmap(path, np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
+            yield lambda index: np.array(values[self.positions[index]])
 
 
 def is_idx(path: Path) -> bool:
@@ -82,7 +84,7 @@ def index_idx(source: Path, labels: Path | None, work: Path) -> SourceIndex:
 
 def digest_idx(source: Path, labels: Path | None) -> str:
     """Return a digest of both files."""
-    parts = sha256_of_file(source) + sha256_of_file(find_labels(source, labels))
+    parts = source_digest(source) + source_digest(find_labels(source, labels))
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
@@ -112,7 +114,8 @@ def _read_labels(path: Path, work: Path) -> npt.NDArray[np.int64]:
     if len(axes) != 1:
         msg = f"{path}: an IDX file of labels has one axis, found {axes}"
         raise DataError(msg)
-    return np.fromfile(plain, np.uint8, offset=header_bytes).astype(np.int64)
+    with local_copy(plain) as local:
+        return np.fromfile(local, np.uint8, offset=header_bytes).astype(np.int64)
 
 
 def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:

@@ -12,7 +12,7 @@ import numpy as np
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamp, is_image_name
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name
 from deepspark_ops.ingest.files.list_lines import (
     LABEL_WORDS,
     PATH_WORDS,
@@ -21,10 +21,10 @@ from deepspark_ops.ingest.files.list_lines import (
     split_table,
     table_columns,
 )
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.shards.manifest import sha256_of_file
 
 _LOOKED_AT = 20
 """Lines of a list by which several labels are told from paths with blanks."""
@@ -65,13 +65,13 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[
     """
     path, member = split_member(source)
     if member is not None:
-        return sha256_of_file(path)
+        return source_digest(path)
     digest = hashlib.sha256(path.read_bytes())
     folder = path.parent if root_folder is None else root_folder
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    for image in lines.paths if lines is not None else ():
-        digest.update(file_stamp(folder / image))
+    for stamp in file_stamps(folder, lines.paths if lines is not None else ()):
+        digest.update(stamp)
     return digest.hexdigest()
 
 

@@ -14,16 +14,11 @@ from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
 
-_FILE_SYSTEM = re.compile(
-    r"(?:^|/)(?P<scheme>file|hdfs|viewfs|s3[an]?|gs|abfss?|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)"
-)
+_FILE_SYSTEM = re.compile(r"(?:^|/)(?P<scheme>s3n|gcs|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)")
 """As a path has it: two slashes have become one, and the working folder may stand before it."""
 _COPY = {
-    "hdfs": "hdfs dfs -get",
-    "s3": "aws s3 cp --recursive",
-    "s3a": "aws s3 cp --recursive",
-    "s3n": "aws s3 cp --recursive",
-    "gs": "gcloud storage cp -r",
+    "s3n": "or call it s3://",
+    "gcs": "or call it gs://",
     "http": "curl -O",
     "https": "curl -O",
     "ftp": "curl -O",
@@ -74,13 +69,15 @@ def require_source(source: Path, *, option: str = "source") -> None:
         ConfigError: No such file or folder, or a name of another file system.
     """
     path, _ = split_member(source)
-    if is_catalog_table(source) or path.exists():
-        return
+    try:
+        if is_catalog_table(source) or path.exists():
+            return
+    except OSError as error:
+        msg = f"{option}={source}: {error.strerror or error}"
+        raise ConfigError(msg) from error
     found = _FILE_SYSTEM.search(str(source))
     if found is None:
         msg = f"{option}={source}: no such file or folder"
-    elif found["scheme"] == "file":
-        msg = f"{option}=file:/{found['rest']}: give the path alone: /{found['rest']}"
     else:
         url = f"{found['scheme']}://{found['rest']}"
         msg = (

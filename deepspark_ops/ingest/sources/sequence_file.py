@@ -40,9 +40,10 @@ from deepspark_ops.ingest.files.hadoop_files import (
 )
 from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
 from deepspark_ops.ingest.files.java_objects import parse_java_object
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 Layout = Literal["image", "floats", "datum"]
 _LARGE_BYTES = 2**30
@@ -82,7 +83,8 @@ class SequenceReader:
             def read(index: int) -> Image | bytes:
                 number, offset, size, place = self.places[index].tolist()
                 if number not in handles:
-                    handles[number] = stack.enter_context(self.files[number].open("rb", buffering=0)).fileno()
+                    local = stack.enter_context(local_copy(self.files[number]))
+                    handles[number] = stack.enter_context(local.open("rb", buffering=0)).fileno()
                 if (number, offset) not in blocks:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]
@@ -149,7 +151,7 @@ def index_sequence_file(source: Path, n_records: int | None = None) -> SourceInd
 
 def digest_sequence_file(source: Path) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(map(sha256_of_file, _files(source))).encode()).hexdigest()
+    return hashlib.sha256("".join(map(source_digest, _files(source))).encode()).hexdigest()
 
 
 def _layout(path: Path, header: SequenceHeader) -> Layout | None:

@@ -25,10 +25,11 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed
 from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_example
+from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.staging import local_copy
 
 _HEADER_BYTES = 12
 _FOOTER_BYTES = 4
@@ -74,7 +75,8 @@ class TfrecordReader:
     def _read(self, handles: dict[int, int], stack: ExitStack, index: int) -> Image | bytes:
         number, offset, length = self.places[index].tolist()
         if number not in handles:
-            handles[number] = stack.enter_context(self.files[number].open("rb", buffering=0)).fileno()
+            local = stack.enter_context(local_copy(self.files[number]))
+            handles[number] = stack.enter_context(local.open("rb", buffering=0)).fileno()
         frame = os.pread(handles[number], length + _FOOTER_BYTES, offset)
         record = frame[:length]
         if frame[length:] != struct.pack("<I", masked_crc32c(record)):
@@ -124,7 +126,7 @@ def index_tfrecord(
 
 def digest_tfrecord(source: Path) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(sha256_of_file(path) for path in _files(source)).encode()).hexdigest()
+    return hashlib.sha256("".join(source_digest(path) for path in _files(source)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,11 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     size = path.stat().st_size
     if not size:
         return
-    with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        local_copy(path) as local,
+        local.open("rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         at = 0
         while at < size:
             start = at + _HEADER_BYTES

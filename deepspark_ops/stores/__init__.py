@@ -1,0 +1,1 @@
+"""Object stores and Hadoop's file systems: paths in them, reading, writing, and copies on the local disk."""

@@ -1,0 +1,145 @@
+"""Object stores by pyarrow's file systems: S3 and what speaks its protocol, Google Cloud Storage.
+
+Credentials are those of the environment and of the stores' own configuration files; no option holds any.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from caffe_import.extras import require
+from deepspark_ops.stores.store import Entry
+
+ARROW_SCHEMES: Final = ("s3", "gs")
+_PIECE_BYTES: Final = 2**24
+_CONNECTIONS: Final = 4
+"""Pieces of one object that are asked for at a time: one connection of S3 gives a fraction of a network's rate."""
+_CONNECT_TIMEOUT_S: Final = 10
+_REQUEST_TIMEOUT_S: Final = 60
+_TRIES: Final = 4
+
+
+def filesystem_of(scheme: str, bucket: str) -> Any:
+    """Return pyarrow's file system of a bucket, one for each process.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        OSError: The bucket's region cannot be found out.
+    """
+    return _made(scheme, bucket if scheme == "s3" else "", os.getpid())
+
+
+@lru_cache(maxsize=64)
+def _made(scheme: str, bucket: str, _process: int) -> Any:
+    require("pyarrow", part=f"{scheme}://")
+    from pyarrow import fs
+
+    if scheme == "gs":
+        return fs.GcsFileSystem()
+    endpoint = endpoint_of(os.environ)
+    options: dict[str, Any] = {} if endpoint is None else {"endpoint_override": endpoint}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region is None and endpoint is None:
+        with suppress(OSError):  # the bucket's owner may hide it; the SDK's own choice is then as good
+            region = fs.resolve_s3_region(bucket)
+    if region is not None:
+        options["region"] = region
+    return fs.S3FileSystem(
+        **options,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        request_timeout=_REQUEST_TIMEOUT_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+    )
+
+
+def endpoint_of(environment: Mapping[str, str]) -> str | None:
+    """Return the address of an S3 that is not Amazon's, as AWS's own tools take it; pyarrow looks at neither name.
+
+    Example:
+        >>> endpoint_of({"AWS_ENDPOINT_URL": "http://minio:9000"})
+        'http://minio:9000'
+    """
+    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or None
+
+
+@dataclass(frozen=True)
+class ArrowStore:
+    """See ``Store``.
+
+    Attributes:
+        scheme: Of ``ARROW_SCHEMES``.
+    """
+
+    scheme: str
+
+    def entry(self, place: str) -> Entry | None:
+        """See ``Store``."""
+        found = self._of(place).get_file_info(place)
+        return None if found.type.name == "NotFound" else _entry(found)
+
+    def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+        """See ``Store``."""
+        from pyarrow.fs import FileSelector
+
+        found = (_entry(info) for info in self._of(place).get_file_info(FileSelector(place, recursive=is_deep)))
+        return [entry for entry in found if not (is_deep and entry.is_folder)]
+
+    def opened(self, place: str) -> BinaryIO:
+        """See ``Store``."""
+        return cast(BinaryIO, self._of(place).open_input_file(place))
+
+    def version(self, place: str) -> str:
+        """See ``Store``."""
+        with self._of(place).open_input_file(place) as stream:
+            tag = (stream.metadata() or {}).get("ETag")
+            if tag:
+                return f"{stream.size()} {tag.decode('ascii', 'replace')}"
+        return _entry(self._of(place).get_file_info(place)).stamp
+
+    def fetch(self, place: str, target: Path) -> None:
+        """See ``Store``."""
+        with self._of(place).open_input_file(place) as stream, target.open("r+b") as local:
+            n_bytes = stream.size()
+
+            def piece(at: int) -> None:
+                content = stream.read_at(min(_PIECE_BYTES, n_bytes - at), at)
+                os.pwrite(local.fileno(), content, at)
+
+            with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
+                for done in [pool.submit(piece, at) for at in range(0, n_bytes, _PIECE_BYTES)]:
+                    done.result()
+            local.truncate(n_bytes)
+
+    def put(self, source: Path, place: str) -> None:
+        """See ``Store``."""
+        filesystem = self._of(place)
+        try:
+            # Left to itself pyarrow packs what a name ending in .gz is written to.
+            with source.open("rb") as local, filesystem.open_output_stream(place, compression=None) as stream:
+                while piece := local.read(_PIECE_BYTES):
+                    stream.write(piece)
+        except BaseException:
+            # Closing the stream makes an object of what was written so far.
+            with suppress(OSError):
+                filesystem.delete_file(place)
+            raise
+
+    def remove(self, place: str) -> None:
+        """See ``Store``."""
+        with suppress(FileNotFoundError):
+            self._of(place).delete_file(place)
+
+    def _of(self, place: str) -> Any:
+        return filesystem_of(self.scheme, place.partition("/")[0])
+
+
+def _entry(info: Any) -> Entry:
+    is_folder = info.type.name == "Directory"
+    return Entry(info.path.rstrip("/"), 0 if is_folder else info.size, info.mtime_ns or 0, is_folder)

@@ -1,0 +1,189 @@
+"""Hadoop's file systems (hdfs, viewfs, s3a, Azure's), read and written by the Hadoop that Spark brings as jars.
+
+A process that needs one starts one Java machine, which ends with it, and speaks to it by py4j; no Spark application is
+started. Settings are Hadoop's own: ``core-site.xml`` in the folder that HADOOP_CONF_DIR names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Any, BinaryIO, Final
+
+from caffe_import.extras import require
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.store import Entry
+
+HADOOP_SCHEMES: Final = ("hdfs", "viewfs", "s3a", "abfs", "abfss")
+_JARS: Final = {
+    "s3a": "hadoop-aws and the AWS SDK's bundle; without them s3:// reads the same by pyarrow",
+    "abfs": "hadoop-azure",
+    "abfss": "hadoop-azure",
+}
+"""What Spark does not bring."""
+
+
+@dataclass(frozen=True)
+class HadoopStore:
+    """See ``Store``; a place is ``host:port/path``.
+
+    Attributes:
+        scheme: Of ``HADOOP_SCHEMES``.
+    """
+
+    scheme: str
+
+    def entry(self, place: str) -> Entry | None:
+        """See ``Store``."""
+        with self._opened(place) as (system, path):
+            return _entry(place, system.getFileStatus(path)) if system.exists(path) else None
+
+    def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+        """See ``Store``."""
+        with self._opened(place) as (system, path):
+            if not is_deep:
+                return [_entry(f"{place}/{_name(found)}", found) for found in system.listStatus(path)]
+            start = len(path.toUri().getPath().rstrip("/")) + 1
+            found, files = [], system.listFiles(path, True)
+            while files.hasNext():
+                status = files.next()
+                found.append(_entry(f"{place}/{status.getPath().toUri().getPath()[start:]}", status))
+            return found
+
+    def opened(self, place: str) -> BinaryIO:
+        """See ``Store``: a copy without a name."""
+        handle, name = tempfile.mkstemp(prefix="deepspark-")
+        os.close(handle)
+        try:
+            self.fetch(place, Path(name))
+            return open(name, "rb", buffering=0)
+        finally:
+            os.unlink(name)
+
+    def version(self, place: str) -> str:
+        """See ``Store``."""
+        with self._opened(place) as (system, path):
+            return _entry(place, system.getFileStatus(path)).stamp
+
+    def fetch(self, place: str, target: Path) -> None:
+        """See ``Store``."""
+        with self._opened(place) as (system, path):
+            # The raw local file system writes no checksum file beside it.
+            system.copyToLocalFile(False, path, _path(f"file://{target.absolute()}"), True)
+
+    def put(self, source: Path, place: str) -> None:
+        """See ``Store``."""
+        folder, _, name = place.rpartition("/")
+        with self._opened(f"{folder}/.{name}.tmp") as (system, temporary), self._opened(place) as (_, path):
+            system.copyFromLocalFile(False, True, _path(f"file://{source.absolute()}"), temporary)
+            system.delete(path, False)
+            if not system.rename(temporary, path):
+                raise OSError(errno.EIO, "the file system does not rename what was written", str(path.toString()))
+
+    def remove(self, place: str) -> None:
+        """See ``Store``."""
+        with self._opened(place) as (system, path):
+            system.delete(path, False)
+
+    @contextmanager
+    def _opened(self, place: str) -> Iterator[tuple[Any, Any]]:
+        """Yield the file system of a place and the place's path; its exceptions become OSErrors."""
+        host, _, rest = place.partition("/")
+        machine = _machine(os.getpid())
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        try:
+            path = _path(f"{self.scheme}://{'' if host == '-' else host}/{rest}")
+            yield path.getFileSystem(machine.configuration), path
+        except Py4JJavaError as error:
+            raise _plain(self.scheme, error.java_exception) from error
+        except Py4JError as error:
+            raise OSError(errno.EIO, f"Hadoop's Java machine does not answer: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Machine:
+    gateway: Any
+    configuration: Any
+
+
+@lru_cache(maxsize=1)
+def _machine(_process: int) -> _Machine:
+    """Return this process's Java machine.
+
+    Raises:
+        ConfigError: There is no Java, or no Hadoop among Spark's jars.
+        MissingExtra: pyspark is not installed.
+    """
+    require("pyspark", "py4j", part="a path of a Hadoop file system")
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    jars = _jars()
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if os.environ.get("JAVA_HOME") else which("java")
+    if java is None or not any(jars.glob("hadoop-client-api-*.jar")):
+        found = "no Java (JAVA_HOME, PATH)" if java is None else f"no hadoop-client-api-*.jar in {jars}"
+        msg = (
+            f"paths of {', '.join(HADOOP_SCHEMES)} are read through the Hadoop that Spark brings: {found}. (pyarrow's"
+            " own HadoopFileSystem would need libhdfs, which its package does not hold.)"
+        )
+        raise ConfigError(msg)
+    classpath = os.pathsep.join([*_settings(), str(jars / "*")])
+    port, secret = launch_gateway(
+        classpath=classpath,
+        jarpath=str(next(jars.glob("py4j-*.jar"))),
+        java_path=java,
+        javaopts=["-Xmx512m"],
+        die_on_exit=True,
+        enable_auth=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
+    return _Machine(gateway, gateway.jvm.org.apache.hadoop.conf.Configuration())
+
+
+def _jars() -> Path:
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home) / "jars"
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "jars"
+
+
+def _settings() -> list[str]:
+    return [os.environ["HADOOP_CONF_DIR"]] if os.environ.get("HADOOP_CONF_DIR") else []
+
+
+def _path(url: str) -> Any:
+    return _machine(os.getpid()).gateway.jvm.org.apache.hadoop.fs.Path(url)
+
+
+def _entry(place: str, status: Any) -> Entry:
+    is_folder = bool(status.isDirectory())
+    n_bytes = 0 if is_folder else int(status.getLen())
+    return Entry(place.rstrip("/"), n_bytes, int(status.getModificationTime()) * 10**6, is_folder)
+
+
+def _name(status: Any) -> str:
+    return str(status.getPath().getName())
+
+
+def _plain(scheme: str, exception: Any) -> OSError:
+    """Return Java's exception as an OSError."""
+    kind, text = str(exception.getClass().getSimpleName()), " ".join(str(exception.getMessage()).split())
+    if kind == "FileNotFoundException":
+        return FileNotFoundError(errno.ENOENT, "no such file")
+    if kind == "AccessControlException":
+        return PermissionError(errno.EACCES, text)
+    is_missing = kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in text
+    if is_missing and scheme in _JARS:
+        text = f"Spark's jars hold nothing for {scheme}: put there {_JARS[scheme]}"
+    return OSError(errno.EIO, f"Hadoop: {text or kind}")

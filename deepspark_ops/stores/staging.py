@@ -1,0 +1,285 @@
+"""Copies of stored objects on the local disk: each content once for all processes of a host, bounded, checked.
+
+A library that opens files by name (LMDB, HDF5, zip) gets one from here. What is in use is never removed; what was used
+longest ago goes first when room is needed. Layout of the folder, all below one that is this user's alone:
+
+    <key>/...      the files of one content, complete: the folder is renamed into place
+    <key>.use      shared lock of every process that reads them; its time of change is the last use
+    <key>.fetch    exclusive lock of the process that is fetching them
+    .<key>.tmp/    what it has fetched so far; files have their full length from the start, which reserves the room
+    room           exclusive lock of the process that is making room
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.file_lock import held_lock
+from deepspark_ops.stores.store_path import StorePath
+
+STAGING_BYTES: Final = 20 * 2**30
+_FETCH_TIMEOUT_S: Final = 3600.0
+_ROOM_TIMEOUT_S: Final = 300.0
+_POLL_S: Final = 0.02
+_USE: Final = ".use"
+_FETCH: Final = ".fetch"
+_TEMPORARY: Final = ".tmp"
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """Files that stay on the disk until ``release``.
+
+    Attributes:
+        folder: Holds them by the names that were asked for.
+    """
+
+    folder: Path
+    _lock: int
+
+    def release(self) -> None:
+        """Let them be removed when room is needed."""
+        os.close(self._lock)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder of copies.
+
+    Attributes:
+        folder: On a local disk; made where it is not there, for this user alone.
+        n_bytes: Most that all copies together take, those in use included.
+    """
+
+    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / f"deepspark-staging-{os.getuid()}")
+    n_bytes: int = STAGING_BYTES
+
+    def files(self, key: str, wanted: Mapping[str, StorePath], sha256: Mapping[str, str] | None = None) -> StagedFiles:
+        """Return local copies of objects, fetched if they are not here.
+
+        Args:
+            key: Another content has another key; letters and digits.
+            wanted: Path below the returned folder -> object.
+            sha256: What the files must have, by the same paths.
+
+        Raises:
+            ConfigError: The folder is not this user's, or the files are larger than all the room there may be.
+            DataError: An object is not what its digest says, or another process does not end fetching it.
+            OSError: One cannot be fetched or written; ``filename`` says which.
+        """
+        self._require_folder()
+        lock = self._hold(key)
+        try:
+            if not (self.folder / key).is_dir():
+                busy = DataError(f"{self.folder / key}{_FETCH}: another process has held it for an hour; end that one")
+                with held_lock(self.folder / f"{key}{_FETCH}", _FETCH_TIMEOUT_S, busy):
+                    if not (self.folder / key).is_dir():
+                        self._fetch(key, wanted, sha256 or {})
+            os.utime(self.folder / f"{key}{_USE}")
+        except BaseException:
+            os.close(lock)
+            raise
+        return StagedFiles(self.folder / key, lock)
+
+    def has(self, key: str) -> bool:
+        """Return whether files of this key are here now."""
+        return (self.folder / key).is_dir()
+
+    def _require_folder(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        except OSError as error:
+            msg = f"staging_folder={self.folder}: {error.strerror or error}"
+            raise ConfigError(msg) from error
+        if found.st_uid != os.getuid():
+            msg = f"staging_folder={self.folder} belongs to another user; give a folder of your own"
+            raise ConfigError(msg)
+
+    def _hold(self, key: str) -> int:
+        """Return the handle of the shared lock on files, whether they are here yet or not."""
+        path = self.folder / f"{key}{_USE}"
+        deadline = time.monotonic() + _ROOM_TIMEOUT_S
+        while time.monotonic() < deadline:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if path.stat().st_ino == os.fstat(handle).st_ino:
+                    return handle
+            except (BlockingIOError, FileNotFoundError):
+                pass  # it is being removed: the next look finds none, or a new one
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+            time.sleep(_POLL_S)
+        msg = f"{path}: another process has held it for {_ROOM_TIMEOUT_S:.0f} s; end that one"
+        raise DataError(msg)
+
+    def _fetch(self, key: str, wanted: Mapping[str, StorePath], sha256: Mapping[str, str]) -> None:
+        temporary = self.folder / f".{key}{_TEMPORARY}"
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        sizes = {name: path.stat().st_size for name, path in wanted.items()}
+        self._reserve(temporary, sizes)
+        try:
+            for name, path in wanted.items():
+                path.fetch(temporary / name)
+                _check(path, temporary / name, sizes[name], sha256.get(name))
+            temporary.rename(self.folder / key)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _reserve(self, temporary: Path, sizes: Mapping[str, int]) -> None:
+        """Make files of the full length, after removing others until there is room."""
+        needed = sum(sizes.values())
+        if needed > self.n_bytes:
+            msg = (
+                f"staging_size={self.n_bytes:,} bytes cannot hold {needed:,} that are needed at once"
+                f" ({', '.join(list(sizes)[:3])}); raise it"
+            )
+            raise ConfigError(msg)
+        busy = DataError(
+            f"{self.folder / 'room'}: another process has held it for {_ROOM_TIMEOUT_S:.0f} s; end that one"
+        )
+        with held_lock(self.folder / "room", _ROOM_TIMEOUT_S, busy):
+            self._make_room(needed)
+            for name, n_bytes in sizes.items():
+                path = temporary / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                os.truncate(path, n_bytes)
+
+    def _make_room(self, needed: int) -> None:
+        folders = {path: _bytes_below(path) for path in self.folder.iterdir() if path.is_dir()}
+        excess = sum(folders.values()) + needed - self.n_bytes
+        for path in sorted(folders, key=self._last_use):
+            if excess <= 0:
+                return
+            if self._removed(path):
+                excess -= folders[path]
+        if excess > 0:
+            msg = (
+                f"staging_size={self.n_bytes:,} bytes in {self.folder} are in use but for"
+                f" {needed - excess:,}, {needed:,} more are needed; raise it"
+            )
+            raise ConfigError(msg)
+
+    def _last_use(self, path: Path) -> float:
+        name = path.name.removeprefix(".").removesuffix(_TEMPORARY)
+        with suppress(OSError):
+            return (self.folder / f"{name}{_USE}").stat().st_mtime
+        return 0.0
+
+    def _removed(self, path: Path) -> bool:
+        """Remove a folder unless a process uses or fetches it; return whether it is gone."""
+        is_part = path.name.endswith(_TEMPORARY)
+        lock = self.folder / (
+            f"{path.name.removeprefix('.').removesuffix(_TEMPORARY)}{_FETCH}" if is_part else f"{path.name}{_USE}"
+        )
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            if not is_part:  # the other lock stays: a process may wait for it
+                lock.unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(handle)
+
+
+def _check(path: StorePath, local: Path, n_bytes: int, sha256: str | None) -> None:
+    found = local.stat().st_size
+    if found != n_bytes:
+        msg = f"{path}: has {found:,} bytes, {n_bytes:,} a moment ago: it is being written; try again when that is done"
+        raise DataError(msg)
+    if sha256 is None:
+        return
+    with local.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    if digest != sha256:
+        msg = f'{path}: SHA-256 is {digest[:12]}..., the manifest says {sha256[:12]}...; rerun task "ingest"'
+        raise DataError(msg)
+
+
+def _bytes_below(folder: Path) -> int:
+    found = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                found += os.stat(os.path.join(root, name)).st_size
+    return found
+
+
+_in_use: Staging | None = None
+
+
+def staging() -> Staging:
+    """Return the folder of copies of this process."""
+    return _in_use or Staging()
+
+
+def staging_of(folder: Path | None, n_bytes: int) -> Staging:
+    """Return the folder of copies that the options of a stage name; None: one in the system's own for such files."""
+    return Staging(n_bytes=n_bytes) if folder is None else Staging(folder, n_bytes)
+
+
+def use_staging(chosen: Staging) -> None:
+    """Make it the folder of copies of this process."""
+    global _in_use
+    _in_use = chosen
+
+
+@contextmanager
+def local_copy(path: Path) -> Iterator[Path]:
+    """Yield a path that any library opens: a local one itself, of an object or a folder of objects a copy.
+
+    Raises:
+        ConfigError: The copies take more room than they may.
+        DataError: An object changes while it is fetched.
+        OSError: One cannot be fetched.
+    """
+    if not isinstance(path, StorePath):
+        yield path
+        return
+    held = stage(path)
+    try:
+        yield held.folder / path.name
+    finally:
+        held.release()
+
+
+def stage(path: StorePath) -> StagedFiles:
+    """Return copies of an object or of all objects of a folder, below the folder under ``path.name``.
+
+    Raises:
+        ConfigError: They take more room than they may.
+        DataError: An object changes while it is fetched.
+        OSError: One cannot be fetched, or there is none.
+    """
+    found = path.entry()
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object", str(path))
+    if not found.is_folder:
+        return staging().files(_key(path, path.version()), {path.name: path})
+    entries = path.entries(is_deep=True)
+    version = "\n".join(f"{name} {entry.stamp}" for name, entry in entries.items())
+    return staging().files(_key(path, version), {f"{path.name}/{name}": path / name for name in entries})
+
+
+def _key(path: StorePath, version: str) -> str:
+    return hashlib.sha256(f"{path}\n{version}".encode("utf-8", "surrogateescape")).hexdigest()

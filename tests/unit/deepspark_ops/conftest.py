@@ -1,0 +1,31 @@
+"""A store that is a folder of this disk, behind pyarrow's interface as the real ones are."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from deepspark_ops.stores import arrow_store, listing, staging
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Return the folder whose folders are the buckets of s3; copies are staged below ``tmp_path``, too."""
+    root = tmp_path / "store"
+    root.mkdir()
+    local = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+    monkeypatch.setattr(arrow_store, "filesystem_of", lambda scheme, bucket: local)
+    monkeypatch.setattr(staging, "_in_use", staging.Staging(tmp_path / "staging"))
+    listing._listed.cache_clear()
+    return root
+
+
+@pytest.fixture
+def written(store):
+    def write(name: str, content: bytes) -> Path:
+        path = store / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    return write
