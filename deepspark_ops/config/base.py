@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, WrapValidator
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stores.staging import STAGING_BYTES
 from deepspark_ops.stores.store_path import StorePath, data_path
 
 FORM: dict[str, Any] = {"form": "basic"}
@@ -106,7 +105,8 @@ StagingSize = Annotated[
         json_schema_extra=EXPERT,
     ),
 ]
-DEFAULT_STAGING_SIZE = STAGING_BYTES
+DEFAULT_STAGING_SIZE: Any = "20GiB"
+"""As forms and help show it; models validate their defaults."""
 
 
 SolverFile = Annotated[
