@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.ingest.files.source_digest import source_digest
 
 _READ_UP_TO_BYTES = 2**26
 """Of larger tables names, sizes and times of change are digested: reading them takes as long as ingesting them."""
@@ -58,7 +58,7 @@ def digest_table(path: Path) -> str:
     for file in files:
         name = str(file.relative_to(path)) if file != path else ""
         digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
-        digest.update(file_stamp(file) if is_large else sha256_of_file(file).encode())
+        digest.update(file_stamp(file) if is_large else source_digest(file).encode())
     return digest.hexdigest()
 
 
