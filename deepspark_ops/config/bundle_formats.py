@@ -14,10 +14,11 @@ TFLITE: Final = "tflite"
 TFLITE_FLOAT16: Final = "tflite_float16"
 TFLITE_INT8: Final = "tflite_int8"
 ONNX: Final = "onnx"
-BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, ONNX, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
+KERAS: Final = "keras"
+BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, KERAS, ONNX, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
 ALL: Final = "all"
 """The same as naming none."""
-BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, ONNX, TFLITE)
+BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, KERAS, ONNX, TFLITE)
 """Those that compute what was trained; the others are smaller and less exact, and written only where asked for."""
 
 

@@ -10,6 +10,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
+    KERAS_NAME,
     LABELS_NAME,
     ONNX_NAME,
     SAVED_MODEL_NAME,
@@ -38,6 +39,7 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
     known: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
         "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
         "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
+        "Keras": (KERAS_NAME, keras_snippet),
         "ONNX": (ONNX_NAME, onnx_snippet),
     }
     known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
@@ -86,6 +88,28 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
         f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
         *_zeros(bundle, manifest, names),
         f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
+        f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
+        f"classes = answer[{output.classes!r}]  # int64 (N,)",
+        *_labels(manifest),
+    ]
+    return "\n".join(lines)
+
+
+def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
+    """Return Python that runs the Keras file once, on zeros; arguments as ``snippets``.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
+    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
+    output = manifest.output
+    lines = [
+        *_imports(manifest, "import keras", "import numpy as np"),
+        f"bundle = {(place or str(bundle))!r}",
+        f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)',
+        *_zeros(bundle, manifest, names),
+        f"answer = model.predict_on_batch({{{given}}})",
         f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
         f"classes = answer[{output.classes!r}]  # int64 (N,)",
         *_labels(manifest),

@@ -119,8 +119,7 @@ SMALL_NETS = {
         _conv("wide", "cut", 3, 3, "dilation: 2 pad: 2"),
         _layer("Eltwise", "most", "wide data", "eltwise_param { operation: MAX }"),
         _layer("Softmax", "pixels", "most"),
-        _pool("scores", "pixels", "AVE", "global_pooling: true"),
-        _layer("Softmax", "prob", "scores"),
+        _classes("pixels"),
     ),
     "mobile": _net(
         "mobile",

@@ -59,6 +59,7 @@ def test_readers_of_others_compute_what_was_trained(bundle: Bundle) -> None:
     check = bundle.manifest.check
     assert [(one.file, one.reader) for one in check.outside] == [
         ("weights.caffemodel", "OpenCV"),
+        ("model.keras", "Keras"),
         ("model.onnx", "onnxruntime"),
         ("model.tflite", "TensorFlow Lite's interpreter"),
     ]
@@ -71,7 +72,7 @@ def test_readers_of_others_compute_what_was_trained(bundle: Bundle) -> None:
 def test_code_of_the_card_runs_as_it_is_in_the_bundles_folder(bundle: Bundle) -> None:
     card = (bundle.folder / "README.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     ends = "\nprint('classes', scores.shape, float(scores.sum()).__round__(4), labels[classes[0]] in labels)\n"
     shown = subprocess.run(
         # One process and no name kept from block to block; TensorFlow is imported once.
@@ -82,7 +83,7 @@ def test_code_of_the_card_runs_as_it_is_in_the_bundles_folder(bundle: Bundle) ->
         check=False,
     )
     assert shown.returncode == 0, shown.stderr[-2000:]
-    assert shown.stdout == "classes (1, 3) 1.0 True\n" * 4
+    assert shown.stdout == "classes (1, 3) 1.0 True\n" * 5
 
 
 def test_the_card_says_what_the_model_takes_and_where_it_comes_from(bundle: Bundle) -> None:
@@ -109,7 +110,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         raise CannotHave(msg)
 
     refusing = replace(FORMATS["tflite"], write=write, read=read)
-    monkeypatch.setattr(bundle_module, "FORMATS", {**FORMATS, "tflite": refusing})
+    monkeypatch.setattr(bundle_module, "FORMATS", {"caffe": FORMATS["caffe"], "tflite": refusing})
     yield written
     assert written == ["tflite"]
 
@@ -197,8 +198,8 @@ def test_an_unknown_format_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(ExportConfig, {"run_dir": "r", "formats": "caffe, onx"})
     assert str(caught.value) == (
-        "formats='caffe, onx': must be all, or one or several of saved_model, caffe, onnx, tflite, tflite_float16, "
-        "tflite_int8, with commas between them"
+        "formats='caffe, onx': must be all, or one or several of saved_model, caffe, keras, onnx, tflite, "
+        "tflite_float16, tflite_int8, with commas between them"
     )
     assert parse_config(ExportConfig, {"run_dir": "r", "formats": "tflite, caffe"}).formats == ("caffe", "tflite")
     assert parse_config(ExportConfig, {"run_dir": "r", "formats": "all"}).formats is None

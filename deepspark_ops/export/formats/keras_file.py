@@ -1,0 +1,39 @@
+"""``model.keras``: Keras's own layers and operations with the preprocessing inside; it loads without code of ours."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from deepspark_ops.export.any_batch import net_of_any_batch
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
+from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
+from deepspark_ops.export.manifest import KERAS_NAME
+from deepspark_ops.export.tf_saved_model import SCORES
+
+_READER = Path(__file__).with_name("keras_reader.py")
+
+
+def _write(model: ExportedModel) -> None:
+    # Keras takes two seconds to load.
+    from deepspark_ops.export.formats.keras_layers.model import keras_model
+
+    net = net_of_any_batch(model.build)
+    if net is None:
+        msg = "the net computes with the size of its batch (a layer moves or removes the batch axis)"
+        raise CannotHave(msg)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # saving warns of numpy 2's rules about copies
+        keras_model(net, model.params, model.inputs, model.probability).save(model.folder / KERAS_NAME)
+
+
+def _read(model: ExportedModel) -> tuple[Reading, ...]:
+    try:
+        scores = read_outside(_READER, [str(model.folder / KERAS_NAME), SCORES], model.requests())
+    except ReaderFailed as failure:
+        msg = f"Keras cannot run it: {failure}"
+        raise CannotHave(msg) from failure
+    return (Reading(KERAS_NAME, "Keras", scores),)
+
+
+FORMAT = Format(files=(KERAS_NAME,), write=_write, read=_read, is_read_apart=True)

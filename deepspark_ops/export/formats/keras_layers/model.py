@@ -1,0 +1,116 @@
+"""A deploy net as a Keras model: requests as the SavedModel takes them, the same outputs by the same names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from caffe_import.data.transform import TransformOptions
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.param_layout import Vector
+from deepspark_ops.export.formats.exported_model import CannotHave
+from deepspark_ops.export.formats.keras_layers.registry import Array, FormRequest, registered_forms
+from deepspark_ops.export.formats.keras_layers.value import Value
+from deepspark_ops.export.served_input import ServedInput
+
+
+def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], probability: str) -> Any:
+    """Return the functional model; its outputs are ``scores`` and ``classes``.
+
+    Args:
+        net: With -1 for the batch axis of every shape (``any_batch.net_of_any_batch``).
+        params: Its vector, shape (n_params,).
+        inputs: What the model takes.
+        probability: Blob of the class probabilities.
+
+    Raises:
+        CannotHave: A layer without a Keras form; the message names it.
+    """
+    arguments = {served.name: _argument(served) for served in inputs}
+    made = {served.blob: _prepared(arguments[served.name], served) for served in inputs}
+    values = keras_values(net, params, made)
+    scores = keras.layers.Reshape((net.blob_shapes[probability][1],))(values[probability].caffe)
+    outputs = {"scores": scores, "classes": ops.cast(ops.argmax(scores, axis=1), "int64")}
+    return keras.Model(arguments, outputs, name=_keras_name(net.name or "model", set()))
+
+
+def _argument(served: ServedInput) -> Any:
+    shape = tuple(None if extent < 0 else extent for extent in served.shape)
+    return keras.Input(shape, dtype=served.dtype, name=served.name)
+
+
+def keras_values(net: NetSpec, params: Vector, made: Mapping[str, Value]) -> dict[str, Value]:
+    """Return every blob by name; of a blob with in-place layers, its last content."""
+    views = list(net.params.views(params).values())
+    forms = registered_forms()
+    values = dict(made)
+    taken: set[str] = set()
+    for layer in net.layers:
+        if layer.definition.is_data and all(top in made for top in layer.tops):
+            continue
+        form = forms.get(layer.type)
+        if form is None:
+            msg = f'layer "{layer.name}": type {layer.type} has no Keras form'
+            raise CannotHave(msg)
+        request = FormRequest(
+            layer=layer,
+            name=_keras_name(layer.name, taken),
+            bottoms=[values[bottom] for bottom in layer.bottoms],
+            params=[views[net.params.uses[layer.name, at]] for at in range(len(layer.definition.blobs))],
+        )
+        values.update(zip(layer.tops, form(request), strict=True))
+    return values
+
+
+def _keras_name(name: str, taken: set[str]) -> str:
+    """Return a name that Keras allows (no slash) and no layer before has; it is taken then."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name).strip("._-") or "layer"
+    free, number = plain, 2
+    while free in taken:
+        free, number = f"{plain}_{number}", number + 1
+    taken.add(free)
+    return free
+
+
+def _prepared(argument: Any, served: ServedInput) -> Value:
+    """Return samples as the net takes them: (centre of x - mean) * scale, as ``tf_saved_model.preprocess`` does."""
+    values = ops.cast(argument, "float32")
+    if not served.is_image:
+        return Value(caffe=values)
+    if served.shape[-1] == 3:
+        values = values[..., ::-1]
+    if served.transform is not None:
+        values = _transformed(values, served.transform)
+    return Value(last=values)
+
+
+def _transformed(values: Any, options: TransformOptions) -> Any:
+    mean = None if options.mean is None else options.mean.transpose(1, 2, 0)
+    if options.crop_size:
+        values = keras.layers.CenterCrop(options.crop_size, options.crop_size)(values)
+        mean = None if mean is None else _centre(mean, options.crop_size)
+    if mean is not None:
+        values = _without_mean(values, mean)
+    elif options.mean_values:
+        values = values - np.asarray(options.mean_values, np.float32)
+    return values if options.scale == 1 else keras.layers.Rescaling(options.scale)(values)
+
+
+def _centre(mean: Array, size: int) -> Array:
+    row, column = (mean.shape[0] - size) // 2, (mean.shape[1] - size) // 2
+    return mean[row : row + size, column : column + size]
+
+
+def _without_mean(values: Any, mean: Array) -> Any:
+    """Subtract a mean image, which lies among the file's weights and not in the text of its layers."""
+    layer = keras.layers.Normalization(axis=(1, 2, 3))
+    layer.build((None, *mean.shape))
+    layer.adapt_mean.assign(mean)
+    layer.adapt_variance.assign(np.ones_like(mean))
+    layer.finalize_state()
+    return layer(values)

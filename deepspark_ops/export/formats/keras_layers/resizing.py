@@ -1,0 +1,57 @@
+"""Layers that change an image's size: Interp and Upsample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from caffe_import.layers.interp import InterpOptions
+from caffe_import.layers.upsample import UpsampleOptions
+from deepspark_ops.export.formats.keras_layers.registry import Array, FormRequest, keras_form, with_weights
+from deepspark_ops.export.formats.keras_layers.value import Value
+
+
+@keras_form("Interp")
+def interp(request: FormRequest) -> list[Value]:
+    """Cut the border off, then resize each axis by a product with the weights of its neighbours.
+
+    Keras resizes from the pixels' centres; here the first and last pixels stay where they are.
+    """
+    options = request.options(InterpOptions)
+    image = request.bottoms[0].last
+    _, _, height, width = request.shape()
+    cut = options.cut_before + options.cut_after
+    if cut:
+        rows, columns = (slice(options.cut_before, extent - options.cut_after) for extent in (height, width))
+        image = image[:, rows, columns, :]
+    rows_out, columns_out = options.size
+    turned = ops.transpose(image, (0, 3, 1, 2))
+    made = _product(f"{request.name}_columns", turned, _neighbours(width - cut, columns_out))
+    made = _product(f"{request.name}_rows", ops.swapaxes(made, 2, 3), _neighbours(height - cut, rows_out))
+    return [Value(caffe=ops.swapaxes(made, 2, 3))]
+
+
+def _product(name: str, values: Any, weights: Array) -> Any:
+    return with_weights(keras.layers.Dense(weights.shape[1], use_bias=False, name=name), values, weights)
+
+
+def _neighbours(n: int, size: int) -> Array:
+    """Return the share (n, size) that each of ``n`` pixels has in each of ``size`` between the first and the last."""
+    places = np.arange(size) * ((n - 1) / (size - 1) if size > 1 else 0.0)
+    shares = 1 - np.abs(places[np.newaxis, :] - np.arange(n)[:, np.newaxis])
+    found: Array = np.maximum(shares, 0).astype(np.float32)
+    return found
+
+
+@keras_form("Upsample")
+def upsample(request: FormRequest) -> list[Value]:
+    """Repeat rows and columns."""
+    options = request.layer.definition.options
+    if not isinstance(options, UpsampleOptions):
+        msg = "SegNet's unpooling by a mask has no Keras form"
+        raise request.refuse(msg)
+    layer = keras.layers.UpSampling2D((options.scale_h, options.scale_w), name=request.name)
+    return [Value(last=layer(request.bottoms[0].last))]

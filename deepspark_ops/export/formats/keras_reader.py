@@ -1,0 +1,27 @@
+"""A program of its own, without anything of ours: load a model.keras and run it.
+
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), file, output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+
+def main() -> None:
+    """Read, run, write."""
+    folder, file, output = sys.argv[1:]
+    names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
+    arrays = np.load(Path(folder, "inputs.npz"))
+    model = keras.saving.load_model(file, compile=False, safe_mode=True)
+    answer = model.predict_on_batch({name: arrays[f"arr_{at}"] for at, name in enumerate(names)})
+    np.save(Path(folder, "scores.npy"), answer[output])
+
+
+if __name__ == "__main__":
+    main()
