@@ -18,7 +18,7 @@ def made(tmp_path_factory):
     images, _ = make_dataset(root)["test"]
     run = make_run(tmp_path_factory.mktemp("run"), root)
     run_evaluate(EvaluateConfig(run_dir=run.root))
-    bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None).folder
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model,caffe"), on_step=lambda step: None).folder
     folder = tmp_path_factory.mktemp("images")
     for number, image in enumerate(images):
         path = folder / f"{number % 2}" / f"{number:03d}.png"
