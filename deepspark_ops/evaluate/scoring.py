@@ -6,7 +6,8 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead, TaskSum
+from deepspark_ops.processes.ahead import ahead
 
 PROGRESS_INTERVAL_S = 2.0
 SPEED_PASSES = 50
@@ -52,17 +54,40 @@ def score_samples(
     sums = tuple(sum_of(task, worst=worst) for task in tasks)
     digest = SampleDigest()
     began = logged = time.monotonic()
-    for batch in samples.batches():
-        digest.add(batch)
-        values = answer(batch)
-        for one in sums:
-            targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
-            one.add([values[name] for name in one.chosen.outputs], targets, start=batch.start)
-        if time.monotonic() - logged > PROGRESS_INTERVAL_S:
-            logged = time.monotonic()
-            _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
+    with closing(answered_batches(answer, samples, digest)) as answered:
+        for batch, values in answered:
+            for one in sums:
+                targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
+                one.add([values[name] for name in one.chosen.outputs], targets, start=batch.start)
+            if time.monotonic() - logged > PROGRESS_INTERVAL_S:
+                logged = time.monotonic()
+                _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
     _log.info("scored %s samples in %.1f s", f"{samples.n_samples:,}", time.monotonic() - began)
     return sums, digest
+
+
+def answered_batches(
+    answer: Answer, samples: Samples, digest: SampleDigest
+) -> Generator[tuple[Batch, Mapping[str, npt.NDArray[Any]]], None, None]:
+    """Yield all samples with the net's answers, in order; reading and the net are a thread each, a batch apart.
+
+    Args:
+        answer: The net.
+        samples: What it answers; nobody else reads them until the generator has ended or is closed.
+        digest: Every batch is added.
+    """
+
+    def read() -> Iterator[Batch]:
+        for batch in samples.batches():
+            digest.add(batch)
+            yield batch
+
+    def answered() -> Iterator[tuple[Batch, Mapping[str, npt.NDArray[Any]]]]:
+        with closing(ahead(read(), most=1, name="samples")) as batches:
+            for batch in batches:
+                yield batch, answer(batch)
+
+    return ahead(answered(), most=1, name="net")
 
 
 def report_of(

@@ -184,20 +184,22 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     values = tf.cast(values, tf.float32)
     if not served.is_image:
         return values
-    if served.shape[-1] == 3:
-        values = values[..., ::-1]
+    is_red_first = served.shape[-1] == 3
+    order = slice(None, None, -1 if is_red_first else 1)
     options = served.transform
     if options is not None:
-        mean = None if options.mean is None else tf.constant(options.mean.transpose(1, 2, 0))
+        mean = None if options.mean is None else tf.constant(options.mean[order].transpose(1, 2, 0))
         if options.crop_size:
             values = _centre(values, options.crop_size)
             mean = None if mean is None else _centre(mean[tf.newaxis], options.crop_size)[0]
         if mean is not None:
             values -= mean
         elif options.mean_values:
-            values -= tf.constant(np.asarray(options.mean_values, np.float32))
+            values -= tf.constant(np.asarray(options.mean_values, np.float32)[order])
         values *= tf.constant(options.scale, tf.float32)
-    return tf.transpose(values, (0, 3, 1, 2))
+    values = tf.transpose(values, (0, 3, 1, 2))
+    # At the end and by tf.gather: turning the last axis around takes as long as a small net's first layer.
+    return tf.gather(values, (2, 1, 0), axis=1) if is_red_first else values
 
 
 def _centre(images: tf.Tensor, size: int) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,40 @@ def write_answers(config: BundleInputConfig, *, on_step: OnStep) -> Summary:
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """
+    return open_answers(config, on_step=on_step)()
+
+
+def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], Summary]:
+    """Load the bundle and return what ``write_answers`` then does, as often as it is called.
+
+    Raises:
+        DeepSparkError, CaffeImportError: What the user can correct.
+    """
     manifest = read_manifest(config.bundle)
     form = form_of_config(config, manifest)
     schema = output_schema(config, manifest)
     n_threads = config.threads or host_cores()
     answer = open_answer(config, manifest, form, n_threads=n_threads)
-    inputs = open_inputs(config, form)
-    count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
-    on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
-    chunks = partial(sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=n_threads)
-    progress = Progress(inputs.n_records, on_step)
-    with parquet_output(config.output, schema) as output:
-        answer_all(
-            inputs,
-            lambda found: chunks(found.read()),
-            answer,
-            output,
-            answer_columns(schema),
-            strict=config.strict,
-            progress=progress,
-        )
-    return progress.summary(config.output)
+
+    def write() -> Summary:
+        inputs = open_inputs(config, form)
+        count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
+        on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
+        chunks = partial(sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=n_threads)
+        progress = Progress(inputs.n_records, on_step)
+        with parquet_output(config.output, schema) as output:
+            answer_all(
+                inputs,
+                lambda found: chunks(found.read()),
+                answer,
+                output,
+                answer_columns(schema),
+                strict=config.strict,
+                progress=progress,
+            )
+        return progress.summary(config.output)
+
+    return write
 
 
 def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: BundleForm, *, n_threads: int) -> Answer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.predict.parquet_output import ParquetOutput
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
+from deepspark_ops.processes.ahead import ahead
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
 """Takes samples, at least one and of any shapes; returns per column one value a sample."""
@@ -117,7 +119,7 @@ def refuse_errors(chunk: Sequence[Sample]) -> None:
 
 def answer_all(
     inputs: Inputs,
-    chunks: Callable[[Inputs], Any],
+    chunks: Callable[[Inputs], Iterable[Sequence[Sample]]],
     answer: Answer,
     output: ParquetOutput,
     columns: Sequence[str],
@@ -125,16 +127,23 @@ def answer_all(
     strict: bool,
     progress: Progress,
 ) -> None:
-    """Write a row for every input.
+    """Write a row for every input. Reading, the net and writing are a thread each, a chunk apart.
 
     Raises:
         DataError: An input cannot be used and ``strict``, or there is none.
     """
-    for chunk in chunks(inputs):
-        if strict:
-            refuse_errors(chunk)
-        output.add(answer_chunk(chunk, answer, columns))
-        progress.add(chunk)
+
+    def answered() -> Iterator[tuple[Sequence[Sample], dict[str, list[Any]]]]:
+        with closing(ahead(chunks(inputs), most=1, name="inputs")) as found:
+            for chunk in found:
+                if strict:
+                    refuse_errors(chunk)
+                yield chunk, answer_chunk(chunk, answer, columns)
+
+    with closing(ahead(answered(), most=1, name="net")) as done:
+        for chunk, rows in done:
+            output.add(rows)
+            progress.add(chunk)
     if not progress.n_records:
         msg = f"no input: the {inputs.what} is empty"
         raise DataError(msg)

@@ -1,0 +1,76 @@
+import threading
+from contextlib import closing
+
+import pytest
+
+from deepspark_ops.processes.ahead import ahead
+
+LIMIT_S = 20.0
+
+
+def test_items_come_in_order_from_another_thread():
+    makers = set()
+
+    def items():
+        for item in range(200):
+            makers.add(threading.current_thread().name)
+            yield item
+
+    assert list(ahead(items(), name="maker")) == list(range(200))
+    assert makers == {"maker"}
+
+
+def test_next_items_are_made_meanwhile_and_no_more_than_allowed():
+    made, third = [], threading.Event()
+
+    def items():
+        for item in range(10):
+            made.append(item)
+            if item == 3:
+                third.set()
+            yield item
+
+    with closing(ahead(items(), most=2)) as found:
+        assert next(found) == 0
+        # In use: 0. Held: 1 and 2. Made, with no room for it: 3.
+        assert third.wait(LIMIT_S)
+        assert made == [0, 1, 2, 3]
+    assert made == [0, 1, 2, 3]
+
+
+def test_error_comes_out_after_the_items_before_it():
+    def items():
+        yield 1
+        msg = "shard 7"
+        raise KeyError(msg)
+
+    found = ahead(items())
+    assert next(found) == 1
+    with pytest.raises(KeyError, match="shard 7"):
+        next(found)
+
+
+def test_end_of_the_user_ends_thread_and_iterable():
+    ended = []
+
+    def items():
+        try:
+            while True:
+                yield 0
+        finally:
+            ended.append(threading.current_thread().name)
+
+    with closing(ahead(items(), most=1, name="endless")) as found:
+        next(found)
+    assert ended == ["endless"]
+    assert "endless" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_stages_in_a_row_end_together():
+    with closing(ahead((2 * item for item in ahead(iter(range(10**9)), name="first")), name="second")) as found:
+        assert [next(found) for _ in range(3)] == [0, 2, 4]
+    assert not {"first", "second"} & {thread.name for thread in threading.enumerate()}
+
+
+def test_nothing_gives_nothing():
+    assert list(ahead([])) == []
