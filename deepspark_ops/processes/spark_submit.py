@@ -182,7 +182,7 @@ def run_job(
     """
     with _config_file(config, config_path) as path:
         command = [sys.executable, "-m", module, str(path)]
-        master = getattr(config, "master", "local[*]")
+        master = getattr(config, "master", None) or "local[*]"
         run_command(
             command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd, answers_signals=answers_signals
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
@@ -30,6 +31,16 @@ def test_job_gets_its_config_and_this_interpreter(tmp_path: Path) -> None:
     text = "\n".join(line for _, line in lines)
     assert text.startswith(sys.executable + "\n{")
     assert ExportConfig.model_validate_json(text.partition("\n")[2]) == ExportConfig(run_dir=tmp_path)
+
+
+def test_job_whose_spark_master_is_left_out_runs_in_its_own_process(tmp_path: Path) -> None:
+    tmp_path.joinpath("fake_prediction.py").write_text("print('ran')")
+    config = PredictConfig(bundle=tmp_path, input=tmp_path / "in.csv", output=tmp_path / "out.parquet")
+    lines: Lines = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        run_job("fake_prediction", config, on_line=lambda *line: lines.append(line))
+    assert (config.master, [text for _, text in lines]) == (None, ["ran"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
