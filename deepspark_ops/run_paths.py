@@ -126,6 +126,15 @@ class DatasetPaths:
         return self.root / split / "dataset.json"
 
     @property
+    def versions(self) -> Path:
+        """Folder of the earlier versions that are kept; each is a dataset of its own."""
+        return self.root / "versions"
+
+    def version(self, digest: str) -> Path:
+        """Where an earlier version is kept, by the digest of its training set's manifest (``sha256:...``)."""
+        return self.versions / digest.removeprefix("sha256:")[:12]
+
+    @property
     def contact_sheet(self) -> Path:
         """A strip of samples of each class, for people; it may be missing."""
         return self.root / "contact_sheet.zip"

@@ -279,7 +279,18 @@ class SourceConfig(StageConfig):
 class IngestConfig(SourceConfig):
     """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, each with dataset.json."""
 
-    output: DataPath = Field(description="Dataset folder to write")
+    output: DataPath = Field(
+        description="Dataset folder to write; one that is there, with the same options, is brought up to its source"
+    )
+    previous: DataPath | None = Field(
+        None, description="Dataset to go on from instead of the one in output: what has not changed is shared with it"
+    )
+    full: bool = Field(
+        False,
+        title="Write all anew",
+        description="Write every shard anew, though the dataset is there and only some records have changed",
+        json_schema_extra=EXPERT,
+    )
     shuffle: bool = Field(
         True, title="Shuffle", description="Store samples in a fixed random order", json_schema_extra=EXPERT
     )

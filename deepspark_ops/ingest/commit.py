@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from caffe_import.files.mean_file import write_mean
 from deepspark_ops.config.ingest import IngestConfig
@@ -21,6 +22,8 @@ from deepspark_ops.ingest.plan import IngestPlan, Recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.splits import split_rule
 from deepspark_ops.ingest.shard_task import ShardResult
+from deepspark_ops.ingest.versions.kept_versions import files_of_versions, keep_version, version_digest
+from deepspark_ops.ingest.versions.stored_shard import StoredShard, files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import (
@@ -36,6 +39,7 @@ from deepspark_ops.shards.manifest import (
     write_manifest,
 )
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.shard_records import read_records, records_path
 
 REJECTED_NAME = "rejected.jsonl"
 HDF5_LIST_NAME = "files.txt"
@@ -62,6 +66,8 @@ def commit_dataset(
 ) -> dict[SplitName, DatasetManifest]:
     """Write what the manifests name, then the manifests, then remove what no manifest names any more.
 
+    The version that the dataset goes on from stays readable below ``versions``.
+
     Args:
         config: What was asked for.
         recipe: Of the sources.
@@ -74,35 +80,79 @@ def commit_dataset(
     """
     try:
         _check_results(config, plan, results)
-        findings = _all_findings(plan, results)
+        shards = {split: _all_shards(config, plan, results, split) for split in plan.splits()}
+        findings = _all_findings(plan, shards)
         check_findings(config, findings)
+        sums = [shard.sums() for shard in shards["train"]]
     except DataError:
         discard(plan)
         raise
     for name in (REJECTED_NAME, WARNINGS_NAME):
         (config.output / name).unlink(missing_ok=True)
     paths = DatasetPaths(config.output)
-    train = [result for result in _of_split(results, "train") if result.n_samples]
-    n_train = sum(result.n_samples for result in train)
-    write_mean(paths.mean(), mean_image([result.sums for result in train], n_train))
-    values = mean_values([result.sums for result in train], n_train)
+    if plan.base is not None and plan.base.folder == config.output:
+        keep_version(config.output)
+    n_train = sum(shard.record.n_samples for shard in shards["train"])
+    write_mean(paths.mean(), mean_image(sums, n_train))
+    values = mean_values(sums, n_train)
     mean_digest = sha256_of_file(paths.mean())
+    previous = None if plan.base is None else version_digest(plan.base.folder)
     manifests = {}
     for split in plan.splits():
         name = paths.mean().name if split == "train" else f"../train/{paths.mean().name}"
         mean = FileRecord(file=name, sha256=mean_digest)
-        of_split = _of_split(results, split)
-        manifests[split] = _commit_split(config, recipe, plan, of_split, values, mean, findings[split])
+        rejected = [*plan.rejected.get(split, ())]
+        rejected += sorted(
+            (item for result in _of_split(results, split) for item in result.rejected), key=lambda item: item.position
+        )
+        manifest = _manifest(config, recipe, plan, shards[split], split)
+        manifests[split] = manifest.model_copy(
+            update={
+                "mean_values": values,
+                "mean_file": mean,
+                "previous": previous,
+                "n_rejected": len(rejected),
+                "rejected_file": REJECTED_NAME if rejected else None,
+                "warnings": ordered(findings[split].counts),
+                "warnings_file": WARNINGS_NAME if findings[split].counts else None,
+            }
+        )
+        _commit_split(config, manifests[split], shards[split], rejected, findings[split])
     for split in set(SPLITS) - set(manifests):
         # Of an earlier ingestion, so that it belongs to another training set.
         shutil.rmtree(paths.split(split), ignore_errors=True)
     return manifests
 
 
+def _all_shards(
+    config: IngestConfig, plan: IngestPlan, results: Sequence[ShardResult], split: SplitName
+) -> list[StoredShard]:
+    """Return the shards that stay and those that were written, in the order of their samples."""
+    folder = DatasetPaths(config.output).split(split)
+    tasks = {task.number: task for task in plan.tasks if task.split == split}
+    shards = list(plan.changes[split].carried) if split in plan.changes else []
+    for result in _of_split(results, split):
+        if not result.n_samples:
+            continue
+        path = tasks[result.task_number].path
+        record = ShardRecord(
+            file=path.name,
+            sha256=result.sha256,
+            n_samples=result.n_samples,
+            n_bytes=result.n_bytes,
+            records=FileRecord(file=records_path(path).name, sha256=result.records_sha256),
+            version=plan.version,
+        )
+        records, positions = read_records(records_path(path)), np.array(result.kept, np.int64)
+        shards.append(StoredShard(record, records, positions, folder, config.shard_format))
+    return shards
+
+
 def discard(plan: IngestPlan) -> None:
     """Remove the shards of an ingestion that is given up."""
     for task in plan.tasks:
         remove_shard(task.path)
+        remove_shard(records_path(task.path))
 
 
 def check_rejections(
@@ -142,23 +192,29 @@ def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[Sha
     rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
     check_rejections(config, rejected, plan.n_records)
     for split in plan.splits():
-        if not any(result.n_samples for result in _of_split(results, split)):
+        stays = split in plan.changes and plan.changes[split].carried
+        if not stays and not any(result.n_samples for result in _of_split(results, split)):
             msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"
             raise DataError(msg)
 
 
-def _all_findings(plan: IngestPlan, results: Sequence[ShardResult]) -> dict[SplitName, Findings]:
+def _all_findings(plan: IngestPlan, shards: Mapping[SplitName, Sequence[StoredShard]]) -> dict[SplitName, Findings]:
     """Return what was found in lists, in records, and by looking at all of them together, by split."""
-    duplicates = find_duplicates(plan.tasks, results)
-    findings = {split: Findings() for split in plan.splits()}
+    duplicates = find_duplicates(shards)
+    findings = {split: Findings() for split in shards}
     for split, found in findings.items():
         found.merge(plan.findings.get(split, Findings()))
         found.merge(duplicates[split])
-        for result in _of_split(results, split):
-            found.merge(result.findings)
-    histogram = np.sum([result.label_counts for result in _of_split(results, "train")], axis=0)
-    findings["train"].merge(find_thin_classes(histogram, plan.class_names))
+        for shard in shards[split]:
+            found.merge(shard.findings())
+    findings["train"].merge(find_thin_classes(_histogram(shards["train"], plan.n_classes), plan.class_names))
     return findings
+
+
+def _histogram(shards: Sequence[StoredShard], n_classes: int) -> npt.NDArray[np.int64]:
+    counts = [np.bincount(shard.labels, minlength=n_classes) for shard in shards]
+    histogram: npt.NDArray[np.int64] = np.sum(counts, axis=0)
+    return histogram
 
 
 def check_findings(config: IngestConfig, findings: Mapping[SplitName, Findings]) -> None:
@@ -191,73 +247,71 @@ def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetMani
             raise DataError(msg)
 
 
-def _commit_split(
-    config: IngestConfig,
-    recipe: Recipe,
-    plan: IngestPlan,
-    results: Sequence[ShardResult],
-    values: tuple[float, ...],
-    mean: FileRecord,
-    findings: Findings,
+def _manifest(
+    config: IngestConfig, recipe: Recipe, plan: IngestPlan, shards: Sequence[StoredShard], split: SplitName
 ) -> DatasetManifest:
-    split = results[0].split
-    folder = DatasetPaths(config.output).split(split)
-    tasks = {task.number: task for task in plan.tasks if task.split == split}
-    rejected = [*plan.rejected.get(split, ())]
-    rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
-    written = [result for result in results if result.n_samples]
-    shards = tuple(
-        ShardRecord(
-            file=tasks[result.task_number].path.name,
-            sha256=result.sha256,
-            n_samples=result.n_samples,
-            n_bytes=result.n_bytes,
-        )
-        for result in written
-    )
-    manifest = DatasetManifest(
+    """Return the manifest of a split without mean, findings and rejected records."""
+    records = tuple(shard.record for shard in shards)
+    shape = shards[0].records.sums.shape
+    return DatasetManifest(
         split=split,
         splits=tuple(plan.splits()),
         shard_format=config.shard_format,
         encoded=config.encoded,
         source=recipe.source(split),
         recipe_sha256=recipe.sha256,
-        sample_shape=plan.tasks[0].shape,
-        n_samples=sum(shard.n_samples for shard in shards),
+        options=dict(recipe.options),
+        version=plan.version,
+        sample_shape=(shape[0], shape[1], shape[2]),
+        n_samples=sum(record.n_samples for record in records),
         n_classes=plan.n_classes,
         class_names=plan.class_names,
-        label_histogram=tuple(np.sum([result.label_counts for result in written], axis=0).tolist()),
-        mean_values=values,
-        mean_file=mean,
-        shards=shards,
-        n_rejected=len(rejected),
-        rejected_file=REJECTED_NAME if rejected else None,
-        n_bytes=sum(shard.n_bytes for shard in shards),
+        label_histogram=tuple(_histogram(shards, plan.n_classes).tolist()),
+        mean_values=(0.0,) * shape[0],
+        mean_file=FileRecord(file=DatasetPaths(config.output).mean().name, sha256=""),
+        shards=records,
+        n_rejected=0,
+        n_bytes=sum(record.n_bytes for record in records),
         split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
-        warnings=ordered(findings.counts),
         chosen=dict(plan.counts.get(split, {})),
-        warnings_file=WARNINGS_NAME if findings.counts else None,
     )
+
+
+def _commit_split(
+    config: IngestConfig,
+    manifest: DatasetManifest,
+    shards: Sequence[StoredShard],
+    rejected: Sequence[Rejection],
+    findings: Findings,
+) -> None:
+    folder = DatasetPaths(config.output).split(manifest.split)
+    for shard in shards:
+        if shard.folder != folder:
+            link_files(shard.folder, files_of(shard.record), folder)
     if findings.counts:
         write_warnings(folder / WARNINGS_NAME, findings.named)
     if rejected:
         write_rejected(folder / REJECTED_NAME, rejected)
     if config.shard_format == "hdf5":
-        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
+        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in manifest.shards])
     write_manifest(folder, manifest)
-    remove_unlisted(folder, manifest)
-    return manifest
+    remove_unlisted(folder, manifest, in_use=files_of_versions(config.output, manifest.split))
 
 
-def remove_unlisted(folder: Path, manifest: DatasetManifest) -> None:
-    """Remove shards and lists that an earlier ingestion left in a split's folder and its manifest no longer names."""
-    keep = {MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
+def remove_unlisted(folder: Path, manifest: DatasetManifest, *, in_use: Collection[str] = ()) -> None:
+    """Remove shards and lists of a split's folder that neither its manifest names any more nor ``in_use``."""
+    keep = {*in_use, MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
+    keep |= {shard.records.file for shard in manifest.shards if shard.records is not None}
     keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" and manifest.mean_file else set()
     keep |= {REJECTED_NAME} if manifest.n_rejected else set()
     keep |= {WARNINGS_NAME} if manifest.warnings else set()
     keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()
     for path in folder.iterdir():
-        is_ours = path.suffix in {".lmdb", ".h5", ".tmp"} or path.name in {REJECTED_NAME, WARNINGS_NAME, HDF5_LIST_NAME}
+        is_ours = path.suffix in {".lmdb", ".h5", ".npz", ".tmp"} or path.name in {
+            REJECTED_NAME,
+            WARNINGS_NAME,
+            HDF5_LIST_NAME,
+        }
         if is_ours and path.name not in keep:
             remove_shard(path)
 

@@ -7,21 +7,20 @@ about 500 samples are read however large the dataset is. A page then shows it wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
-from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.plan import IngestPlan
-from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
 from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.thumbnail import Picture, encoded, shrunk, to_picture
 
 MOST_CLASSES: Final = 60
@@ -35,22 +34,18 @@ _QUALITIES: Final = (None, 85, 60, 30)
 _log = logging.getLogger(__name__)
 
 
-def add_contact_sheet(
-    config: IngestConfig, manifest: DatasetManifest, plan: IngestPlan, results: Sequence[ShardResult]
-) -> None:
+def add_contact_sheet(dataset: Path) -> None:
     """Write the sheet beside the splits of a dataset that was just committed; none where samples are no pictures.
 
     What goes wrong is a warning: the dataset is whole without it.
 
     Args:
-        config: Of the ingestion.
-        manifest: Of the training split.
-        plan: Whose tasks gave the results.
-        results: One per task, in any order.
+        dataset: Its folder.
     """
-    paths = DatasetPaths(config.output)
+    paths = DatasetPaths(dataset)
     try:
-        strips = _strips(paths, _rows_by_class(plan, results))
+        manifest = read_manifest(paths.split("train"))
+        strips = _strips(paths, _rows_by_class(manifest, paths.split("train")))
         if strips:
             write_pictures(paths.contact_sheet, _encoded(strips), manifest.recipe_sha256)
         else:
@@ -59,27 +54,22 @@ def add_contact_sheet(
         _log.warning("ingest: no pictures of the samples for the page of the dataset: %s", error)
 
 
-def _rows_by_class(plan: IngestPlan, results: Sequence[ShardResult]) -> Mapping[int, list[tuple[int, int]]]:
-    """Return class -> (shard, row in it) of its first samples."""
-    found: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(plan.n_classes, MOST_CLASSES))}
-    for shard, labels in enumerate(_labels_of_shards(plan, results)):
-        lacking = [label for label, rows in found.items() if len(rows) < SAMPLES_OF_A_CLASS]
-        if not lacking:
+def _rows_by_class(manifest: DatasetManifest, folder: Path) -> Mapping[int, list[tuple[int, int]]]:
+    """Return class -> (shard, number in it) of its first samples."""
+    found: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(manifest.n_classes, MOST_CLASSES))}
+    for number, shard in enumerate(manifest.shards):
+        lacking = [
+            label
+            for label, places in found.items()
+            if len(places) < min(SAMPLES_OF_A_CLASS, manifest.label_histogram[label])
+        ]
+        if not lacking or shard.records is None:
             break
+        labels = read_records(folder / shard.records.file).labels[kept_rows(shard.excluded, shard.n_rows)]
         for label in lacking:
-            rows = np.flatnonzero(labels == label)[: SAMPLES_OF_A_CLASS - len(found[label])]
-            found[label] += [(shard, int(row)) for row in rows]
+            places = np.flatnonzero(labels == label)[: SAMPLES_OF_A_CLASS - len(found[label])]
+            found[label] += [(number, int(place)) for place in places]
     return found
-
-
-def _labels_of_shards(plan: IngestPlan, results: Sequence[ShardResult]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the labels of each shard's samples; a record that was rejected is in no shard."""
-    tasks = {task.number: task for task in plan.tasks if task.split == "train"}
-    of_train = (result for result in results if result.split == "train" and result.n_samples)
-    for result in sorted(of_train, key=lambda result: result.task_number):
-        task = tasks[result.task_number]
-        is_there = ~np.isin(task.positions, [item.position for item in result.rejected])
-        yield np.asarray(task.labels)[is_there]
 
 
 def _strips(paths: DatasetPaths, rows: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, Picture]:

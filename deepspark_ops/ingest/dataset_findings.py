@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.shard_task import ShardResult, ShardTask
+from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 
-def find_duplicates(tasks: Sequence[ShardTask], results: Sequence[ShardResult]) -> dict[SplitName, Findings]:
-    """Return the samples whose content an earlier one has: training samples go first, then by place.
+def find_duplicates(shards: Mapping[SplitName, Sequence[StoredShard]]) -> dict[SplitName, Findings]:
+    """Return the samples whose content an earlier one has: training samples go first, then by place in the source.
+
+    A record that balancing takes several times is no duplicate of itself.
 
     Args:
-        tasks: Those of the results, in any order.
-        results: With positions and digests of the samples written.
+        shards: All of the dataset, by split.
     """
     found = {split: Findings() for split in SPLITS}
-    parts = [result for result in results if len(result.digests)]
+    parts = [
+        _Part(split, shard, rows)
+        for split in SPLITS
+        for shard in shards.get(split, ())
+        if len(rows := np.flatnonzero((shard.positions >= 0) & (shard.records.repeats == 0)))
+    ]
     if not parts:
         return found
-    digests = np.concatenate([np.frombuffer(part.digests, np.uint64) for part in parts])
-    positions = np.concatenate([np.frombuffer(part.kept, np.int64) for part in parts])
-    split_number = np.repeat([SPLITS.index(part.split) for part in parts], [len(part.digests) for part in parts])
+    digests = np.concatenate([part.shard.records.digests[part.rows] for part in parts])
+    positions = np.concatenate([part.shard.positions[part.rows] for part in parts])
+    split_number = np.repeat([SPLITS.index(part.split) for part in parts], [len(part.rows) for part in parts])
     order = np.lexsort((positions, split_number, digests))
     is_new = np.append(True, digests[order][1:] != digests[order][:-1])
     first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
-    # A record that balancing takes several times is no duplicate of itself.
-    is_same = np.append(False, np.diff(positions[order]) == 0) & np.append(False, np.diff(split_number[order]) == 0)
-    again = np.flatnonzero(~is_new & ~is_same)
-    if not len(again):
-        return found
-    wanted = {int(place) for pair in (order[again], first[again]) for place in pair}
-    about = _about(tasks, parts, wanted)
+    again = np.flatnonzero(~is_new)
+    ends = np.cumsum([len(part.rows) for part in parts])
     for place, earlier in zip(order[again].tolist(), first[again].tolist(), strict=True):
-        split, name, label, position = about[place]
-        of_split, of_name, of_label, _ = about[earlier]
+        split, name, label, position = _about(parts, ends, place)
+        of_split, of_name, of_label, _ = _about(parts, ends, earlier)
         if split != of_split:
             kind = f"duplicate_in_{split}"
         else:
@@ -49,23 +51,20 @@ def find_duplicates(tasks: Sequence[ShardTask], results: Sequence[ShardResult]) 
     return found
 
 
-def _about(
-    tasks: Sequence[ShardTask], parts: Sequence[ShardResult], wanted: set[int]
-) -> dict[int, tuple[SplitName, str, int, int]]:
-    """Return split, name, label and position of the samples at some places in the parts put together."""
-    by_number = {(task.split, task.number): task for task in tasks}
-    about: dict[int, tuple[SplitName, str, int, int]] = {}
-    start = 0
-    for part in parts:
-        here = sorted(place for place in wanted if start <= place < start + len(part.kept))
-        task = by_number[part.split, part.task_number]
-        in_task = {position: i for i, position in enumerate(task.positions.tolist())} if here else {}
-        for place in here:
-            position = part.kept[place - start]
-            i = in_task[position]
-            about[place] = (part.split, task.names[i], int(task.labels[i]), position)
-        start += len(part.kept)
-    return about
+@dataclass(frozen=True)
+class _Part:
+    split: SplitName
+    shard: StoredShard
+    rows: npt.NDArray[np.int64]
+
+
+def _about(parts: Sequence[_Part], ends: npt.NDArray[np.int64], place: int) -> tuple[SplitName, str, int, int]:
+    """Return split, name, label and position of the sample at a place in the parts put together."""
+    number = int(np.searchsorted(ends, place, side="right"))
+    part = parts[number]
+    row = int(part.rows[place - (ends[number] - len(part.rows))])
+    records = part.shard.records
+    return part.split, records.names[row], int(records.labels[row]), int(part.shard.positions[row])
 
 
 def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Sequence[str]) -> Findings:

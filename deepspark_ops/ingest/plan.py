@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
@@ -20,12 +22,16 @@ from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.pixels import PixelRecipe
-from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex, stamps_of
 from deepspark_ops.ingest.selection.choice import choose_records
+from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
+from deepspark_ops.ingest.versions.base import Base, labels_stay, no_positions, shard_number
+from deepspark_ops.ingest.versions.changes import Change, find_changes
+from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
@@ -38,7 +44,9 @@ _ALWAYS_DIGESTED = frozenset(
 )
 """Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
 digests of datasets made without it as they were."""
-_NOT_IN_THE_BYTES = frozenset({"output", "max_rejected_fraction", "strict", "staging_folder", "staging_size"})
+_NOT_IN_THE_BYTES = frozenset(
+    {"output", "previous", "full", "max_rejected_fraction", "strict", "staging_folder", "staging_size"}
+)
 """Where the dataset is and what is allowed to be wrong with it do not change its bytes."""
 MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
@@ -54,10 +62,12 @@ class Recipe:
     Attributes:
         sources: Of the splits that have a source of their own; the others come out of the training source.
         sha256: The digest.
+        options: Those that decide what the samples are.
     """
 
     sources: Mapping[SplitName, SourceRecord]
     sha256: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def source(self, split: SplitName) -> SourceRecord:
         """Return where the samples of a split come from."""
@@ -76,6 +86,8 @@ class IngestPlan:
         class_names: In label order, may be empty.
         findings: What else there is to say of the sources' lists, by split.
         counts: Records left out or repeated by wish, by split.
+        changes: What is taken over of an earlier version, by split; empty if all is written anew.
+        base: That version.
     """
 
     tasks: tuple[ShardTask, ...]
@@ -85,10 +97,20 @@ class IngestPlan:
     class_names: tuple[str, ...]
     findings: Mapping[SplitName, Findings] = field(default_factory=dict)
     counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
+    changes: Mapping[SplitName, Change] = field(default_factory=dict)
+    base: Base | None = None
 
     def splits(self) -> list[SplitName]:
-        """Return the splits that have tasks, train first."""
-        return [split for split in SPLITS if any(task.split == split for task in self.tasks)]
+        """Return the splits that have tasks or take something over, train first."""
+        there = {task.split for task in self.tasks} | {
+            split for split, change in self.changes.items() if change.carried
+        }
+        return [split for split in SPLITS if split in there]
+
+    @property
+    def version(self) -> int:
+        """Of the dataset that is made."""
+        return 1 if self.base is None else _version(self.base)
 
 
 def make_recipe(config: IngestConfig) -> Recipe:
@@ -113,7 +135,7 @@ def make_recipe(config: IngestConfig) -> Recipe:
     if config.split_list is not None:
         parts.append(digest_of_split_list(config.split_list))
     text = json.dumps(parts, sort_keys=True)
-    return Recipe(sources, hashlib.sha256(text.encode()).hexdigest())
+    return Recipe(sources, hashlib.sha256(text.encode()).hexdigest(), options)
 
 
 def own_sources(config: IngestConfig) -> dict[SplitName, Path]:
@@ -130,7 +152,15 @@ IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
 """Returns the index of a source's records, as ``index_source`` does."""
 
 
-def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource = index_source) -> IngestPlan:
+def plan_ingest(
+    config: IngestConfig,
+    recipe: Recipe,
+    work: Path,
+    read_index: IndexSource = index_source,
+    base: Base | None = None,
+    *,
+    is_preview: bool = False,
+) -> IngestPlan:
     """Read the sources' lists and labels and assign their records to shards.
 
     Args:
@@ -139,6 +169,8 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
             those of a dataset that is still in use.
         work: Scratch folder that the tasks can read too.
         read_index: Reads one source.
+        base: Dataset whose samples are taken over where their records have not changed.
+        is_preview: Spare what only a dataset that is kept needs: a look at every file's time of change.
 
     Raises:
         ConfigError: Options that do not fit the source.
@@ -150,37 +182,27 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     pixels = _pixel_recipe(config, indexes["train"])
-    shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
+    base = base if base is not None and labels_stay(base, names, n_classes) else None
+    if base is None:
+        shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
+    else:
+        shape, dtype = base.shape, base.dtype
     chosen_of = choose_records(config, indexes, usable)
     findings = {split: _list_findings(index) for split, index in indexes.items()}
     for split, found in chosen_of.findings.items():
         findings.setdefault(split, Findings()).merge(found)
     rejected = {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()}
     rejected["train"] += chosen_of.rejected
+    stamps = {} if is_preview else {split: stamps_of(index.reader) for split, index in indexes.items()}
+    changes: dict[SplitName, Change] = {}
     tasks: list[ShardTask] = []
     for split, positions in chosen_of.positions.items():
         index = indexes.get(split, indexes["train"])
-        ordered = sample_order(positions, shuffle=config.shuffle, seed=config.seed)
-        for number, (start, stop) in enumerate(shard_bounds(len(ordered), _samples_per_shard(config, shape, dtype))):
-            chosen = ordered[start:stop]
-            tasks.append(
-                ShardTask(
-                    split=split,
-                    number=number,
-                    path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
-                    shard_format=config.shard_format,
-                    encoded=config.encoded,
-                    first=start,
-                    positions=chosen,
-                    names=tuple(index.names[i] for i in chosen.tolist()),
-                    labels=index.labels[chosen],
-                    reader=index.reader.subset(chosen),
-                    recipe=pixels,
-                    shape=shape,
-                    dtype=dtype,
-                    n_classes=n_classes,
-                )
-            )
+        known = stamps.get(split, stamps.get("train"))
+        if base is not None:
+            changes[split] = find_changes(_shards_of(base, split), index, positions, known, _version(base))
+        work_of = _Work(split, index, config, recipe, pixels, shape, dtype, n_classes, known)
+        tasks += work_of.tasks(positions) if base is None else work_of.more_tasks(base, changes[split])
     return IngestPlan(
         tuple(tasks),
         rejected,
@@ -189,7 +211,83 @@ def plan_ingest(config: IngestConfig, recipe: Recipe, work: Path, read_index: In
         names,
         findings,
         chosen_of.counts,
+        changes,
+        base,
     )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all shards of a split have in common."""
+
+    split: SplitName
+    index: SourceIndex
+    config: IngestConfig
+    recipe: Recipe
+    pixels: PixelRecipe
+    shape: tuple[int, int, int]
+    dtype: str
+    n_classes: int
+    stamps: npt.NDArray[np.uint64] | None
+
+    def tasks(self, positions: Positions) -> list[ShardTask]:
+        """Return the tasks of a split that is written as a whole."""
+        return self._tasks(positions, repeats(positions), first_number=0, first_sample=0)
+
+    def more_tasks(self, base: Base, change: Change) -> list[ShardTask]:
+        """Return the tasks of what is added to a split; their shards are called like none that is there."""
+        folder = DatasetPaths(self.config.output).split(self.split)
+        there = [shard.file for shard in base.manifests[self.split].shards] if self.split in base.manifests else []
+        there += [path.name for path in folder.glob(f"{self.split}-*-*")]
+        number = 1 + max((shard_number(name) for name in there), default=-1)
+        n_rows = sum(shard.record.n_rows for shard in change.carried)
+        return self._tasks(change.added, change.repeats, first_number=number, first_sample=n_rows)
+
+    def _tasks(
+        self, positions: Positions, taken_before: npt.NDArray[np.int32], *, first_number: int, first_sample: int
+    ) -> list[ShardTask]:
+        config, index = self.config, self.index
+        order = sample_order(np.arange(len(positions)), shuffle=config.shuffle, seed=config.seed)
+        folder = DatasetPaths(config.output).split(self.split)
+        tasks = []
+        bounds = shard_bounds(len(order), _samples_per_shard(config, self.shape, self.dtype))
+        for number, (start, stop) in enumerate(bounds, start=first_number):
+            chosen = positions[order[start:stop]]
+            tasks.append(
+                ShardTask(
+                    split=self.split,
+                    number=number,
+                    path=folder / shard_name(config, self.recipe, self.split, number),
+                    shard_format=config.shard_format,
+                    encoded=config.encoded,
+                    first=first_sample + start,
+                    positions=chosen,
+                    names=tuple(index.names[i] for i in chosen.tolist()),
+                    labels=index.labels[chosen],
+                    reader=index.reader.subset(chosen),
+                    recipe=self.pixels,
+                    shape=self.shape,
+                    dtype=self.dtype,
+                    n_classes=self.n_classes,
+                    repeats=taken_before[order[start:stop]],
+                    stamps=None if self.stamps is None else self.stamps[chosen],
+                )
+            )
+        return tasks
+
+
+def _shards_of(base: Base, split: SplitName) -> list[StoredShard]:
+    manifest = base.manifests.get(split)
+    if manifest is None:
+        return []
+    return [
+        StoredShard(shard, records, no_positions(shard.n_rows), base.folder / split, manifest.shard_format)
+        for shard, records in zip(manifest.shards, base.records[split], strict=True)
+    ]
+
+
+def _version(base: Base) -> int:
+    return base.manifests["train"].version + 1
 
 
 def _list_findings(index: SourceIndex) -> Findings:

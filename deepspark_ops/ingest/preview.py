@@ -106,7 +106,7 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
     recipe = _recipe(whole, formats)
     work = folder / "work"
     work.mkdir()
-    plan = plan_ingest(whole, recipe, work, _index_start)
+    plan = plan_ingest(whole, recipe, work, _index_start, is_preview=True)
     n_samples = {
         split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
     }

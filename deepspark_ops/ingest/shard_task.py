@@ -25,9 +25,11 @@ from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.mean import PixelSums, Sums
 from deepspark_ops.ingest.pixels import PixelRecipe, compress
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
+from deepspark_ops.ingest.sample_notes import NotedSamples
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
+from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class ShardTask:
         shape: (C, H, W) that every sample must have.
         dtype: ``uint8`` or ``float32``, likewise.
         n_classes: Length of the label counts.
+        repeats: (n,) int32, how often each record was taken before, by balancing; None: never.
+        stamps: (n,) uint64, of ``StampedReader``; None where records have none.
     """
 
     split: SplitName
@@ -65,6 +69,8 @@ class ShardTask:
     shape: tuple[int, int, int]
     dtype: str
     n_classes: int
+    repeats: npt.NDArray[np.int32] | None = None
+    stamps: npt.NDArray[np.uint64] | None = None
 
 
 @dataclass
@@ -83,6 +89,7 @@ class ShardResult:
         kept: (n_samples,) int64, position in the source of each sample written.
         digests: (n_samples,) uint64, of each one's content as read, by which equal ones are found.
         findings: What else there is to say of the records.
+        records_sha256: Of the file beside the shard that says what it was made of.
         error: Message for the user if the shard could not be written, else None.
     """
 
@@ -97,6 +104,7 @@ class ShardResult:
     kept: array[int] = field(default_factory=lambda: array("q"))
     digests: array[int] = field(default_factory=lambda: array("Q"))
     findings: Findings = field(default_factory=Findings)
+    records_sha256: str = ""
     error: str | None = None
 
 
@@ -107,7 +115,7 @@ _OPENCV_ERROR = 2
 
 def run_shard_task(task: ShardTask) -> ShardResult:
     """Write the shard of one task; a mistake of the user's comes back in ``error``."""
-    sums = PixelSums(task.shape, task.dtype)
+    sums = PixelSums(task.shape, np.dtype(task.dtype))
     result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), sums.values)
     # Tasks fill the cores already, and a damaged image is reported by us.
     cv2.setNumThreads(1)
@@ -115,12 +123,39 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     set_log_level(_OPENCV_ERROR)
     try:
         with task.reader.opened() as read, decoder_messages() as messages:
-            _write(task, result, _samples(task, read, result, sums, messages))
+            noted = NotedSamples(task.positions, read)
+            _write(task, result, noted.passing(_samples(task, read, result, sums, messages)))
+            if result.n_samples:
+                result.records_sha256 = _keep_records(task, result, sums, noted)
     except (DeepSparkError, CaffeImportError) as error:
         result.error = str(error)
     except OSError as error:
         result.error = f"{error.filename or task.path}: {error.strerror or error}"
     return result
+
+
+def _keep_records(task: ShardTask, result: ShardResult, sums: PixelSums, noted: NotedSamples) -> str:
+    """Write down what the samples were made of; return the file's SHA-256."""
+    rows = np.array(noted.numbers, np.int64)
+    at = {int(task.positions[number]): row for row, number in enumerate(noted.numbers)}
+    path = records_path(task.path)
+    write_records(
+        path,
+        ShardRecords(
+            names=tuple(task.names[number] for number in noted.numbers),
+            labels=np.asarray(task.labels, np.int64)[rows],
+            stamps=np.zeros(len(rows), np.uint64) if task.stamps is None else task.stamps[rows],
+            digests=np.frombuffer(result.digests, np.uint64),
+            repeats=np.zeros(len(rows), np.int32) if task.repeats is None else task.repeats[rows],
+            sums=sums.values,
+            looks=noted.looks(),
+            findings=tuple(
+                (item.kind, at[item.position], item.text) for item in result.findings.named if item.position is not None
+            ),
+            counts=result.findings.counts,
+        ),
+    )
+    return sha256_of_file(path)
 
 
 def _write(task: ShardTask, result: ShardResult, samples: Iterator[tuple[int, Image, bytes]]) -> None:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +34,7 @@ from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
+from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
+_TOO_FEW_FOR_SPARK = 1_000
+"""So many records that are added to a dataset are written sooner than Spark has started."""
 _WORK_PREFIX = ".work-"
 
 Task = TypeVar("Task", ShardTask, "TableShardTask")
@@ -111,8 +114,9 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             with _spark(config, listen_address, work) as context:
                 manifests = ingest_from_table(context, config, recipe, work)
         else:
-            plan = plan_ingest(config, recipe, work)
-            with _spark(config, listen_address, work) as context:
+            plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
+            is_small = plan.base is not None and sum(len(task.positions) for task in plan.tasks) <= _TOO_FEW_FOR_SPARK
+            with nullcontext() if is_small else _spark(config, listen_address, work) as context:
                 manifests = _ingest_images(context, config, recipe, plan)
     for split, manifest in manifests.items():
         _log.info(
@@ -142,16 +146,21 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
 
 
 def _ingest_images(
-    context: SparkContext, config: IngestConfig, recipe: Recipe, plan: IngestPlan
+    context: SparkContext | None, config: IngestConfig, recipe: Recipe, plan: IngestPlan
 ) -> dict[SplitName, DatasetManifest]:
     _report_rejected(plan)
+    for split, change in plan.changes.items():
+        _log.info("ingest %s: %s", split, change.text())
     try:
-        results = _run_tasks(context, plan.tasks, run_shard_task, "images")
+        if context is None:
+            results = [run_shard_task(task) for task in plan.tasks]
+        else:
+            results = _run_tasks(context, plan.tasks, run_shard_task, "images")
     except BaseException:
         discard(plan)
         raise
     manifests = commit_dataset(config, recipe, plan, results)
-    add_contact_sheet(config, manifests["train"], plan, results)
+    add_contact_sheet(config.output)
     return manifests
 
 
@@ -174,7 +183,8 @@ def ingest_from_table(
         return manifests
     if isinstance(found, ImagePlan):
         indexes = {str(source): found.indexes[split] for split, source in own_sources(config).items()}
-        plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)])
+        base = find_base(config, found.recipe.options)
+        plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)], base)
         return _ingest_images(context, config, found.recipe, plan)
     shared = found.plan.shared
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -42,10 +42,34 @@ class FileRecord(_Frozen):
 
 
 class ShardRecord(FileRecord):
-    """One shard. An LMDB shard is a folder: ``n_bytes`` and ``sha256`` are those of its data.mdb."""
+    """One shard. An LMDB shard is a folder: ``n_bytes`` and ``sha256`` are those of its data.mdb.
+
+    Attributes:
+        n_samples: Samples that count.
+        n_bytes: Of the file.
+        records: Which records it was made of; None before version 4, and for tables.
+        excluded: [start, stop) of rows in the file that do not count any more, since the source changed.
+        version: Of the dataset that it was written for.
+    """
 
     n_samples: int = Field(ge=1)
     n_bytes: int = Field(ge=1)
+    records: FileRecord | None = None
+    excluded: tuple[tuple[int, int], ...] = ()
+    version: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def n_rows(self) -> int:
+        """Samples in the file, with those that are excluded."""
+        return self.n_samples + sum(stop - start for start, stop in self.excluded)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ShardRecord:
+        bounds = [bound for pair in self.excluded for bound in pair]
+        if bounds != sorted(set(bounds)) or (bounds and (bounds[0] < 0 or bounds[-1] > self.n_rows)):
+            msg = f"excluded rows are no ascending ranges below {self.n_rows:,}"
+            raise ValueError(msg)
+        return self
 
 
 class SplitRule(_Frozen):
@@ -101,7 +125,10 @@ class DatasetManifest(_Frozen):
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
         source: Of the samples.
-        recipe_sha256: Digest of source and options; equal digests mean equal shards.
+        recipe_sha256: Digest of source and options; equal digests mean equal samples.
+        options: What was asked for, as far as it decides what the samples are.
+        version: 1 for a dataset that was written as a whole, one more each time that it was brought up to its source.
+        previous: Digest of the training set's manifest of the version before; None for the first.
         sample_shape: Of every sample: (C, H, W), or (D,) of a table's features.
         n_samples: Of all shards.
         n_classes: Labels are in [0, n_classes); 0 where they are values to be predicted.
@@ -128,6 +155,9 @@ class DatasetManifest(_Frozen):
     encoded: bool
     source: SourceRecord
     recipe_sha256: str
+    options: dict[str, Any] = {}
+    version: Annotated[int, Field(ge=1)] = 1
+    previous: str | None = None
     sample_shape: tuple[_Extent, ...] = Field(min_length=1)
     n_samples: int = Field(ge=1)
     n_classes: int = Field(ge=0)

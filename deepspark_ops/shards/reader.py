@@ -20,9 +20,11 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards.excluded_rows import Ranges, row_ranges
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     FileRecord,
+    ShardFormat,
     ShardRecord,
     read_manifest,
     sha256_of_file,
@@ -36,10 +38,22 @@ SHARD_COLUMNS = ("data", "label")
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard as a reader sees it: its name in messages and how many samples it has."""
+    """One shard as a reader sees it.
+
+    Attributes:
+        name: In messages.
+        n_samples: Samples that count.
+        excluded: Rows of the file that do not.
+    """
 
     name: str
     n_samples: int
+    excluded: Ranges = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Samples in the file."""
+        return self.n_samples + sum(stop - start for start, stop in self.excluded)
 
 
 class Dataset:
@@ -92,9 +106,9 @@ class Dataset:
         source = self._source(shard)
         try:
             n_samples = len(source)
-            if n_samples != self.shards[shard].n_samples:
-                raise DataError(_count_message(self.shards[shard].name, self.shards[shard].n_samples, n_samples))
-            columns = source.read(start, count)
+            if n_samples != self.shards[shard].n_rows:
+                raise DataError(_count_message(self.shards[shard].name, self.shards[shard].n_rows, n_samples))
+            columns = self._columns(source, shard, start, count)
         except CaffeImportError as error:
             raise DataError(str(error)) from error
         if self.manifest is not None:
@@ -102,6 +116,13 @@ class Dataset:
             if self.manifest.n_classes:
                 columns[1] = columns[1].astype(np.int64, copy=False)
         return tuple(columns)
+
+    def _columns(self, source: SampleSource, shard: int, start: int, count: int) -> list[npt.NDArray[Any]]:
+        excluded = self.shards[shard].excluded
+        if not excluded:
+            return source.read(start, count)
+        parts = [source.read(first, stop - first) for first, stop in row_ranges(excluded, start, count)]
+        return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
     def _check_shape(self, shard: int, found: Shape) -> None:
         """Compare samples with the manifest, from whose shapes the net was built."""
@@ -116,7 +137,8 @@ class Dataset:
     def sample_name(self, shard: int, index: int) -> str:
         """Return what a message calls a sample: its place and, where the source has names, its key or file."""
         source = self._source(shard)
-        key = f' ("{source.key(index)}")' if isinstance(source, LmdbSource | ImageSource) else ""
+        row = row_ranges(self.shards[shard].excluded, index, 1)[0][0]
+        key = f' ("{source.key(row)}")' if isinstance(source, LmdbSource | ImageSource) else ""
         return f"sample {index}{key} of {self.shards[shard].name}"
 
     def close(self) -> None:
@@ -161,7 +183,9 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
     return Dataset(
         columns=shard_columns(manifest),
         sample_shapes=_sample_shapes(manifest),
-        shards=[ShardInfo(str(split_folder / shard.file), shard.n_samples) for shard in manifest.shards],
+        shards=[
+            ShardInfo(str(split_folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards
+        ],
         open_shard=open_shard,
         # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both.
         is_transformed=True,
@@ -231,6 +255,8 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
         _verify_shard(split_folder, manifest, shard)
         if digests:
             _verify_digest(split_folder, shard)
+            if shard.records is not None:
+                _verify_digest(split_folder, shard.records)
     if digests and manifest.mean_file is not None:
         _verify_digest(split_folder, manifest.mean_file)
     if not digests and manifest.shard_format == "lmdb":
@@ -285,8 +311,8 @@ def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRec
         raise DataError(msg) from error
     finally:
         source.close()
-    if n_samples != shard.n_samples:
-        raise DataError(_count_message(str(split_folder / shard.file), shard.n_samples, n_samples))
+    if n_samples != shard.n_rows:
+        raise DataError(_count_message(str(split_folder / shard.file), shard.n_rows, n_samples))
     found = _file_of(split_folder, shard).stat().st_size
     if found != shard.n_bytes:
         msg = f"shard {split_folder / shard.file}: manifest says {shard.n_bytes:,} bytes, found {found:,}; {_REPAIR}"
@@ -312,9 +338,28 @@ def _file_of(split_folder: Path, record: FileRecord) -> Path:
 def _shard_source(
     split_folder: Path, manifest: DatasetManifest, shard: ShardRecord, color: bool | None
 ) -> SampleSource:
-    if manifest.shard_format == "hdf5":
-        return Hdf5Source((split_folder / shard.file,), shard_columns(manifest))
-    return LmdbSource(split_folder / shard.file, color=color)
+    return _open_file(split_folder / shard.file, manifest.shard_format, color, shard_columns(manifest))
+
+
+def _open_file(
+    path: Path, shard_format: ShardFormat, color: bool | None, columns: tuple[str, ...] = SHARD_COLUMNS
+) -> SampleSource:
+    return Hdf5Source((path,), columns) if shard_format == "hdf5" else LmdbSource(path, color=color)
+
+
+def read_rows(path: Path, shard_format: ShardFormat, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return the samples' data in rows [start, stop) of one shard's file, those included that do not count.
+
+    Raises:
+        DataError: The shard is missing or damaged.
+    """
+    source = _open_file(path, shard_format, None)
+    try:
+        return source.read(start, stop - start)[0]
+    except CaffeImportError as error:
+        raise DataError(str(error)) from error
+    finally:
+        source.close()
 
 
 def _count_message(name: str, expected: int, found: int) -> str:

@@ -4,12 +4,16 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task
+from deepspark_ops.ingest.versions.base import find_base
 
 
-def ingest(config: IngestConfig, work, *, backwards: bool = False):
-    """Return the manifests; ``work`` is a scratch folder. ``backwards`` runs the tasks in the other order."""
+def ingest(config: IngestConfig, work, *, backwards: bool = False, goes_on: bool = False):
+    """Return the manifests; ``work`` is a scratch folder.
+
+    ``backwards`` runs the tasks in the other order; ``goes_on`` takes over what is there, as the stage does.
+    """
     work.mkdir(exist_ok=True)
     recipe = make_recipe(config)
-    plan = plan_ingest(config, recipe, work)
+    plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options) if goes_on else None)
     tasks = plan.tasks[::-1] if backwards else plan.tasks
     return commit_dataset(config, recipe, plan, [run_shard_task(task) for task in tasks])

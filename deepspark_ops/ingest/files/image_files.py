@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.listing import objects_below
@@ -23,6 +27,9 @@ _READ_AHEAD = 32
 _ASKED_ONE_BY_ONE = 200
 """Of more objects the list of the folder is asked for, a thousand in an answer."""
 
+MISSING = b"missing;"
+"""``file_stamp`` of a file that is not there."""
+
 
 @dataclass(frozen=True)
 class FolderReader:
@@ -34,6 +41,15 @@ class FolderReader:
     def subset(self, positions: Positions) -> FolderReader:
         """See ``RecordReader``."""
         return FolderReader(self.folder, tuple(self.paths[i] for i in positions))
+
+    def stamps(self) -> npt.NDArray[np.uint64]:
+        """See ``StampedReader``: of the folder, size and time of change."""
+        folder = os.fsencode(self.folder)
+        found = np.zeros(len(self.paths), np.uint64)
+        for i, stamp in enumerate(file_stamps(self.folder, self.paths)):
+            if stamp != MISSING:
+                found[i] = int.from_bytes(blake2b(folder + b"\0" + stamp, digest_size=8).digest(), "big") or 1
+        return found
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -92,11 +108,11 @@ def file_stamp(path: Path) -> bytes:
     try:
         stat = path.stat()
     except FileNotFoundError:
-        return b"missing;"
+        return MISSING
     except OSError:
         if isinstance(path, StorePath):  # it does not answer, or refuses: that is no property of the data
             raise
-        return b"missing;"
+        return MISSING
     return f"{stat.st_size} {stat.st_mtime_ns};".encode()
 
 
@@ -110,4 +126,4 @@ def file_stamps(folder: Path, names: Sequence[str]) -> Iterator[bytes]:
         entry = found.get(os.path.normpath(name))
         path = joined(folder, name)
         is_below = path.is_relative_to(folder) and ".." not in path.parts
-        yield f"{entry.stamp};".encode() if entry is not None else b"missing;" if is_below else file_stamp(path)
+        yield f"{entry.stamp};".encode() if entry is not None else MISSING if is_below else file_stamp(path)

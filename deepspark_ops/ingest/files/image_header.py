@@ -66,3 +66,37 @@ def _tiff_tag(tiff: bytes, tag: int) -> int | None:
     except struct.error:
         return None
     return None
+
+
+def picture_size(record: bytes) -> tuple[int, int] | None:
+    """Return rows and columns as stored, of JPEG, PNG, BMP and GIF; None of others."""
+    try:
+        if record.startswith(_PNG):
+            width, height = struct.unpack_from(">II", record, 16)
+        elif record[:2] == b"\xff\xd8":
+            return _jpeg_size(record)
+        elif record[:2] == b"BM":
+            width, height = struct.unpack_from("<ii", record, 18)
+        elif record[:4] == b"GIF8":
+            width, height = struct.unpack_from("<HH", record, 6)
+        else:
+            return None
+    except struct.error:
+        return None
+    return abs(height), width
+
+
+def _jpeg_size(record: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(record) and record[at] == 0xFF:
+        marker = record[at + 1]
+        if marker in range(0xC0, 0xD0) and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", record, at + 5)
+            return height, width
+        if marker == 0xFF:  # fills up
+            at += 1
+        elif marker in range(0xD0, 0xD8) or marker == 0x01:
+            at += 2
+        else:
+            at += 2 + int.from_bytes(record[at + 2 : at + 4], "big")
+    return None

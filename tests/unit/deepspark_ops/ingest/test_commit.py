@@ -87,7 +87,7 @@ def test_new_ingestion_replaces_the_old_and_leaves_nothing_of_it(tmp_path, confi
     ingest(config, tmp_path / "work")
     ingest(config.model_copy(update={"shard_format": "hdf5", "samples_per_shard": 40}), tmp_path / "work")
     names = sorted(path.name for path in (config.output / "train").iterdir())
-    assert [name.split("-")[0] for name in names] == ["dataset.json", "files.txt", "mean.binaryproto", "train"]
+    assert [name.split("-")[0] for name in names] == ["dataset.json", "files.txt", "mean.binaryproto", "train", "train"]
     ingest(config.model_copy(update={"test_fraction": 0}), tmp_path / "work")
     assert sorted(path.name for path in config.output.iterdir()) == ["train"]
     assert not (config.output / "train" / "files.txt").exists()

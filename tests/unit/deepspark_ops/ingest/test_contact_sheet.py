@@ -29,7 +29,7 @@ def sheet(config: IngestConfig, work: Path) -> dict[int, np.ndarray]:
     plan = plan_ingest(config, recipe, work)
     results = [run_shard_task(task) for task in plan.tasks][::-1]
     manifest = commit_dataset(config, recipe, plan, results)["train"]
-    add_contact_sheet(config, manifest, plan, results)
+    add_contact_sheet(config.output)
     archive = PictureArchive(DatasetPaths(config.output).contact_sheet, manifest.recipe_sha256)
     return {
         label: cv2.imdecode(np.frombuffer(one.content, np.uint8), cv2.IMREAD_UNCHANGED)

@@ -1,0 +1,131 @@
+"""The dataset that an ingestion goes on from: one made with the same options, of whose records most are still there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.records import Positions
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import MANIFEST_NAME, DatasetManifest, SplitName, present_splits
+from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.shard_records import ShardRecords, read_records
+
+_log = logging.getLogger(__name__)
+_MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
+"""Names of files: what their records are is compared record by record."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A dataset whose shards may be named again.
+
+    Attributes:
+        folder: The dataset.
+        manifests: Of its splits.
+        records: Of each shard of a split, in the manifest's order.
+    """
+
+    folder: Path
+    manifests: Mapping[SplitName, DatasetManifest]
+    records: Mapping[SplitName, Sequence[ShardRecords]]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of every sample."""
+        channels, height, width = self.manifests["train"].sample_shape
+        return channels, height, width
+
+    @property
+    def dtype(self) -> str:
+        """Of the pixels that went in: whole sums are those of bytes."""
+        return "uint8" if self.records["train"][0].sums.dtype == np.int64 else "float32"
+
+
+def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
+    """Return the dataset in ``previous``, else in ``output``, if an ingestion can go on from it; the log says why not.
+
+    Args:
+        config: What is asked for.
+        options: Those that decide what samples are, of the recipe.
+    """
+    folder = config.previous or config.output
+    if config.full or not DatasetPaths(folder).manifest("train").is_file():
+        return None
+    try:
+        manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
+        if why := _why_not(manifests, options):
+            _log.info("ingest: %s is written anew: %s", config.output, why)
+            return None
+        return Base(
+            folder,
+            manifests,
+            {
+                split: [read_records(folder / split / shard.records.file) for shard in manifest.shards if shard.records]
+                for split, manifest in manifests.items()
+            },
+        )
+    except DataError as error:
+        _log.warning("ingest: %s is written anew: %s", config.output, error)
+        return None
+
+
+def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[str, Any]) -> str | None:
+    train = manifests["train"]
+    if not train.options or any(shard.records is None for one in manifests.values() for shard in one.shards):
+        return "an earlier version of this program made it, which noted nothing of its records"
+    names = sorted(set(options) | set(train.options))
+    changed = [
+        f"{name}={options.get(name, 'default')} (was {train.options.get(name, 'default')})"
+        for name in names
+        if name not in _MAY_DIFFER and options.get(name) != train.options.get(name)
+    ]
+    return f"other options: {', '.join(changed)}" if changed else None
+
+
+def labels_stay(base: Base, class_names: Sequence[str], n_classes: int) -> bool:
+    """Whether labels of the base mean the same classes now; the log says what is in the way."""
+    train = base.manifests["train"]
+    if n_classes < train.n_classes:
+        _log.info("ingest: written anew: the source has %d classes now, had %d", n_classes, train.n_classes)
+        return False
+    held = train.class_names
+    if tuple(class_names[: len(held)]) != held:
+        other = next(
+            (f"{new} stands where {old} stood" for old, new in zip(held, class_names, strict=False) if old != new),
+            "there are no names of classes any more",
+        )
+        _log.info(
+            "ingest: written anew, since labels would mean other classes: %s; a file of class_names keeps an order",
+            other,
+        )
+        return False
+    return True
+
+
+def newest_of(folders: Sequence[Path]) -> Path | None:
+    """Return the dataset among folders that was committed last; None if there is none."""
+    found = [(path / "train" / MANIFEST_NAME).stat().st_mtime_ns for path in folders]
+    return folders[int(np.argmax(found))] if found else None
+
+
+def shard_number(file: str) -> int:
+    """Return the number in a shard's name.
+
+    Example:
+        >>> shard_number("train-00012-0a1b2c3d.lmdb")
+        12
+    """
+    return int(file.split("-")[1])
+
+
+def no_positions(n_rows: int) -> Positions:
+    """Return positions of rows that do not count."""
+    return np.full(n_rows, -1, np.int64)

@@ -1,0 +1,106 @@
+"""A shard that a dataset names, with what is known of its samples, whoever wrote it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.ingest.findings import Finding, Findings
+from deepspark_ops.ingest.mean import Sums
+from deepspark_ops.ingest.records import Positions
+from deepspark_ops.run_paths import sync_folder
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import FileRecord, ShardFormat, ShardRecord
+from deepspark_ops.shards.reader import read_rows
+from deepspark_ops.shards.shard_records import ShardRecords
+
+_ROWS_READ: Final = 256
+
+
+@dataclass(frozen=True)
+class StoredShard:
+    """One shard.
+
+    Attributes:
+        record: As the manifest names it.
+        records: Of all its rows, those that do not count included.
+        positions: (n_rows,) of each row's record in its source; -1 for a row that does not count.
+        folder: Where its files are.
+        shard_format: Of the file.
+    """
+
+    record: ShardRecord
+    records: ShardRecords
+    positions: Positions
+    folder: Path
+    shard_format: ShardFormat
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Rows that count, ascending."""
+        return kept_rows(self.record.excluded, self.record.n_rows)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """Labels of the samples that count, in their order."""
+        labels: npt.NDArray[np.int64] = self.records.labels[self.rows]
+        return labels
+
+    def sums(self) -> Sums:
+        """Return the sum of the pixels of all samples that count.
+
+        Raises:
+            DataError: The shard is damaged.
+        """
+        total: Any = self.records.sums
+        for start, stop in self.record.excluded:
+            for first in range(start, stop, _ROWS_READ):
+                images = read_rows(
+                    self.folder / self.record.file, self.shard_format, first, min(stop, first + _ROWS_READ)
+                )
+                total = total - images.astype(total.dtype).sum(axis=0)
+        return np.asarray(total)
+
+    def findings(self) -> Findings:
+        """Return what there is to say of the samples that count."""
+        counts = set(self.rows.tolist())
+        gone = Counter(kind for kind, row, _ in self.records.findings if row not in counts)
+        named = [
+            Finding(kind, self.records.names[row], text, int(self.positions[row]))
+            for kind, row, text in self.records.findings
+            if row in counts
+        ]
+        left = {kind: count - gone[kind] for kind, count in self.records.counts.items()}
+        return Findings(Counter({kind: count for kind, count in left.items() if count > 0}), named)
+
+
+def link_files(folder: Path, names: Sequence[str], target: Path) -> None:
+    """Let files of one folder be in another one, too: hard links, so that removing one leaves the other as it is.
+
+    A file system that knows no links gets copies. What is there already stays.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path, other = folder / name, target / name
+        if path.is_dir():
+            link_files(path, sorted(file.name for file in path.iterdir() if file.suffix == ".mdb"), other)
+        elif not other.exists():
+            try:
+                os.link(path, other)
+            except OSError:
+                shutil.copy2(path, other)
+    sync_folder(target)
+
+
+def files_of(record: ShardRecord) -> list[str]:
+    """Return the names of a shard's files."""
+    extra: list[FileRecord] = [] if record.records is None else [record.records]
+    return [record.file, *(one.file for one in extra)]

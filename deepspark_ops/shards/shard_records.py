@@ -1,0 +1,118 @@
+"""What is known of each sample of a shard, in a file beside it: a later ingestion finds there what it need not read.
+
+Format version 1: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import write_whole
+
+RECORDS_VERSION: Final = 1
+LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
+"""Of ``ShardRecords.looks``: the row in the shard, the size in the source in pixels, mean and spread of the values."""
+
+
+@dataclass(frozen=True)
+class ShardRecords:
+    """The samples of one shard, in its order.
+
+    Attributes:
+        names: Each record's name in its source.
+        labels: (n,) int64.
+        stamps: (n,) uint64: size and time of change of the record's file; 0 where the source has none.
+        digests: (n,) uint64, of the content as read.
+        repeats: (n,) int32: how often the record was taken before, by balancing; 0 for the first.
+        sums: (C, H, W), sum of the pixels.
+        looks: (m, 5) float64, of some samples, as ``LOOK_COLUMNS`` says.
+        findings: (kind, row, text) of what there is to say of a sample; the first ones of each kind.
+        counts: Kind -> how many, the unnamed ones included.
+    """
+
+    names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    stamps: npt.NDArray[np.uint64]
+    digests: npt.NDArray[np.uint64]
+    repeats: npt.NDArray[np.int32]
+    sums: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+    looks: npt.NDArray[np.float64]
+    findings: tuple[tuple[str, int, str], ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def records_path(shard: Path) -> Path:
+    """Return where the records of a shard are.
+
+    Example:
+        >>> records_path(Path("train/train-00000-0a1b2c3d.lmdb")).name
+        'train-00000-0a1b2c3d.records.npz'
+    """
+    return shard.with_suffix(".records.npz")
+
+
+def write_records(path: Path, records: ShardRecords) -> None:
+    """Write the file whole; equal records give equal bytes.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    encoded = [name.encode("utf-8", "surrogateescape") for name in records.names]
+    told = json.dumps({"findings": records.findings, "counts": dict(sorted(records.counts.items()))})
+    with write_whole(path) as temporary, temporary.open("wb") as handle:
+        np.savez(
+            handle,
+            format_version=np.int64(RECORDS_VERSION),
+            names=np.frombuffer(b"".join(encoded), np.uint8),
+            name_bytes=np.array([len(name) for name in encoded], np.int64),
+            labels=records.labels,
+            stamps=records.stamps,
+            digests=records.digests,
+            repeats=records.repeats,
+            sums=records.sums,
+            looks=records.looks,
+            told=np.frombuffer(told.encode(), np.uint8),
+        )
+
+
+def read_records(path: Path) -> ShardRecords:
+    """Return what ``write_records`` wrote.
+
+    Raises:
+        DataError: There is no such file, or it is damaged or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            version = int(held["format_version"])
+            if version != RECORDS_VERSION:
+                msg = f'{path}: format_version is {version}, this program reads {RECORDS_VERSION}; rerun task "ingest"'
+                raise DataError(msg)
+            text = held["names"].tobytes()
+            ends = np.cumsum(held["name_bytes"]).tolist()
+            told = json.loads(held["told"].tobytes())
+            return ShardRecords(
+                names=tuple(
+                    text[start:end].decode("utf-8", "surrogateescape")
+                    for start, end in zip([0, *ends[:-1]], ends, strict=True)
+                ),
+                labels=held["labels"],
+                stamps=held["stamps"],
+                digests=held["digests"],
+                repeats=held["repeats"],
+                sums=held["sums"],
+                looks=held["looks"],
+                findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
+                counts={str(kind): int(count) for kind, count in told["counts"].items()},
+            )
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        msg = f'{path}: not the records of a shard: {error}; rerun task "ingest"'
+        raise DataError(msg) from error
