@@ -20,6 +20,7 @@ from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_c
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.page_templates import template_environment
+from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
@@ -89,6 +90,7 @@ def _class_view(
         "pairs": _pairs(confusion, names),
         "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
         "mistakes": _mistakes(metrics, pictures),
+        "confidence": confidence_sections(metrics),
     }
 
 

@@ -18,6 +18,7 @@ from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
 from deepspark_ops.train.data.data_layers import FedLayer
 
 Column = npt.NDArray[Any]
+_HASH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -103,31 +104,38 @@ class Samples:
 
 
 class SampleDigest:
-    """SHA-256 over the stored values of samples: equal digests mean equal samples in equal order.
+    """A short hash of each sample's stored values, which is the same wherever the sample stands, and one over all.
 
-    Beside it, a short hash of each sample by itself, which is the same wherever the sample stands.
+    Hashes of ranges of samples are put together by ``merge``, in any order.
     """
 
     def __init__(self) -> None:
         """Start at nothing."""
-        self._digest = hashlib.sha256()
-        self._content: list[bytes] = []
+        self._content: dict[int, bytes] = {}
 
     def add(self, batch: Batch) -> None:
-        """Add the next samples. Sample by sample, so that the batch size does not matter."""
+        """Add samples, sample by sample, so that the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
-        for row in range(batch.count):
-            values = b"".join(column[row].tobytes() for column in columns)
-            self._digest.update(values)
-            self._content.append(hashlib.blake2b(values, digest_size=8).digest())
+        self._content[batch.start] = b"".join(
+            hashlib.blake2b(b"".join(column[row].tobytes() for column in columns), digest_size=_HASH_BYTES).digest()
+            for row in range(batch.count)
+        )
+
+    def merge(self, other: SampleDigest) -> None:
+        """Add what another one has of other samples."""
+        self._content |= other._content
 
     def text(self) -> str:
-        """Return ``sha256:<hex>``."""
-        return f"sha256:{self._digest.hexdigest()}"
+        """Return ``sha256:<hex>``, of the samples' hashes in their order: equal ones, equal samples in equal order."""
+        digest = hashlib.sha256()
+        for start in sorted(self._content):
+            digest.update(self._content[start])
+        return f"sha256:{digest.hexdigest()}"
 
     def content(self) -> npt.NDArray[np.uint64]:
         """Return a hash of each sample's values, (n_samples,)."""
-        return np.frombuffer(b"".join(self._content), "<u8").astype(np.uint64)
+        joined = b"".join(self._content[start] for start in sorted(self._content))
+        return np.frombuffer(joined, "<u8").astype(np.uint64)
 
 
 def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Samples:

@@ -12,11 +12,15 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.calibration import Calibration, CalibrationSum
+from deepspark_ops.evaluate.figures.exact_sum import ExactSums
+from deepspark_ops.evaluate.figures.ranking import Ranking, RankingSum
 
 Floats = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.int64]
@@ -25,6 +29,9 @@ Counts = npt.NDArray[np.int64]
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 """Caffe's floor under the logarithm of a probability (kLOG_THRESHOLD, FLT_MIN), so one sample costs at most 87.34."""
 TOP_K = 5
+N_CURVES = 5
+"""Classes whose ROC and precision-recall curves are kept: those that are ranked worst."""
+_ROUNDING = 1e-4
 NORMAL_95 = 1.959964
 """97.5 % quantile of the normal distribution: two-sided 95 %."""
 
@@ -96,6 +103,8 @@ class Scores:
         confusion: Counts, shape (n_classes, n_classes), int64: true class by row, predicted class by column.
         mistakes: The wrong predictions that the net was surest of, surest first.
         answers: Sample by sample.
+        calibration: How far the net's confidence is from how often it is right; None if scores are no probabilities.
+        ranking: Each class against the rest, by its probability; None likewise.
     """
 
     n_samples: int
@@ -106,6 +115,11 @@ class Scores:
     confusion: Counts
     mistakes: tuple[Mistake, ...]
     answers: Answers
+    calibration: Calibration | None = None
+    ranking: Ranking | None = None
+
+
+_Losses = TypeVar("_Losses", bound=SampleLosses)
 
 
 class ScoreSum:
@@ -132,23 +146,27 @@ class ScoreSum:
         self._ignore_label = ignore_label
         self._confusion = np.zeros((n_classes, n_classes), np.int64)
         self._top5 = 0
-        self._loss = 0.0
+        self._loss = ExactSums()
+        self._calibration = CalibrationSum()
+        self._ranking = RankingSum(n_classes)
+        self._is_probability = True
         self._n_read = 0
         self._n_samples = 0
         self._mistakes: list[tuple[float, int, Mistake]] = []
         self._answers: list[Answers] = []
 
-    def add(self, probabilities: Floats, labels: npt.NDArray[np.generic]) -> None:
+    def add(self, probabilities: Floats, labels: npt.NDArray[np.generic], *, start: int | None = None) -> None:
         """Count the next batch.
 
         Args:
             probabilities: Shape (n, n_classes), each row a distribution; read only.
             labels: Shape (n,), integers of any dtype (HDF5 labels are floats).
+            start: Position of the first sample; None: it follows those that were read.
 
         Raises:
             DataError: A label outside [0, n_classes) or a probability that is not finite; says which sample.
         """
-        first = self._n_read
+        first = self._n_read if start is None else start
         self._n_read += len(labels)
         whole = _whole_labels(labels, first)
         counted = np.ones(len(whole), np.bool_) if self._ignore_label is None else whole != self._ignore_label
@@ -163,7 +181,8 @@ class ScoreSum:
         self._n_samples += len(rows)
         self._top5 += int(np.count_nonzero(rank < TOP_K))
         loss = -np.log(np.maximum(true_probability, SMALLEST_PROBABILITY))
-        self._loss += float(loss.sum())
+        self._loss.add(loss[:, None])
+        self._add_probabilities(wide, truth, rank == 0, first)
         self._answers.append(
             Answers(
                 index=(first + rows).astype(np.int64),
@@ -184,6 +203,20 @@ class ScoreSum:
                 )
             )
 
+    def merge(self, other: ScoreSum) -> None:
+        """Count what another one with the same options has counted, of other samples."""
+        self._confusion += other._confusion
+        self._n_read += other._n_read
+        self._n_samples += other._n_samples
+        self._top5 += other._top5
+        self._loss.merge(other._loss)
+        self._calibration.merge(other._calibration)
+        self._ranking.merge(other._ranking)
+        self._is_probability &= other._is_probability
+        for _, _, mistake in other._mistakes:
+            self._keep_mistake(mistake)
+        self._answers += other._answers
+
     def result(self) -> Scores:
         """Return the scores of everything added so far.
 
@@ -199,11 +232,21 @@ class ScoreSum:
             n_ignored=self._n_read - n,
             top1=float(np.trace(self._confusion)) / n,
             top5=self._top5 / n if self._n_classes > TOP_K else None,
-            loss=self._loss / n,
+            loss=self._loss.floats()[0] / n,
             confusion=self._confusion.copy(),
             mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
             answers=joined_answers(self._answers),
+            calibration=self._calibration.result() if self._is_probability else None,
+            ranking=self._ranking.result(n_curves=N_CURVES) if self._is_probability else None,
         )
+
+    def _add_probabilities(self, wide: Floats, truth: Labels, is_right: npt.NDArray[np.bool_], start: int) -> None:
+        """Count what only probabilities tell; a float32 softmax may be above 1 by a rounding."""
+        self._is_probability &= bool((wide >= -_ROUNDING).all() and (wide <= 1.0 + _ROUNDING).all())
+        if self._is_probability:
+            shares = np.clip(wide, 0.0, 1.0)
+            self._calibration.add(shares.max(axis=1), is_right, start=start)
+            self._ranking.add_labels(shares, truth, start=start)
 
     def _refuse_bad(self, probabilities: Floats, labels: Labels, indices: npt.NDArray[np.intp]) -> None:
         outside = np.flatnonzero((labels < 0) | (labels >= self._n_classes))
@@ -228,9 +271,20 @@ class ScoreSum:
 
 
 def joined_answers(parts: Sequence[Answers]) -> Answers:
-    """Return the answers of consecutive batches as one, fresh arrays."""
-    names = [field.name for field in dataclasses.fields(Answers)]
-    return Answers(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    """Return the answers of batches as one, in the order of the samples, fresh arrays."""
+    return _joined(Answers, parts)
+
+
+def joined_losses(parts: Sequence[SampleLosses]) -> SampleLosses:
+    """Return the errors of batches as one, in the order of the samples, fresh arrays."""
+    return _joined(SampleLosses, parts)
+
+
+def _joined(form: type[_Losses], parts: Sequence[_Losses]) -> _Losses:
+    names = [field.name for field in dataclasses.fields(form)]
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    order = np.argsort(columns["index"], kind="stable")
+    return form(**{name: values[order] for name, values in columns.items()})
 
 
 def softmax(scores: Floats) -> npt.NDArray[np.float64]:

@@ -65,7 +65,7 @@ def evaluation_points(metrics: MetricsReport, group: str, clock: int, time_ms: i
         clock: Step where the scored weights have no iteration.
         time_ms: When it was made.
     """
-    figures = {row.name: row.value for row in metrics.rows()} | {"loss": metrics.loss}
+    figures = {row.name: row.value for row in (*metrics.rows(), *metrics.further_rows())} | {"loss": metrics.loss}
     if metrics.main.interval is not None:
         figures[f"{metrics.main.name}_low"], figures[f"{metrics.main.name}_high"] = metrics.main.interval
     for other in metrics.others:

@@ -9,14 +9,14 @@ interpolation (Manning, Raghavan and Schuetze, "Introduction to information retr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts, ThresholdSum
 
-MAX_CURVE_POINTS = 201
+MAX_CURVE_POINTS = 101
 
 Curve = tuple[tuple[float, float], ...]
 
@@ -51,7 +51,7 @@ class Ranking:
     """Of several classes.
 
     Attributes:
-        classes: In label order; without curves from the ``n_curves``-th on.
+        classes: In label order; with curves those that are ranked worst, as many as were asked for.
         macro_roc_auc: Mean over the classes that have one; None if none has.
         macro_average_precision: Likewise; the usual mAP.
         micro: All pairs of a sample and a class, as one class.
@@ -100,9 +100,11 @@ class RankingSum:
         return self._counts.result(at)
 
     def result(self, *, n_curves: int = 20) -> Ranking:
-        """Return the figures; curves of the first ``n_curves`` classes and of ``micro``."""
+        """Return the figures; curves of the ``n_curves`` classes with the smallest ROC-AUC, and of ``micro``."""
+        found = [rank_counts(self._counts.result(at)) for at in range(self._n_classes)]
+        drawn = set(sorted(range(self._n_classes), key=lambda at: (found[at].roc_auc or 0.0, at))[:n_curves])
         classes = tuple(
-            rank_counts(self._counts.result(at), wants_curves=at < n_curves) for at in range(self._n_classes)
+            one if at in drawn else replace(one, roc=(), precision_recall=()) for at, one in enumerate(found)
         )
         return Ranking(
             classes=classes,
@@ -112,7 +114,7 @@ class RankingSum:
         )
 
 
-def rank_counts(counts: ThresholdCounts, *, wants_curves: bool = True) -> Ranked:
+def rank_counts(counts: ThresholdCounts) -> Ranked:
     """Return the figures of one class."""
     hits, false_alarms = np.cumsum(counts.positives), np.cumsum(counts.negatives)
     positives, negatives = int(counts.positives.sum()), int(counts.negatives.sum())
@@ -127,7 +129,7 @@ def rank_counts(counts: ThresholdCounts, *, wants_curves: bool = True) -> Ranked
     if positives:
         precision = float(np.sum(counts.positives * (hits / (hits + false_alarms)))) / positives
         precision_within = _precision_within(counts, hits, false_alarms)
-    is_whole = positives > 0 and negatives > 0 and wants_curves
+    is_whole = positives > 0 and negatives > 0
     rates = (false_alarms / max(negatives, 1), hits / max(positives, 1))
     recall = (hits / max(positives, 1), hits / np.maximum(hits + false_alarms, 1))
     return Ranked(
@@ -159,14 +161,14 @@ def _precision_within(counts: ThresholdCounts, hits: npt.NDArray[np.int64], alar
 
 
 def _thinned(xs: Sequence[float] | npt.NDArray[np.float64], ys: Sequence[float] | npt.NDArray[np.float64]) -> Curve:
-    """Return points of a curve inside the unit square about equally far from each other along it, both ends kept."""
+    """Return some points of a curve in the unit square, rounded: about equally far apart along it, both ends kept."""
     x, y = np.asarray(xs, np.float64), np.asarray(ys, np.float64)
     if len(x) > MAX_CURVE_POINTS:
         along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
         kept = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], MAX_CURVE_POINTS - 1)[1:-1]))
         kept = np.unique(np.concatenate([[0], kept, [len(x) - 1]]))
         x, y = x[kept], y[kept]
-    return tuple((float(one), float(other)) for one, other in zip(x, y, strict=True))
+    return tuple((round(float(one), 5), round(float(other), 5)) for one, other in zip(x, y, strict=True))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
+from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.ranking import Ranking
 from deepspark_ops.evaluate.scores import Answers, Scores, ScoreSum, accuracy_interval
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import (
@@ -68,6 +70,9 @@ class ClassificationMetrics(MetricsReport):
         classes: One per class, in label order.
         confusion: Counts, true class by row, predicted class by column.
         mistakes: Surest wrong predictions first.
+        calibration: How far the net's confidence is from how often it is right; None in files before version 3, and
+            for scores that are no probabilities.
+        ranking: Each class against the rest, by its probability: ROC-AUC, average precision; None likewise.
     """
 
     task: Literal["classification"] = "classification"
@@ -77,6 +82,8 @@ class ClassificationMetrics(MetricsReport):
     classes: tuple[ClassReport, ...]
     confusion: tuple[tuple[int, ...], ...]
     mistakes: tuple[MistakeReport, ...]
+    calibration: Calibration | None = None
+    ranking: Ranking | None = None
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
@@ -86,6 +93,22 @@ class ClassificationMetrics(MetricsReport):
             *(top5 if self.top5 is not None else ()),
             FigureRow(name="loss", label="Mean loss", value=self.loss),
         )
+
+    def further_rows(self) -> tuple[FigureRow, ...]:
+        """Return figures of all thresholds and of confidence."""
+        found = []
+        if self.ranking is not None:
+            area, precision = self.ranking.macro_roc_auc, self.ranking.macro_average_precision
+            found.append(FigureRow(name="roc_auc", label="ROC-AUC, mean of classes", value=area, is_share=True))
+            found.append(
+                FigureRow(
+                    name="average_precision", label="Average precision, mean of classes", value=precision, is_share=True
+                )
+            )
+        if self.calibration is not None:
+            ece = self.calibration.ece
+            found.append(FigureRow(name="ece", label="Expected calibration error", value=ece, is_share=True))
+        return tuple(found)
 
 
 class ClassificationTask(TaskSum):
@@ -102,7 +125,10 @@ class ClassificationTask(TaskSum):
 
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
         """Count probabilities (n, n_classes) against labels (n,)."""
-        self._sum.add(answers[0], targets.reshape(len(targets)))
+        self._sum.add(answers[0], targets.reshape(len(targets)), start=start)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
 
     def scores(self) -> Scores:
         """Return the scores of everything added."""
@@ -168,6 +194,8 @@ def build_metrics(
         ),
         speed=speed,
         others=others,
+        calibration=scores.calibration,
+        ranking=scores.ranking,
     )
 
 

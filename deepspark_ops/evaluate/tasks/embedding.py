@@ -7,7 +7,7 @@ for another (Caffe's contrastive_loss_layer.cpp), whose mean is the net's loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 
@@ -84,6 +84,10 @@ class EmbeddingTask(TaskSum):
         losses = 0.5 * np.where(similar == 1, distance, np.maximum(self._margin - distance, 0.0)) ** 2
         self._worst.add(losses, start=start)
         self._keep_losses(losses, start)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
+        self._worst.merge(other._worst)
 
     def metrics(self, head: ReportHead) -> EmbeddingMetrics:
         """Return the figures."""

@@ -186,6 +186,10 @@ class MetricsReport(Frozen):
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables for people and MLflow have, the main one first."""
 
+    def further_rows(self) -> tuple[FigureRow, ...]:
+        """Return figures that MLflow and the report have, beside those of ``rows``."""
+        return ()
+
     def results(self) -> tuple[MetricsReport, ...]:
         """Return this result and the others of the same net."""
         return (self, *self.others)

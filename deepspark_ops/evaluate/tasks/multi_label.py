@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class MultiLabelTask(TaskSum):
         entropy = -np.log(np.maximum(np.where(truth == 1, found, 1.0 - found), SMALLEST_PROBABILITY))
         n = counted.sum(axis=1)
         self._keep_losses(np.where(counted, entropy, 0.0).sum(axis=1) / np.maximum(n, 1), start, n > 0)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> MultiLabelMetrics:
         """Return the figures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from deepspark_ops.evaluate.figures.reconstruction import Reconstruction, ReconstructionSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
@@ -47,6 +47,9 @@ class ReconstructionTask(TaskSum):
         made, wanted = rows_of(answers[0]), rows_of(targets)
         self._sum.add(made, wanted, start=start)
         self._keep_losses(((made - wanted) ** 2).mean(axis=1), start)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> ReconstructionMetrics:
         """Return the figures."""

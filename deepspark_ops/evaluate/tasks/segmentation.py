@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,9 @@ class SegmentationTask(TaskSum):
         wrong = (counted & (predicted != labels)).sum(axis=1)
         n = counted.sum(axis=1)
         self._keep_losses(wrong / np.maximum(n, 1), start, n > 0)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> SegmentationMetrics:
         """Return the figures."""

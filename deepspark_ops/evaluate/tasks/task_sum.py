@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.config.task import TaskName
-from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.scores import SampleLosses, joined_losses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 
@@ -78,11 +78,18 @@ class TaskSum(ABC):
         """Return what was found in a few words for the log."""
         return f"{metrics.main.label} {metrics.main.text()}"
 
+    def merge(self, other: Self) -> None:
+        """Count what another sum of the same result has counted, of other samples."""
+        self._losses += other._losses
+        self._merge(other)
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Take over the figures of another sum of the same result."""
+
     def samples(self) -> SampleLosses:
-        """Return each sample's own error."""
-        return SampleLosses(
-            np.concatenate([part.index for part in self._losses]), np.concatenate([part.loss for part in self._losses])
-        )
+        """Return each sample's own error, in the order of the samples."""
+        return joined_losses(self._losses)
 
     def _keep_losses(self, losses: npt.NDArray[np.floating], start: int, counted: Array | None = None) -> None:
         index = start + np.arange(len(losses), dtype=np.int64)
@@ -90,8 +97,7 @@ class TaskSum(ABC):
         self._losses.append(SampleLosses(index[rows], np.asarray(losses, np.float64)[rows]))
 
     def _mean_loss(self) -> float:
-        losses = [part.loss for part in self._losses]
-        return float(np.concatenate(losses).mean()) if losses else float("nan")
+        return float(self.samples().loss.mean()) if self._losses else float("nan")
 
 
 def rows_of(values: Array) -> npt.NDArray[np.float64]:

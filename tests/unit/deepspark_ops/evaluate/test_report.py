@@ -128,3 +128,15 @@ def test_a_thousand_classes_stay_below_two_megabytes():
     }
     page = render_report(metrics, curves=read_curves(make_events()), pictures=large, settings={})
     assert len(page) < 2_000_000
+
+
+def test_ranking_and_calibration_are_shown_and_old_files_go_without():
+    metrics = make_metrics()
+    page = render_report(metrics, curves=read_curves([]), pictures={}, settings={})
+    assert f"Expected calibration error {100 * metrics.calibration.ece:.1f}" in page
+    worst = min(range(6), key=lambda at: metrics.ranking.classes[at].roc_auc)
+    assert f"&lt;c{worst}&gt;: area {metrics.ranking.classes[worst].roc_auc:.4f}" in page
+    for title in ("ROC curves", "Precision over recall", "Reliability"):
+        assert f"<h3>{title}</h3>" in page
+    old = metrics.model_copy(update={"ranking": None, "calibration": None})
+    assert "Reliability" not in render_report(old, curves=read_curves([]), pictures={}, settings={})

@@ -101,7 +101,7 @@ def test_a_run_is_told_once_however_often_its_stages_end(run_dir: Path) -> None:
     assert (run["params"]["strategy"], run["status"], n_points > 20) == ("easgd", "FINISHED", True)
     write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
     said = send_run(server, run_dir, over=True)
-    assert "4 numbers and 1 files sent" in said
+    assert "7 numbers and 1 files sent" in said
     assert {point.key.partition("/")[0] for point in run["points"][n_points:]} == {"evaluation"}
     assert run["files"]["evaluation/metrics.json"] == [(run_dir / "evaluation" / "metrics.json").read_bytes()]
     assert len(run["files"]["config.json"]) == 1

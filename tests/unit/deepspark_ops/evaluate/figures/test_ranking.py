@@ -105,7 +105,7 @@ def test_curves_go_from_corner_to_corner_in_few_points():
     ranked = summed(scores, targets).result().classes[0]
     assert ranked.roc[0] == (0.0, 0.0)
     assert ranked.roc[-1] == (1.0, 1.0)
-    assert 100 < len(ranked.roc) <= MAX_CURVE_POINTS
+    assert 50 < len(ranked.roc) <= MAX_CURVE_POINTS
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in zip(ranked.roc, ranked.roc[1:], strict=False))
     thin = np.array(ranked.roc)
     assert np.trapezoid(thin[:, 1], thin[:, 0]) == pytest.approx(ranked.roc_auc, abs=0.005)
@@ -130,6 +130,15 @@ def test_a_class_without_samples_has_no_figures():
     assert [one.average_precision for one in result.classes] == [1.0, None]
     assert (result.macro_roc_auc, result.macro_average_precision) == (None, 1.0)
     assert result.classes[0].roc == ()
+
+
+def test_curves_are_kept_of_the_classes_that_are_ranked_worst():
+    scores, targets = case(300, 4, 8)
+    total = summed(scores, targets)
+    areas = [one.roc_auc for one in total.result().classes]
+    found = total.result(n_curves=2)
+    assert [bool(one.roc) for one in found.classes] == [area in sorted(areas)[:2] for area in areas]
+    assert found.micro.roc
 
 
 def test_equal_scores_count_one_half():

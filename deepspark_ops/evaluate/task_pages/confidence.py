@@ -1,0 +1,67 @@
+"""What a classification's report shows of probabilities: each class against the rest, and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from deepspark_ops.evaluate.charts import grouped
+from deepspark_ops.evaluate.figure_charts import drawn_curves, precision_recall_chart, reliability_chart, roc_chart
+from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.ranking import Ranking
+from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
+from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
+from deepspark_ops.evaluate.tasks.metrics_head import figure_text
+
+MAX_ROWS = 100
+"""Classes in the table, those that are ranked worst; ``metrics.json`` has all."""
+
+
+def confidence_sections(metrics: ClassificationMetrics) -> Sequence[Section]:
+    """Return the sections; none of files without these figures."""
+    names = [one.name for one in metrics.classes]
+    ranked = [] if metrics.ranking is None else [_ranking_section(metrics.ranking, names)]
+    calibrated = [] if metrics.calibration is None else [_calibration_section(metrics.calibration)]
+    return [*ranked, *calibrated]
+
+
+def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
+    order = sorted(range(len(names)), key=lambda at: (ranking.classes[at].roc_auc or 0.0, at))
+    curves = {"all classes together": ranking.micro} | {names[at]: ranking.classes[at] for at in order}
+    legend = drawn_curves(curves)
+    cards = [
+        Card("ROC curves", Markup(roc_chart(curves)), legend),
+        Card("Precision over recall", Markup(precision_recall_chart(curves)), legend),
+    ]
+    share = [_share(value) for value in (ranking.macro_roc_auc, ranking.macro_average_precision)]
+    within = max(max(one.roc_auc_within, one.average_precision_within) for one in ranking.classes)
+    counted = f" Scores were counted in bins: the figures are exact to {within:.2g}." if within else ""
+    left_out = f" The {MAX_ROWS} that are ranked worst." if len(names) > MAX_ROWS else ""
+    table = Table(
+        ("Class", "ROC-AUC", "Average precision", "Samples"),
+        [
+            (names[at], _share(one.roc_auc), _share(one.average_precision), grouped(one.positives))
+            for at in order[:MAX_ROWS]
+            for one in (ranking.classes[at],)
+        ],
+    )
+    lead = (
+        "Each class against the rest, by its probability, at all thresholds; the classes that are ranked worst first. "
+        f"Mean ROC-AUC {share[0]}, mean average precision {share[1]}.{counted}{left_out}"
+    )
+    return Section("Ranking", lead, cards if ranking.micro.roc else [], table)
+
+
+def _calibration_section(found: Calibration) -> Section:
+    direction = "more often" if found.accuracy > found.mean_confidence else "less often"
+    lead = (
+        f"The net is right {_share(found.accuracy)} of the time and says so with a mean confidence of "
+        f"{_share(found.mean_confidence)}: {direction} than it says. Expected calibration error {_share(found.ece)}, "
+        f"the mean distance of the bars from the diagonal; at most {_share(found.largest_error)} in one bar."
+    )
+    return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(found)))])
+
+
+def _share(value: float | None) -> str:
+    return "\u2013" if value is None else figure_text(value, is_share=True)
