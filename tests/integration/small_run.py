@@ -112,7 +112,12 @@ def make_run(folder, dataset=None, *, net=NET, n_steps=40):
     net_path, solver_path = folder / "net.prototxt", folder / "solver.prototxt"
     net_path.write_text(net)
     solver_path.write_text(SOLVER.format(net=net_path))
-    config = TrainConfig(solver=solver_path, dataset=dataset, run_dir=folder / "run", n_workers=1)
+    return train_here(solver_path, folder / "run", dataset, n_steps=n_steps)
+
+
+def train_here(solver_path, run_dir, dataset=None, *, n_steps):
+    """Train ``n_steps`` of a solver in this process, and leave a run with a snapshot as training does."""
+    config = TrainConfig(solver=solver_path, dataset=dataset, run_dir=run_dir, n_workers=1)
     run = prepare_run(config).run
     function = compile_training(run.train_net, run.solver, n_threads=1)
     state = function.initial_state(initial_vector(run.train_net, 3))
@@ -127,10 +132,11 @@ def make_run(folder, dataset=None, *, net=NET, n_steps=40):
             append_event(run.paths.events, make_event("loss", clock=step, worker=0, loss=loss, learning_rate=rate))
     run.binding.close()
     paths = RunPaths(config.run_dir)
-    write_caffemodel(paths.snapshot("patches", n_steps, "caffemodel"), run.train_net, np.array(state.params_view()))
+    prefix = run.solver.snapshot_prefix.rpartition("/")[2]
+    write_caffemodel(paths.snapshot(prefix, n_steps, "caffemodel"), run.train_net, np.array(state.params_view()))
     n_params = run.train_net.params.n_params
     write_run_state(
-        paths.snapshot("patches", n_steps, "state.h5"),
+        paths.snapshot(prefix, n_steps, "state.h5"),
         RunState(clock=n_steps, origin=0, n_params=n_params, random_seed=3),
         {},
     )
