@@ -55,7 +55,7 @@ CASES = {
     ),
     "classification": (
         chosen("classification", n_classes=3),
-        [np.full((9, 3), [0.5, 0.3, 0.2])],
+        [RNG.dirichlet(np.ones(3), 9)],
         RNG.integers(0, 3, 9),
     ),
 }
