@@ -20,6 +20,7 @@ from rich.progress import Progress
 from caffe_import.extras import require
 from caffe_import.tensorflow_start import start_lines_dropped
 from deepspark_ops.command.caffe_files import model, upgrade
+from deepspark_ops.command.data import data
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
@@ -59,6 +60,7 @@ dags = typer.Typer(help="Add DeepSpark's DAGs to an Airflow that is there alread
 app.add_typer(dags, name="dags")
 app.add_typer(models, name="models")
 app.add_typer(model, name="model")
+app.add_typer(data, name="data")
 app.command("upgrade")(upgrade)
 
 

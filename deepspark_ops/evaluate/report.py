@@ -19,13 +19,13 @@ from markupsafe import Markup
 from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
-from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.curves import Curves, Point
 from deepspark_ops.shards.thumbnail import Picture, small_picture
 

@@ -45,7 +45,7 @@ def add_contact_sheet(dataset: Path) -> None:
     paths = DatasetPaths(dataset)
     try:
         manifest = read_manifest(paths.split("train"))
-        strips = _strips(paths, _rows_by_class(manifest, paths.split("train")))
+        strips = class_strips(paths.split("train"))
         if strips:
             write_pictures(paths.contact_sheet, _encoded(strips), manifest.recipe_sha256)
         else:
@@ -54,34 +54,45 @@ def add_contact_sheet(dataset: Path) -> None:
         _log.warning("ingest: no pictures of the samples for the page of the dataset: %s", error)
 
 
-def _rows_by_class(manifest: DatasetManifest, folder: Path) -> Mapping[int, list[tuple[int, int]]]:
-    """Return class -> (shard, number in it) of its first samples."""
+def class_strips(folder: Path, *, samples: int = SAMPLES_OF_A_CLASS, pixels: int = CELL_PIXELS) -> dict[int, Picture]:
+    """Return class -> its first samples side by side; nothing where samples are no pictures.
+
+    Args:
+        folder: Of a split.
+        samples: Of each class, at most.
+        pixels: A side of a sample, at most.
+
+    Raises:
+        DataError: The split is missing or damaged.
+    """
+    return _strips(folder, _rows_by_class(read_manifest(folder), folder, samples), pixels)
+
+
+def _rows_by_class(manifest: DatasetManifest, folder: Path, samples: int) -> Mapping[int, list[tuple[int, int]]]:
+    """Return class -> (shard, number in it) of its first samples; empty where nothing is known of the samples."""
     found: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(manifest.n_classes, MOST_CLASSES))}
     for number, shard in enumerate(manifest.shards):
         lacking = [
-            label
-            for label, places in found.items()
-            if len(places) < min(SAMPLES_OF_A_CLASS, manifest.label_histogram[label])
+            label for label, places in found.items() if len(places) < min(samples, manifest.label_histogram[label])
         ]
         if not lacking or shard.records is None:
             break
         labels = read_records(folder / shard.records.file).labels[kept_rows(shard.excluded, shard.n_rows)]
         for label in lacking:
-            places = np.flatnonzero(labels == label)[: SAMPLES_OF_A_CLASS - len(found[label])]
+            places = np.flatnonzero(labels == label)[: samples - len(found[label])]
             found[label] += [(number, int(place)) for place in places]
     return found
 
 
-def _strips(paths: DatasetPaths, rows: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, Picture]:
-    """Return class -> its samples side by side; nothing where samples are no pictures."""
+def _strips(folder: Path, rows: Mapping[int, Sequence[tuple[int, int]]], pixels: int) -> dict[int, Picture]:
     wanted = sorted((shard, row, label) for label, places in rows.items() for shard, row in places)
     cells: dict[int, list[Picture]] = {}
-    with open_dataset(paths.split("train")) as dataset:
+    with open_dataset(folder) as dataset:
         for shard, row, label in wanted:
             picture = to_picture(dataset.read(shard, row, 1)[0][0])
             if picture is None:
                 return {}
-            cells.setdefault(label, []).append(shrunk(picture, CELL_PIXELS))
+            cells.setdefault(label, []).append(shrunk(picture, pixels))
     return {label: _side_by_side(pictures) for label, pictures in cells.items()}
 
 

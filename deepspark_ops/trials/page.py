@@ -11,9 +11,9 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line, grouped, line_chart
-from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.evaluate.report import N_COLOURS, percent
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
+from deepspark_ops.page_templates import template_environment
 from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
 

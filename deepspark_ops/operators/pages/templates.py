@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Template
 
 from deepspark_ops.evaluate.comparison.paired import p_text
-from deepspark_ops.evaluate.page_templates import template_environment
 from deepspark_ops.evaluate.tasks.metrics_head import figure_text
+from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.chart_lines import is_share
 
 

@@ -1,0 +1,203 @@
+"""``deepspark data``: datasets looked at, verified, shown as pictures, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
+from deepspark_ops.errors import ConfigError
+
+data = typer.Typer(help="Datasets: what is in one, whether it is whole, and how two differ.", no_args_is_help=True)
+
+_Dataset = Annotated[Path, typer.Argument(metavar="DATASET", help="OUTPUT of an ingestion", show_default=False)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
+_SHOWN_CLASSES = 40
+_SHOWN_NAMES = 10
+
+
+@data.command("show")
+@reported_errors()
+def show(dataset: _Dataset, *, as_json: _Json = False) -> None:
+    """Show splits, classes, shapes, sizes, warnings, digests, options, and the versions before."""
+    from deepspark_ops.ingest.inspect.facts import dataset_facts
+
+    found = dataset_facts(dataset)
+    if as_json:
+        write_json(found)
+    else:
+        print_view(_facts_view(found))
+
+
+@data.command("verify")
+@reported_errors()
+def verify(dataset: _Dataset) -> None:
+    """Compute every digest anew and read every record; exit code 2 names what is damaged."""
+    from deepspark_ops.ingest.inspect.whole import verify_dataset
+
+    verify_dataset(dataset, print_text)
+
+
+@data.command("sample")
+@reported_errors()
+def sample(
+    dataset: _Dataset,
+    output: Annotated[Path, typer.Option("--output", help="Page or picture to write: .html or .png")],
+    split: Annotated[str, typer.Option("--split", help="train, validation or test")] = "train",
+    samples: Annotated[int, typer.Option("--samples", min=1, max=100, help="Of each class")] = 8,
+    pixels: Annotated[int, typer.Option("--pixels", min=8, max=512, help="Longest side of a sample")] = 64,
+) -> None:
+    """Write the first samples of each class as a page or a picture."""
+    from deepspark_ops.ingest.inspect.sample_sheet import write_sample_sheet
+
+    n_classes = write_sample_sheet(dataset, split, output, samples=samples, pixels=pixels)
+    print_text(f"{n_classes:,} classes of {split}: samples={output}")
+
+
+@data.command("diff")
+@reported_errors()
+def diff(
+    dataset: _Dataset,
+    other: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="OTHER", help="Dataset to compare with; default: the version before", show_default=False
+        ),
+    ] = None,
+    *,
+    as_json: _Json = False,
+) -> None:
+    """Show what OTHER has that DATASET has not: samples added, removed, changed, relabelled, moved; classes; options.
+
+    With one dataset, what has changed since the version before.
+    """
+    from deepspark_ops.ingest.inspect.differences import compare_datasets
+
+    before, after = (_version_before(dataset), dataset) if other is None else (dataset, other)
+    found = compare_datasets(before, after).as_json()
+    if as_json:
+        write_json(found)
+    else:
+        print_text("\n".join(_difference_lines(found)))
+
+
+def _version_before(dataset: Path) -> Path:
+    from deepspark_ops.ingest.inspect.facts import read_splits
+    from deepspark_ops.run_paths import DatasetPaths
+
+    previous = read_splits(dataset)["train"].previous
+    found = None if previous is None else DatasetPaths(dataset).version(previous)
+    if found is None or not found.is_dir():
+        why = "it has none" if previous is None else f"{previous} is not kept there"
+        msg = f"{dataset}: no version before to compare with: {why}; give the other dataset, too"
+        raise ConfigError(msg)
+    return found
+
+
+def _facts_view(found: Mapping[str, Any]) -> RenderableType:
+    title = Text.assemble((found["dataset"], "bold"), f"\n  version {found['version']}, {found['digest']}")
+    if found["previous"]:
+        title.append(f"\n  brought up from {found['previous']}", style="dim")
+    parts: list[RenderableType] = [title, _splits_table(found["splits"]), *_split_notes(found["splits"])]
+    if any(split["n_classes"] for split in found["splits"].values()):
+        parts.append(_classes_table(found))
+    options = ", ".join(f"{name}={value}" for name, value in found["options"].items() if value not in (None, False))
+    parts.append(Text(f"options: {options or 'not known'}", style="dim"))
+    for version in found["versions"]:
+        counts = ", ".join(f"{split} {count:,}" for split, count in version["n_samples"].items())
+        parts.append(Text(f"version {version['version']}: {counts}; {version['path']}"))
+    return Group(*parts)
+
+
+def _splits_table(splits: Mapping[str, Any]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("split")
+    for name in ("samples", "classes", "shape", "shards", "bytes", "rejected", "do not count"):
+        table.add_column(name, justify="right")
+    table.add_column("digest")
+    for name, split in splits.items():
+        table.add_row(
+            name,
+            f"{split['n_samples']:,}",
+            f"{split['n_classes']:,}",
+            "x".join(str(extent) for extent in split["sample_shape"]),
+            f"{len(split['shards']):,} {split['shard_format']}{', encoded' if split['encoded'] else ''}",
+            f"{split['n_bytes']:,}",
+            f"{split['n_rejected']:,}",
+            f"{split['n_excluded']:,}",
+            split["digest"][:19],
+        )
+    return table
+
+
+def _split_notes(splits: Mapping[str, Any]) -> list[Text]:
+    from deepspark_ops.ingest.findings import summary
+
+    notes = []
+    for name, split in splits.items():
+        source = split["source"]
+        rule = f", told apart by {split['split_rule']}" if split["split_rule"] else ""
+        notes.append(Text(f"{name}: from {source['path']} ({source['format']}){rule}", style="dim"))
+        if split["chosen"]:
+            told = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in split["chosen"].items())
+            notes.append(Text(f"{name}: records {told}"))
+        if split["warnings"]:
+            notes.append(Text(f"{name}: {summary(split['warnings'])}", style="yellow"))
+    return notes
+
+
+def _classes_table(found: Mapping[str, Any]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("class")
+    splits = found["splits"]
+    for split in splits:
+        table.add_column(split, justify="right")
+        table.add_column("share", justify="right", style="dim")
+    n_classes = max(split["n_classes"] for split in splits.values())
+    names = found["class_names"] or [str(label) for label in range(n_classes)]
+    for label, name in enumerate(names[:_SHOWN_CLASSES]):
+        row = [name]
+        for split in splits.values():
+            counts = split["label_histogram"]
+            count = counts[label] if label < len(counts) else 0
+            row += [f"{count:,}", f"{count / max(1, sum(counts)):.1%}"]
+        table.add_row(*row)
+    if n_classes > _SHOWN_CLASSES:
+        table.caption = f"and {n_classes - _SHOWN_CLASSES:,} more: see --json"
+    return table
+
+
+def _difference_lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{key}: {found[key]['dataset']} {found[key]['digest'][:19]}" for key in ("before", "after")]
+    if found["is_equal"]:
+        lines.append("the same samples")
+    if found["added"] is None:
+        lines.append("samples cannot be compared one by one: one dataset notes nothing of its records")
+    else:
+        for word in ("added", "removed", "changed"):
+            for split, names in found[word].items():
+                lines.append(f"{word} in {split}: {len(names):,}: {_some(names)}")
+    for split, samples in found["relabelled"].items():
+        told = [f"{one['name']} ({one['before']} -> {one['after']})" for one in samples]
+        lines.append(f"other class in {split}: {len(told):,}: {_some(told)}")
+    if found["moved"]:
+        told = [f"{one['name']} ({one['before']} -> {one['after']})" for one in found["moved"]]
+        lines.append(f"other split: {len(told):,}: {_some(told)}")
+    for split, classes in found["classes"].items():
+        told = [f"{name} {pair['before']:,} -> {pair['after']:,}" for name, pair in classes.items()]
+        lines.append(f"classes of {split}: {_some(told)}")
+    for name, pair in found["options"].items():
+        lines.append(f"option {name}: {pair['before']} -> {pair['after']}")
+    return lines
+
+
+def _some(texts: list[str]) -> str:
+    more = f", and {len(texts) - _SHOWN_NAMES:,} more" if len(texts) > _SHOWN_NAMES else ""
+    return ", ".join(texts[:_SHOWN_NAMES]) + more

@@ -1,0 +1,198 @@
+"""How two datasets, or two versions of one, differ: sample by sample, class by class, option by option."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from deepspark_ops.ingest.inspect.facts import read_splits
+from deepspark_ops.ingest.versions.kept_versions import version_digest
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.shard_records import read_records
+
+DIFFERENCES_VERSION: Final = 1
+_Sample = tuple[str, str, int, int]
+"""(split, name, label, checksum)."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A sample that both have, and not alike.
+
+    Attributes:
+        name: Of its record.
+        before: Split, or class.
+        after: Likewise.
+    """
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class DatasetDifference:
+    """What is different in ``after``.
+
+    Attributes:
+        before: One dataset and its digest.
+        after: The other.
+        added: Split -> names of samples that only ``after`` has; None where nothing is known of the samples.
+        removed: Split -> names of samples that only ``before`` has.
+        changed: Split -> names of samples with another content.
+        relabelled: Split -> samples of another class.
+        moved: Samples that are in another split.
+        classes: Split -> class -> samples before and after, where the numbers differ.
+        options: Option -> before and after.
+    """
+
+    before: tuple[str, str]
+    after: tuple[str, str]
+    added: Mapping[str, list[str]] | None
+    removed: Mapping[str, list[str]]
+    changed: Mapping[str, list[str]]
+    relabelled: Mapping[str, list[Moved]]
+    moved: list[Moved]
+    classes: Mapping[str, Mapping[str, tuple[int, int]]]
+    options: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the samples are the same ones, though files and options may be others."""
+        parts = (self.added, self.removed, self.changed, self.relabelled, self.moved, self.classes)
+        return self.before[1] == self.after[1] or (self.added is not None and not any(parts))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "format_version": DIFFERENCES_VERSION,
+            "before": {"dataset": self.before[0], "digest": self.before[1]},
+            "after": {"dataset": self.after[0], "digest": self.after[1]},
+            "is_equal": self.is_equal,
+            "added": None if self.added is None else dict(self.added),
+            "removed": None if self.added is None else dict(self.removed),
+            "changed": None if self.added is None else dict(self.changed),
+            "relabelled": {
+                split: [{"name": one.name, "before": one.before, "after": one.after} for one in found]
+                for split, found in self.relabelled.items()
+            },
+            "moved": [{"name": one.name, "before": one.before, "after": one.after} for one in self.moved],
+            "classes": {
+                split: {name: {"before": pair[0], "after": pair[1]} for name, pair in found.items()}
+                for split, found in self.classes.items()
+            },
+            "options": {name: {"before": pair[0], "after": pair[1]} for name, pair in self.options.items()},
+        }
+
+
+def compare_datasets(before: Path, after: Path) -> DatasetDifference:
+    """Return how ``after`` differs from ``before``.
+
+    Raises:
+        DataError: There is no dataset, or one is damaged.
+    """
+    manifests = read_splits(before), read_splits(after)
+    samples = [_samples(path, held) for path, held in zip((before, after), manifests, strict=True)]
+    found = _Found(_class_names(manifests[0]), _class_names(manifests[1]))
+    knows = samples[0] is not None and samples[1] is not None
+    if samples[0] is not None and samples[1] is not None:
+        found.add(samples[0] - samples[1], samples[1] - samples[0])
+    return DatasetDifference(
+        before=(str(before), version_digest(before)),
+        after=(str(after), version_digest(after)),
+        added=found.added if knows else None,
+        removed=found.removed,
+        changed=found.changed,
+        relabelled=found.relabelled,
+        moved=found.moved,
+        classes=_class_counts(*manifests),
+        options=_options(manifests[0]["train"].options, manifests[1]["train"].options),
+    )
+
+
+class _Found:
+    def __init__(self, names_before: tuple[str, ...], names_after: tuple[str, ...]) -> None:
+        self._names = names_before, names_after
+        self.added: dict[str, list[str]] = {}
+        self.removed: dict[str, list[str]] = {}
+        self.changed: dict[str, list[str]] = {}
+        self.relabelled: dict[str, list[Moved]] = {}
+        self.moved: list[Moved] = []
+
+    def add(self, gone: Counter[_Sample], come: Counter[_Sample]) -> None:
+        """Sort out what only one of the two has: samples of one name are the same one, changed."""
+        by_name: dict[str, list[_Sample]] = {}
+        for sample in sorted(come.elements(), reverse=True):
+            by_name.setdefault(sample[1], []).append(sample)
+        for sample in sorted(gone.elements()):
+            if by_name.get(sample[1]):
+                self._pair(sample, by_name[sample[1]].pop())
+            else:
+                self.removed.setdefault(sample[0], []).append(sample[1])
+        for split, name, _, _ in sorted(sample for left in by_name.values() for sample in left):
+            self.added.setdefault(split, []).append(name)
+
+    def _pair(self, before: _Sample, after: _Sample) -> None:
+        split, name, label, digest = before
+        if after[0] != split:
+            self.moved.append(Moved(name, split, after[0]))
+        if after[2] != label:
+            classes = (_class_name(self._names[0], label), _class_name(self._names[1], after[2]))
+            self.relabelled.setdefault(after[0], []).append(Moved(name, *classes))
+        if after[3] != digest:
+            self.changed.setdefault(after[0], []).append(name)
+
+
+def _samples(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> Counter[_Sample] | None:
+    """Return all samples; one that balancing repeats counts once. None where nothing is known of them."""
+    if any(shard.records is None for manifest in manifests.values() for shard in manifest.shards):
+        return None
+    return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
+
+
+def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[_Sample]:
+    for shard in manifest.shards:
+        assert shard.records is not None
+        held = read_records(DatasetPaths(dataset).split(manifest.split) / shard.records.file)
+        labels, digests, times = held.labels.tolist(), held.digests.tolist(), held.repeats.tolist()
+        for row in kept_rows(shard.excluded, shard.n_rows).tolist():
+            if not times[row]:
+                yield manifest.split, held.names[row], labels[row], digests[row]
+
+
+def _class_names(manifests: Mapping[str, DatasetManifest]) -> tuple[str, ...]:
+    return manifests["train"].class_names
+
+
+def _class_name(names: tuple[str, ...], label: int) -> str:
+    return names[label] if label < len(names) else str(label)
+
+
+def _class_counts(
+    before: Mapping[str, DatasetManifest], after: Mapping[str, DatasetManifest]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for split in dict.fromkeys((*before, *after)):
+        counts = [
+            {
+                _class_name(_class_names(held), label): count
+                for label, count in enumerate(held[split].label_histogram if split in held else ())
+            }
+            for held in (before, after)
+        ]
+        names = dict.fromkeys(name for pair in zip_longest(*counts) for name in pair if name is not None)
+        pairs = {name: (counts[0].get(name, 0), counts[1].get(name, 0)) for name in names}
+        if differing := {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}:
+            found[split] = differing
+    return found
+
+
+def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = sorted(set(before) | set(after))
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}

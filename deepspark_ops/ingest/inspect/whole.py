@@ -1,0 +1,76 @@
+"""Whether a dataset is whole: every byte and every record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.inspect.facts import read_splits
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.shard_records import read_records
+
+_SAMPLES_READ: Final = 256
+
+
+def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
+    """Compute all digests anew, read every record, and count the labels.
+
+    Args:
+        dataset: Its folder.
+        on_split: Told of each split that is whole.
+
+    Raises:
+        DataError: Names what is damaged, a line for each split in which something is.
+    """
+    findings = []
+    for split in read_splits(dataset):
+        folder = DatasetPaths(dataset).split(split)
+        try:
+            manifest = verify(folder)
+            _read_all(folder, manifest)
+        except DataError as error:
+            findings.append(str(error))
+            continue
+        on_split(
+            f"{split}: {manifest.n_samples:,} samples in {len(manifest.shards):,} shards, {manifest.n_bytes:,} bytes:"
+            " every digest is right, every record can be read"
+        )
+    if findings:
+        raise DataError("\n".join(findings))
+
+
+def _read_all(folder: Path, manifest: DatasetManifest) -> None:
+    counts = np.zeros(manifest.n_classes, np.int64)
+    with open_dataset(folder) as dataset:
+        for number, shard in enumerate(manifest.shards):
+            labels = []
+            for start in range(0, shard.n_samples, _SAMPLES_READ):
+                columns = dataset.read(number, start, min(_SAMPLES_READ, shard.n_samples - start))
+                if not all(np.isfinite(column).all() for column in columns if column.dtype.kind == "f"):
+                    msg = f"{folder / shard.file}: samples from {start:,} on hold values that are not finite"
+                    raise DataError(msg)
+                labels.append(columns[1])
+            if manifest.n_classes:
+                found = np.concatenate(labels)
+                _compare_records(folder, manifest, number, found)
+                counts += np.bincount(found, minlength=manifest.n_classes)[: manifest.n_classes]
+    if manifest.n_classes and tuple(counts.tolist()) != manifest.label_histogram:
+        msg = f"{folder}: the shards hold {counts.tolist()} samples of each label, the manifest says otherwise"
+        raise DataError(msg)
+
+
+def _compare_records(folder: Path, manifest: DatasetManifest, number: int, labels: np.ndarray) -> None:
+    shard = manifest.shards[number]
+    if shard.records is None:
+        return
+    held = read_records(folder / shard.records.file).labels
+    if len(held) != shard.n_rows or (held[kept_rows(shard.excluded, shard.n_rows)] != labels).any():
+        msg = f"{folder / shard.records.file}: says other labels than {shard.file} holds; ingest with full"
+        raise DataError(msg)

@@ -1,0 +1,157 @@
+"""``deepspark data``: what it says of a dataset, what damage it names, what differs between two."""
+
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from deepspark_ops.command.cli import app
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.versions.kept_versions import version_digest
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dataset of 30 images of classes 0, 1, 2 in its first version, then with four changes in its second."""
+    folder = tmp_path_factory.mktemp("data")
+    source = write_images(folder / "raw", 40)
+    lines = source.read_text().splitlines()
+    config = IngestConfig(source=source, output=folder / "set", samples_per_shard=10)
+    source.write_text("\n".join(lines[:30]) + "\n")
+    ingest(config, folder / "work")
+    shutil.copytree(folder / "set", folder / "first")
+    images = source.parent / "img"
+    (images / "4.png").write_bytes((images / "38.png").read_bytes())
+    source.write_text("\n".join([*lines[1:10], "img/10.png 0", *lines[11:32]]) + "\n")
+    ingest(config, folder / "work", goes_on=True)
+    return folder
+
+
+def run(*arguments) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["data", *map(str, arguments)])
+    return done.exit_code, done.stdout + done.stderr
+
+
+def test_show_has_splits_classes_digests_options_and_versions(folder):
+    code, text = run("show", folder / "set", "--json")
+    found = json.loads(text)
+    assert (code, found["version"], found["digest"]) == (0, 2, version_digest(folder / "set"))
+    assert found["previous"] == version_digest(folder / "first")
+    assert {split: len(one["shards"]) for split, one in found["splits"].items()} == {"train": 3, "test": 3}
+    assert sum(sum(one["label_histogram"]) for one in found["splits"].values()) == 31
+    assert sum(one["n_excluded"] for one in found["splits"].values()) == 3
+    assert found["options"]["samples_per_shard"] == 10
+    assert [version["version"] for version in found["versions"]] == [1]
+    code, text = run("show", folder / "set")
+    assert code == 0
+    assert all(word in text for word in ("version 2", "train", "3x8x8", "lmdb", "seed=1", "version 1: train "))
+
+
+def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):
+    code, text = run("verify", folder / "set")
+    assert (code, text.count("every record can be read")) == (0, 2)
+    shutil.copytree(folder / "set", tmp_path / "set")
+    shards = sorted((tmp_path / "set" / "train").glob("*.lmdb"))
+    content = bytearray((shards[1] / "data.mdb").read_bytes())
+    content[len(content) // 2] ^= 1
+    (shards[1] / "data.mdb").write_bytes(bytes(content))
+    (tmp_path / "set" / "test" / "dataset.json").write_text("{")
+    code, text = run("verify", tmp_path / "set")
+    assert code == 2
+    assert "test/dataset.json" in text
+    shutil.copy(folder / "set" / "test" / "dataset.json", tmp_path / "set" / "test")
+    code, text = run("verify", tmp_path / "set")
+    assert code == 2
+    assert f"{shards[1]}/data.mdb: SHA-256 is" in text
+    assert "test: " in text  # the other split was looked at all the same
+
+
+def test_verify_finds_records_that_say_another_class(folder, tmp_path):
+    shutil.copytree(folder / "first", tmp_path / "set")
+    manifest = tmp_path / "set" / "train" / "dataset.json"
+    fields = json.loads(manifest.read_text())
+    histogram = fields["label_histogram"]
+    histogram[0], histogram[1] = histogram[0] - 1, histogram[1] + 1
+    manifest.write_text(json.dumps(fields))
+    code, text = run("verify", tmp_path / "set")
+    assert code == 2
+    assert "samples of each label, the manifest says otherwise" in text
+
+
+def test_diff_tells_every_kind_of_change_apart(folder):
+    code, text = run("diff", folder / "first", folder / "set", "--json")
+    found = json.loads(text)
+    assert code == 0
+
+    def names(kind):
+        return sorted(name for part in found[kind].values() for name in part)
+
+    assert names("added") == ["img/30.png", "img/31.png"]
+    assert names("removed") == ["img/0.png"]
+    assert names("changed") == ["img/4.png"]
+    assert [one for part in found["relabelled"].values() for one in part] == [
+        {"name": "img/10.png", "before": "1", "after": "0"}
+    ]
+    assert (found["moved"], found["options"], found["is_equal"]) == ([], {}, False)
+    for split, classes in found["classes"].items():
+        shown = {name: pair["after"] - pair["before"] for name, pair in classes.items()}
+        assert all(shown.values()), split
+    # With one dataset: since the version before, which is the same one.
+    code, since = run("diff", folder / "set", "--json")
+    assert code == 0
+    since = json.loads(since)
+    assert {**since, "before": found["before"]} == found
+    assert since["before"]["digest"] == found["before"]["digest"]
+    code, text = run("diff", folder / "set")
+    assert "other class in " in text
+    assert "img/10.png (1 -> 0)" in text
+
+
+def test_diff_of_equal_samples_and_of_other_options(folder, tmp_path):
+    source = folder / "raw" / "list.txt"
+    config = IngestConfig(source=source, output=tmp_path / "a", samples_per_shard=10)
+    ingest(config, tmp_path / "work")
+    _, text = run("diff", folder / "set", tmp_path / "a", "--json")
+    assert json.loads(text)["is_equal"]
+    ingest(config.model_copy(update={"output": tmp_path / "b", "test_fraction": 0.5}), tmp_path / "work")
+    found = json.loads(run("diff", tmp_path / "a", tmp_path / "b", "--json")[1])
+    assert found["options"] == {"test_fraction": {"before": 0.2, "after": 0.5}}
+    assert {(one["before"], one["after"]) for one in found["moved"]} == {("train", "test")}
+    assert not (found["added"])
+    assert not (found["removed"])
+    assert not (found["changed"])
+    assert not (found["relabelled"])
+
+
+def test_sample_writes_a_page_or_a_picture(folder, tmp_path):
+    assert run("sample", folder / "set", "--output", tmp_path / "s.html")[0] == 0
+    page = (tmp_path / "s.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    code, text = run("sample", folder / "set", "--output", tmp_path / "s.png", "--split", "test", "--samples", 2)
+    assert (code, "3 classes of test" in text) == (0, True)
+    picture = cv2.imread(str(tmp_path / "s.png"))
+    assert picture.shape[0] == 3 * (20 + 6)
+    assert np.unique(picture[:, 160:]).size > 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "gone"], "gone: no such dataset folder; give the OUTPUT of an ingestion"),
+        (["verify", "."], "train: no such dataset folder"),
+        (["diff", "first"], "first: no version before to compare with: it has none"),
+        (["sample", "set", "--output", "a.gif"], "output=a.gif: allowed: a name that ends in .html or .png"),
+        (["sample", "set", "--output", "a.png", "--split", "validation"], "split=validation: set has train, test"),
+    ],
+)
+def test_mistakes_are_one_message(folder, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    code, text = run(*arguments)
+    assert code == 2
+    assert text.startswith("error: ")
+    assert message in text.replace("\n", " ")
