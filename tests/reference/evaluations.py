@@ -5,8 +5,11 @@ import numpy as np
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, ScoredSamples, write_samples
 from deepspark_ops.evaluate.scores import ScoreSum
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn, Speed
+from deepspark_ops.evaluate.tasks.registry import sum_of
+from deepspark_ops.evaluate.tasks.task_sum import ReportHead
 
 
 def evaluation(
@@ -45,6 +48,43 @@ def evaluation(
     metrics = build_metrics(scores, scored, tuple(names), timing)
     hashes = np.array(range(len(labels)) if content is None else list(content), np.uint64)
     samples = ScoredSamples(scored.dataset_digest, scored.weights_digest, n_classes, scores.answers, hashes)
+    return Evaluated(metrics, samples)
+
+
+def of_task(answers, targets, *, task="regression", weights="w", data="same") -> Evaluated:
+    """Return the evaluation of a net that gives ``answers`` (n, 1) where ``targets`` are true, as another task."""
+    n_classes = 1 if task == "multi_label" else 0
+    total = sum_of(
+        ChosenTask(
+            task=task,
+            outputs=("ip",),
+            target="y",
+            is_target_fed=True,
+            activation="none",
+            shape=(1,),
+            n_classes=n_classes,
+            ignore_label=None,
+            found_by="a test",
+        )
+    )
+    total.add([np.asarray(answers, np.float64)], np.asarray(targets, np.float64), start=0)
+    scored = ScoredOn(
+        net="n",
+        run="r",
+        iteration=1,
+        weights="w.caffemodel",
+        weights_digest=f"sha256:{weights}",
+        dataset="/data/d",
+        dataset_digest=f"sha256:{data}",
+        split="test",
+        score_blob="ip",
+        target_blob="y",
+    )
+    metrics = total.metrics(ReportHead(scored))
+    hashes = np.arange(len(targets), dtype=np.uint64)
+    samples = ScoredSamples(
+        scored.dataset_digest, scored.weights_digest, n_classes, total.samples(), hashes, metrics.task
+    )
     return Evaluated(metrics, samples)
 
 

@@ -5,45 +5,17 @@ import pytest
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.evaluation_folder import Evaluated
-from deepspark_ops.evaluate.sample_scores import ScoredSamples
-from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
-from deepspark_ops.evaluate.tasks.registry import sum_of
-from deepspark_ops.evaluate.tasks.task_sum import ReportHead
 from deepspark_ops.registry.approval import question
 from deepspark_ops.registry.gate import decide
-from tests.reference.evaluations import evaluation
+from tests.reference.evaluations import evaluation, of_task
 
 N = 200
 TRUE = np.random.default_rng(1).normal(size=(N, 1))
 NOISE = np.random.default_rng(2).normal(size=(N, 1))
 
 
-def scored(answers, *, task="regression", targets=TRUE, weights="w"):
-    n_classes = 1 if task == "multi_label" else 0
-    total = sum_of(
-        ChosenTask(
-            task=task,
-            outputs=("ip",),
-            target="y",
-            is_target_fed=True,
-            activation="none",
-            shape=(1,),
-            n_classes=n_classes,
-            ignore_label=None,
-            found_by="a test",
-        )
-    )
-    total.add([answers], targets, start=0)
-    head = ScoredOn(
-        net="n", run="r", iteration=1, weights="w", weights_digest=f"sha256:{weights}", dataset="d",
-        dataset_digest="sha256:same", split="test", score_blob="ip",
-    )  # fmt: skip
-    metrics = total.metrics(ReportHead(head))
-    hashes = np.arange(N, dtype=np.uint64)
-    samples = ScoredSamples("sha256:same", f"sha256:{weights}", n_classes, total.samples(), hashes, task)
-    return Evaluated(metrics, samples)
+def scored(answers, *, task="regression", targets=TRUE):
+    return of_task(answers, targets, task=task)
 
 
 BAD, GOOD = scored(TRUE + NOISE), scored(TRUE + 0.5 * NOISE)

@@ -10,6 +10,7 @@ import pytest
 from deepspark_ops.events import Event
 from deepspark_ops.run_index.index_file import SummaryReader, read_index, write_index
 from deepspark_ops.run_index.summary import CURVE_POINTS
+from tests.reference.evaluations import of_task, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage, started
 
 
@@ -38,6 +39,15 @@ def test_an_index_holds_what_the_runs_files_say(run_dir: Path) -> None:
     assert found.curve[0] == (0.0, 2.4)
 
 
+def test_another_task_than_classification_has_its_own_figure(run_dir: Path) -> None:
+    write_evaluation(run_dir / "evaluation", of_task([[1.0]], [[0.5]]))
+    found = write_index(run_dir)
+    assert found.figure is not None
+    assert (found.figure.name, found.figure.value) == ("rmse", 0.5)
+    assert (found.accuracy, found.accuracy_of) == (None, None)
+    assert read_index(run_dir) == found
+
+
 def test_a_run_that_has_gone_on_is_read_again(run_dir: Path) -> None:
     write_index(run_dir)
     with (run_dir / "events.jsonl").open("ab") as events:
@@ -47,7 +57,7 @@ def test_a_run_that_has_gone_on_is_read_again(run_dir: Path) -> None:
     assert write_index(run_dir).accuracy == 0.99
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format_version": 2, "made_of": {}}', "[]"])
+@pytest.mark.parametrize("text", ["", "{", '{"format_version": 3, "made_of": {}}', "[]"])
 def test_a_damaged_index_and_one_of_another_version_count_as_missing(run_dir: Path, text: str) -> None:
     write_index(run_dir)
     (run_dir / "index.json").write_text(text)

@@ -17,7 +17,7 @@ from deepspark_ops.run_view.stage_status import Status, StatusFile
 from deepspark_ops.trials.page import render_page
 from deepspark_ops.trials.plan import Plan, make_plan
 from deepspark_ops.trials.table import Table, make_table, read_courses
-from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+from tests.reference.evaluations import answers_with, evaluation, of_task, write_evaluation
 
 LABELS = [0, 1] * 10
 
@@ -138,3 +138,23 @@ def test_trials_without_tests_are_compared_all_the_same(folder: Path) -> None:
     assert "so there is no time to an accuracy" in page
     assert "<polyline" not in page
     assert json.loads(table.to_json())["rows"][0]["seconds_to_target"] is None
+
+
+def test_trials_of_a_regression_are_compared_by_its_own_figure_the_lowest_first(folder: Path) -> None:
+    for number, error in ((1, 0.5), (2, 0.25)):
+        evaluated = of_task([[error], [1.0]], [[0.0], [1.0]])
+        write_evaluation(folder / f"run__trial_0{number}" / "evaluation", evaluated)
+    plan = plan_of(folder)
+    courses = read_courses(plan.trials)
+    table = make_table(plan, courses)
+    values = [None if row.figure is None else row.figure.value for row in table.rows]
+    assert values == [pytest.approx(0.5 / 2**0.5), pytest.approx(0.25 / 2**0.5), None, None]
+    assert [row.accuracy for row in table.rows] == [None] * 4
+    assert Table.model_validate_json(table.to_json()) == table
+    assert "rmse=0.17677" in table.lines()[1]
+    cells = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [line["rmse"][:6] for line in cells] == ["0.3535", "0.1767", "", ""]
+    page = render_page(table, courses, {})
+    assert 'class="number best">0.1768<' in page
+    assert "Best RMSE" in page
+    assert "lower is better" in page
