@@ -41,6 +41,16 @@ class EvaluateConfig(StageConfig):
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
     target_blob: TargetBlob = None
+    master: str | None = Field(
+        None, description="Spark master, to score in tasks of Spark, for many samples; default: in this process"
+    )
+    task_samples: int = Field(20_000, ge=1, description="Samples of a Spark task at most")
+    listen_address: str = Field(
+        "auto", min_length=1, description="Address of this host that Spark's workers connect to; auto: as for training"
+    )
+    insecure_network: bool = Field(
+        False, description="Accept a cluster whose settings do not let driver and executors encrypt what they send"
+    )
 
 
 class ScoreBundleConfig(StageConfig):

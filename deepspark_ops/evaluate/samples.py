@@ -71,10 +71,14 @@ class Samples:
         self.class_names = manifest.class_names if manifest else ()
         self.split_rule = manifest.split_rule if manifest else None
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield every sample once, in order, ``batch_size`` at a time; the last batch may hold fewer."""
-        for start in range(0, self.n_samples, self.batch_size):
-            yield self.read(start, min(self.batch_size, self.n_samples - start))
+    def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
+        """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.
+
+        The last batch may hold fewer. Without arguments these are all samples.
+        """
+        end = self.n_samples if stop is None else min(stop, self.n_samples)
+        for first in range(start, end, self.batch_size):
+            yield self.read(first, min(self.batch_size, end - first))
 
     def stored(self, index: int) -> Column:
         """Return the first blob of one sample as stored, before the transform; an image is (C, H, W), BGR.

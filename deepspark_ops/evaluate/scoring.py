@@ -6,10 +6,11 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
@@ -32,15 +33,23 @@ _log = logging.getLogger(__name__)
 
 
 def score_samples(
-    answer: Answer, samples: Samples, tasks: Sequence[ChosenTask], *, worst: int
+    answer: Answer,
+    samples: Samples,
+    tasks: Sequence[ChosenTask],
+    *,
+    worst: int,
+    start: int = 0,
+    stop: int | None = None,
 ) -> tuple[tuple[TaskSum, ...], SampleDigest]:
-    """Score every sample once, in order.
+    """Score every sample once, in order, or those from ``start`` to before ``stop``.
 
     Args:
         answer: The net.
         samples: What it is scored on.
         tasks: Its results, the main one first.
         worst: How many samples to keep for the report.
+        start: Position of the first sample.
+        stop: Position after the last one; None: to the end.
 
     Returns:
         A sum for each result, and the samples' digest.
@@ -54,7 +63,7 @@ def score_samples(
     sums = tuple(sum_of(task, worst=worst) for task in tasks)
     digest = SampleDigest()
     began = logged = time.monotonic()
-    with closing(answered_batches(answer, samples, digest)) as answered:
+    with closing(answered_batches(answer, samples.batches(start, stop), digest)) as answered:
         for batch, values in answered:
             for one in sums:
                 targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
@@ -62,29 +71,37 @@ def score_samples(
             if time.monotonic() - logged > PROGRESS_INTERVAL_S:
                 logged = time.monotonic()
                 _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
-    _log.info("scored %s samples in %.1f s", f"{samples.n_samples:,}", time.monotonic() - began)
+    n_scored = min(stop, samples.n_samples) - start if stop is not None else samples.n_samples - start
+    _log.info("scored %s samples in %.1f s", f"{n_scored:,}", time.monotonic() - began)
     return sums, digest
 
 
+def answers_of_batch(
+    answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, npt.NDArray[Any]]],
+) -> Answer:
+    """Return what answers a batch, its padding left out."""
+    return lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()}
+
+
 def answered_batches(
-    answer: Answer, samples: Samples, digest: SampleDigest
+    answer: Answer, batches: Iterable[Batch], digest: SampleDigest
 ) -> Generator[tuple[Batch, Mapping[str, npt.NDArray[Any]]], None, None]:
-    """Yield all samples with the net's answers, in order; reading and the net are a thread each, a batch apart.
+    """Yield batches with the net's answers, in order; reading and the net are a thread each, a batch apart.
 
     Args:
         answer: The net.
-        samples: What it answers; nobody else reads them until the generator has ended or is closed.
+        batches: What it answers; read on a thread until the generator has ended or is closed.
         digest: Every batch is added.
     """
 
     def read() -> Iterator[Batch]:
-        for batch in samples.batches():
+        for batch in batches:
             digest.add(batch)
             yield batch
 
     def answered() -> Iterator[tuple[Batch, Mapping[str, npt.NDArray[Any]]]]:
-        with closing(ahead(read(), most=1, name="samples")) as batches:
-            for batch in batches:
+        with closing(ahead(read(), most=1, name="samples")) as hashed:
+            for batch in hashed:
                 yield batch, answer(batch)
 
     return ahead(answered(), most=1, name="net")

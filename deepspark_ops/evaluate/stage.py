@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,17 +14,18 @@ from deepspark_ops.evaluate.comparison.mistake_pictures import PICTURE_PIXELS, k
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
+from deepspark_ops.evaluate.parts.part_scores import Scored
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
-from deepspark_ops.evaluate.scoring import measure_speed, report_of, score_samples, scored_samples
+from deepspark_ops.evaluate.scoring import answers_of_batch, measure_speed, report_of, score_samples, scored_samples
 from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tf_predict import Answers as AnswersOf
-from deepspark_ops.evaluate.tf_predict import compile_answers, scoring_device
-from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
+from deepspark_ops.evaluate.tf_predict import open_answers
+from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
@@ -52,32 +53,34 @@ class Evaluation:
     report_path: Path
 
 
-def run_evaluate(config: EvaluateConfig) -> Evaluation:
+ScoreAll = Callable[[EvaluateConfig, TrainedNet, Sequence[ChosenTask], AnswersOf], Scored]
+"""Scores every sample: config, net, its results, and what gives them in this process."""
+
+
+def score_here(config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answers: AnswersOf) -> Scored:
+    """Score every sample in this process."""
+    return Scored(*score_samples(answers_of_batch(answers), trained.samples, tasks, worst=config.worst))
+
+
+def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evaluation:
     """Score a run's net and write metrics, report and samples; each is replaced whole, metrics last.
+
+    Args:
+        config: What is scored.
+        score: Where.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """
     output = config.output or RunPaths(config.run_dir).evaluation
-    with open_trained_net(
-        config.run_dir,
-        weights=config.weights,
-        dataset=config.dataset,
-        split=config.split,
-        batch_size=config.batch_size,
-    ) as trained:
+    with open_run(config) as trained:
         tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         for task in tasks:
             _log.info("scored is %s", task.text())
-        answers, device = _answers(trained, tasks, config)
-        sums, digest = score_samples(
-            lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()},
-            trained.samples,
-            tasks,
-            worst=config.worst,
-        )
+        answers, device = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
+        scored = score(config, trained, tasks, answers)
         metrics = report_of(
-            sums,
+            scored.sums,
             ScoredOn(
                 net=trained.net.name,
                 run=trained.run.root.name,
@@ -85,7 +88,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
                 weights=trained.weights.path.name,
                 weights_digest=f"sha256:{sha256_of_file(trained.weights.path)}",
                 dataset=trained.data_name,
-                dataset_digest=digest.text(),
+                dataset_digest=scored.digest.text(),
                 split=config.split,
                 score_blob=tasks[0].output,
                 split_rule=trained.samples.split_rule,
@@ -93,7 +96,7 @@ def run_evaluate(config: EvaluateConfig) -> Evaluation:
             trained.samples.class_names,
             _speed(answers, trained.samples, device),
         )
-        samples = scored_samples(metrics, sums[0], digest)
+        samples = scored_samples(metrics, scored.sums[0], scored.digest)
         section = _section(config, Evaluated(metrics, samples))
         mistakes = _mistake_pictures(trained.samples, samples.answers)
         classes = classes_of(metrics)
@@ -124,16 +127,6 @@ def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection 
         read_evaluation(config.production),
         known=read_samples(known).content if known is not None else None,
     )
-
-
-def _answers(trained: TrainedNet, tasks: Sequence[ChosenTask], config: EvaluateConfig) -> tuple[AnswersOf, str]:
-    """Return the function that gives the net's results, and what it runs on in words."""
-    ready = scoring_device(config.devices, trained.solver, n_threads=len(os.sched_getaffinity(0)))
-    if ready.kind == "gpu":
-        _log.info("scores on %s", ready.description)
-    device = next(iter(ready.names), "")
-    answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
-    return answers, ready.description
 
 
 def _speed(answers: AnswersOf, samples: Samples, device: str) -> Speed:

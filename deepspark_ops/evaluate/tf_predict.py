@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,10 +16,14 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_forward
+from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.score_blob import ScoreBlob
 from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.trained_net import TrainedNet
+
+_log = logging.getLogger(__name__)
 
 Feeds = Mapping[str, npt.NDArray[np.float32]]
 Predict = Callable[[Feeds], npt.NDArray[np.float64]]
@@ -41,6 +46,18 @@ def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *
     may_be_gpu = devices == "auto" and solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
     is_gpu = devices == "gpu" or (may_be_gpu and n_gpus_seen() > 0)
     return set_up_devices("gpu" if is_gpu else "cpu", 1, n_threads=n_threads)
+
+
+def open_answers(
+    trained: TrainedNet, tasks: Sequence[ChosenTask], config: EvaluateConfig, *, n_threads: int
+) -> tuple[Answers, str]:
+    """Return the function that gives the net's results, and what it runs on in words."""
+    ready = scoring_device(config.devices, trained.solver, n_threads=n_threads)
+    if ready.kind == "gpu":
+        _log.info("scores on %s", ready.description)
+    device = next(iter(ready.names), "")
+    answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
+    return answers, ready.description
 
 
 def compile_probabilities(

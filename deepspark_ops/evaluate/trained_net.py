@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import Weights, find_weights
@@ -52,6 +53,17 @@ class TrainedNet:
     weights: Weights
     samples: Samples
     data_name: str
+
+
+def open_run(config: EvaluateConfig) -> AbstractContextManager[TrainedNet]:
+    """Open the net and the samples that ``config`` names."""
+    return open_trained_net(
+        config.run_dir,
+        weights=config.weights,
+        dataset=config.dataset,
+        split=config.split,
+        batch_size=config.batch_size,
+    )
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def test_operators_load_airflow_alone() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("package", ["ingest", "train.driver"])
+@pytest.mark.parametrize("package", ["evaluate", "ingest", "train.driver"])
 def test_spark_driver_loads_spark_alone(package: str) -> None:
     assert imported_heavies(f"deepspark_ops.{package}.spark_job") == {"pyspark"}
 

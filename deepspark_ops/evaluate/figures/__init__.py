@@ -1,1 +1,1 @@
-"""What kinds of figures can be counted over samples: each a sum with ``add``, ``merge`` and ``result``, plain numpy."""
+"""What kinds of figures can be counted over samples: sums with ``add``, ``merge``, ``result``, and their charts."""

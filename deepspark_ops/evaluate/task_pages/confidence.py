@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import grouped
-from deepspark_ops.evaluate.figure_charts import drawn_curves, precision_recall_chart, reliability_chart, roc_chart
 from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.figure_charts import (
+    drawn_curves,
+    precision_recall_chart,
+    reliability_chart,
+    roc_chart,
+)
 from deepspark_ops.evaluate.figures.ranking import Ranking
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics

@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from deepspark_ops.config.task import TaskName
 from deepspark_ops.evaluate.charts import confusion_chart, grouped
-from deepspark_ops.evaluate.figure_charts import (
+from deepspark_ops.evaluate.figures.extremes import NamedSample
+from deepspark_ops.evaluate.figures.figure_charts import (
     bar_chart,
     density_chart,
     drawn_curves,
@@ -19,7 +20,6 @@ from deepspark_ops.evaluate.figure_charts import (
     residual_chart,
     roc_chart,
 )
-from deepspark_ops.evaluate.figures.extremes import NamedSample
 from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics

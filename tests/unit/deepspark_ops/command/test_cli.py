@@ -292,6 +292,9 @@ def test_evaluate_prints_the_figures(folder, jobs):
     result = invoke("evaluate", "run")
     assert result.stdout == f"top1=0.8750 loss=0.5000 samples=8 report={output}/report.html\n"
     assert jobs == [("deepspark_ops.evaluate", EvaluateConfig(run_dir=folder / "run"))]
+    jobs.clear()
+    invoke("evaluate", "run", "--master", "local[2]")
+    assert [module for module, _ in jobs] == ["deepspark_ops.evaluate.spark_job"]
 
 
 @pytest.mark.parametrize(

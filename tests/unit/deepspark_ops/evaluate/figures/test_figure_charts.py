@@ -3,7 +3,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from deepspark_ops.evaluate.figure_charts import (
+from deepspark_ops.evaluate.figures.calibration import CalibrationSum
+from deepspark_ops.evaluate.figures.figure_charts import (
     MAX_BARS,
     MAX_CURVES,
     bar_chart,
@@ -14,7 +15,6 @@ from deepspark_ops.evaluate.figure_charts import (
     residual_chart,
     roc_chart,
 )
-from deepspark_ops.evaluate.figures.calibration import CalibrationSum
 from deepspark_ops.evaluate.figures.ranking import RankingSum
 from deepspark_ops.evaluate.figures.regression import Density, RegressionSum, ResidualHistogram
 

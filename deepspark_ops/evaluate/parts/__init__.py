@@ -1,0 +1,1 @@
+"""How are samples scored in parts, by processes of their own, and put together?"""

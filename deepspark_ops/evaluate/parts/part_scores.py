@@ -1,0 +1,97 @@
+"""Scores of a part of the samples, in this process, which keeps the net for its next part. No pyspark in here."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.evaluate.samples import SampleDigest
+from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, score_samples
+from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
+from deepspark_ops.evaluate.tasks.task_sum import TaskSum
+from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What is known of some samples.
+
+    Attributes:
+        sums: Of each result of the net, the main one first.
+        digest: Of the samples.
+    """
+
+    sums: tuple[TaskSum, ...]
+    digest: SampleDigest
+
+    def merged(self, other: Scored) -> Scored:
+        """Return this with what is known of other samples; this one is used up."""
+        for mine, theirs in zip(self.sums, other.sums, strict=True):
+            mine.merge(theirs)
+        self.digest.merge(other.digest)
+        return self
+
+
+@dataclass(frozen=True)
+class PartConfig:
+    """What a part is scored by. Travels to the process that does it.
+
+    Attributes:
+        text: The config, JSON, its paths absolute, its weights named.
+        threads: TensorFlow's in a task.
+    """
+
+    text: str
+    threads: int
+
+
+def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
+    """Return the parts (first sample, the one behind the last): as many as can run at once, or more.
+
+    A part begins where a batch of a single process begins: so each sample is computed in the same batch, and the
+    answers have the same bits.
+
+    Args:
+        n_samples: Of all parts.
+        batch_size: Samples of a pass.
+        n_at_once: Parts that run at the same time.
+        most: Samples of a part at most, rounded up to whole batches.
+
+    Example:
+        >>> part_bounds(53, batch_size=10, n_at_once=2, most=1_000)
+        [(0, 30), (30, 53)]
+    """
+    n_batches = math.ceil(n_samples / batch_size)
+    n_parts = min(n_batches, max(n_at_once, math.ceil(n_batches / math.ceil(most / batch_size))))
+    size = math.ceil(n_batches / n_parts) * batch_size
+    return [(start, min(start + size, n_samples)) for start in range(0, n_samples, size)]
+
+
+def score_part(part: PartConfig, start: int, stop: int) -> Scored:
+    """Score samples from ``start`` to before ``stop``.
+
+    Raises:
+        DeepSparkError, CaffeImportError: As of stage evaluate.
+    """
+    config, trained, tasks, answer = _opened(part)
+    return Scored(*score_samples(answer, trained.samples, tasks, worst=config.worst, start=start, stop=stop))
+
+
+@cache
+def _opened(part: PartConfig) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
+    """Compile the net in this process; the next part finds it, and its files stay open as long as the process."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from deepspark_ops.evaluate.tf_predict import open_answers  # TensorFlow
+
+    config = parse_config(EvaluateConfig, json.loads(part.text))
+    trained = ExitStack().enter_context(open_run(config))
+    tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
+    answers, _ = open_answers(trained, tasks, config, n_threads=part.threads)
+    return config, trained, tasks, answers_of_batch(answers)

@@ -1,0 +1,32 @@
+"""What stage evaluate does inside Spark, in one process with one JVM.
+
+    python in_one_spark.py RUN BROKEN FOLDER
+
+Evaluates RUN into FOLDER, then with the weights BROKEN, which diverged, and writes what that gave to refused.txt.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.spark_job import open_context, score_on
+from deepspark_ops.evaluate.stage import run_evaluate
+
+
+def main(run: Path, broken: Path, folder: Path) -> None:
+    config = EvaluateConfig(run_dir=run, output=folder, batch_size=10, master="local[2]", task_samples=20)
+    with open_context(config) as context:
+        run_evaluate(config, partial(score_on, context))
+        try:
+            given = {"weights": broken, "output": folder / "broken"}
+            run_evaluate(config.model_copy(update=given), partial(score_on, context))
+        except DataError as error:
+            (folder / "refused.txt").write_text(f"{error}")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
