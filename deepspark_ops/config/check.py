@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, MemorySize, SolverFile, SolverOverrides, StageConfig, StartWeights
+from deepspark_ops.config.base import FORM, DataPath, MemorySize, SolverFile, SolverOverrides, StageConfig, StartWeights
 from deepspark_ops.config.devices import (
     DeviceChoice,
     GpusPerWorker,
@@ -25,7 +25,7 @@ class CheckConfig(StageConfig):
     solver: SolverFile
     overrides: SolverOverrides = ""
     weights: StartWeights = None
-    dataset: Path | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
+    dataset: DataPath | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
     ingest: SourceConfig | None = Field(
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )

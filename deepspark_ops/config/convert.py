@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, StageConfig
+from deepspark_ops.config.base import FORM, DataPath, StageConfig
 from deepspark_ops.config.bundle_formats import BundleFormats
 
 _NUMBER = r"[+-]?\d+(\.\d*)?"
@@ -50,7 +50,7 @@ class ConvertConfig(StageConfig):
         " net's data layer says, 1 for a deploy net",
         json_schema_extra=FORM,
     )
-    dataset: Path | None = Field(
+    dataset: DataPath | None = Field(
         None,
         title="Dataset",
         description="Ingested dataset: the bundle is checked on its test samples and takes its class names; default:"

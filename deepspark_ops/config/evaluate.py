@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import EXPERT, StageConfig
+from deepspark_ops.config.base import EXPERT, DataPath, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
@@ -21,7 +21,7 @@ class EvaluateConfig(StageConfig):
     """Score a trained net on a dataset by the figures of what it is for: classes, numbers, pairs, pictures."""
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
-    dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     weights: Path | None = Field(
         None, description="Score this .caffemodel with the run's net instead of its last snapshot"
@@ -59,7 +59,7 @@ class ScoreBundleConfig(StageConfig):
     run_dir: Path = Field(description="Run whose data, labels and ignored label count")
     bundle: Path = Field(description="Bundle to score")
     output: Path = Field(description="Folder for metrics.json and samples.h5")
-    dataset: Path | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")

@@ -7,7 +7,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import (
+    DEFAULT_STAGING_SIZE,
+    DataPath,
+    InsecureNetwork,
+    ListenAddress,
+    StageConfig,
+    StagingFolder,
+    StagingSize,
+)
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
 
@@ -20,11 +28,11 @@ class BundleInputConfig(StageConfig):
     """What a bundle is run on, and how inputs become what it takes."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
-    input: Path = Field(
+    input: DataPath = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
         " file or folder, CSV, table:db.name of Spark's catalog), or any other source that deepspark ingest reads"
     )
-    output: Path = Field(
+    output: DataPath = Field(
         description="Parquet file to write, one row per input; with a Spark master a folder of such files; or"
         " table:db.name, a table of Spark's catalog"
     )
@@ -38,7 +46,7 @@ class BundleInputConfig(StageConfig):
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
     input_format: InputFormat = Field("auto", description="What input is; auto looks at it")
-    root_folder: Path | None = Field(
+    root_folder: DataPath | None = Field(
         None, description="Folder that the paths of a list or table start from; default: its own"
     )
     split: SplitChoice = "test"
@@ -72,6 +80,8 @@ class BundleInputConfig(StageConfig):
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples of a forward pass")
     devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
+    staging_folder: StagingFolder = None
+    staging_size: StagingSize = DEFAULT_STAGING_SIZE
     strict: bool = Field(False, description="Refuse an input that cannot be used, instead of a row that says why")
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import SampleShape, StageConfig
+from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
 from deepspark_ops.config.evaluate import SplitChoice
 
 _Threads = Annotated[int | None, Field(ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")]
@@ -29,7 +29,7 @@ class NetTestConfig(StageConfig):
 
     net: Path = Field(description="Prototxt of a net; its layers of phase TEST are taken")
     weights: Path = Field(description="Trained weights, .caffemodel or .caffemodel.h5")
-    dataset: Path | None = Field(None, description="Ingested dataset; default: what the net's data layers name")
+    dataset: DataPath | None = Field(None, description="Ingested dataset; default: what the net's data layers name")
     split: SplitChoice = "test"
     iterations: int | None = Field(
         None,

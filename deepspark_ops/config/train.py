@@ -10,14 +10,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from deepspark_ops.config.base import (
+    DEFAULT_STAGING_SIZE,
     EXPERT,
     FORM,
+    DataPath,
     InsecureNetwork,
     ListenAddress,
     SolverFile,
     SolverOverrides,
     SparkMaster,
     StageConfig,
+    StagingFolder,
+    StagingSize,
     StartWeights,
     file_list_text,
 )
@@ -38,7 +42,7 @@ class TrainConfig(StageConfig):
 
     solver: SolverFile
     overrides: SolverOverrides = ""
-    dataset: Path | None = Field(
+    dataset: DataPath | None = Field(
         None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
     )
     run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
@@ -152,6 +156,8 @@ class TrainConfig(StageConfig):
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
     listen_address: ListenAddress = "auto"
+    staging_folder: StagingFolder = None
+    staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
     insecure_network: InsecureNetwork = False
     spark_ui: bool = Field(

@@ -25,6 +25,7 @@ from deepspark_ops.evaluate.found_weights import Weights, find_weights
 from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.stores.staging import staging_of, use_staging
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 
 
@@ -87,6 +88,7 @@ def open_trained_net(
     run = RunPaths(run_dir)
     found = find_weights(run, weights)
     config = read_run_config(run)
+    use_staging(staging_of(config.staging_folder, config.staging_size))
     solver = load_solver(run.solver)
     message = _test_net(solver)
     dataset = dataset or config.dataset

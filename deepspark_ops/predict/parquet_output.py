@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from deepspark_ops.run_paths import write_whole
+from deepspark_ops.stores.writing import written_whole
 
 ROWS_WRITTEN = 8_192
 BYTES_WRITTEN = 32 * 2**20
@@ -48,7 +48,7 @@ class ParquetOutput:
 @contextmanager
 def parquet_output(path: Path, schema: pa.Schema) -> Iterator[ParquetOutput]:
     """Open ``path`` for rows of ``schema``; it is there after the block, and only if nothing went wrong in it."""
-    with write_whole(path) as temporary, pa.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with written_whole(path) as temporary, pa.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
         output = ParquetOutput(writer, schema)
         yield output
         output.flush()

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import StorePath
 
 MANIFEST_NAME = "dataset.json"
 SplitName = Literal["train", "validation", "test"]
@@ -210,6 +211,9 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
     try:
         content = path.read_bytes()
     except OSError as error:
+        if isinstance(split_folder, StorePath) and not isinstance(error, FileNotFoundError):
+            msg = f"{path}: {error.strerror or error}"
+            raise DataError(msg) from error
         found = "no such dataset folder" if not split_folder.is_dir() else f"no {MANIFEST_NAME} here"
         msg = f'{split_folder}: {found}; run task "ingest" (an ingestion that did not finish leaves none)'
         raise DataError(msg) from error

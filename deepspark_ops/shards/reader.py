@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from deepspark_ops.shards.manifest import (
     read_manifest,
     sha256_of_file,
 )
+from deepspark_ops.shards.staged_shards import StagedShards
+from deepspark_ops.stores.store_path import StorePath
 
 _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
@@ -78,14 +80,19 @@ class Dataset:
         open_shard: Callable[[int], SampleSource],
         is_transformed: bool,
         manifest: DatasetManifest | None = None,
+        staged: StagedShards | None = None,
     ) -> None:
-        """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns."""
+        """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns.
+
+        ``staged`` are the local copies behind the sources, given back as those are closed.
+        """
         self.columns = tuple(columns)
         self.sample_shapes = tuple(sample_shapes)
         self.shards = tuple(shards)
         self.manifest = manifest
         self.is_transformed = is_transformed
         self._open_shard = open_shard
+        self._staged = staged
         self._opened: OrderedDict[int, SampleSource] = OrderedDict()
 
     @property
@@ -146,6 +153,8 @@ class Dataset:
         for source in self._opened.values():
             source.close()
         self._opened.clear()
+        if self._staged is not None:
+            self._staged.close()
 
     def __enter__(self) -> Dataset:
         """Return the dataset itself."""
@@ -160,7 +169,10 @@ class Dataset:
             self._opened.move_to_end(shard)
             return self._opened[shard]
         if len(self._opened) >= _OPEN_SHARDS:
-            self._opened.popitem(last=False)[1].close()
+            oldest, source = self._opened.popitem(last=False)
+            source.close()
+            if self._staged is not None:
+                self._staged.release(oldest)
         source = self._opened[shard] = self._open_shard(shard)
         return source
 
@@ -176,9 +188,11 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         DataError: No manifest, or a damaged one.
     """
     manifest = read_manifest(split_folder)
+    staged = StagedShards(split_folder, manifest) if isinstance(split_folder, StorePath) else None
 
     def open_shard(shard: int) -> SampleSource:
-        return _shard_source(split_folder, manifest, manifest.shards[shard], color)
+        path = split_folder / manifest.shards[shard].file if staged is None else staged.path(shard)
+        return _shard_source(path, manifest, color)
 
     return Dataset(
         columns=shard_columns(manifest),
@@ -190,6 +204,7 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both.
         is_transformed=True,
         manifest=manifest,
+        staged=staged,
     )
 
 
@@ -241,14 +256,20 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
     The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its digest
     is found right. Where not every byte is read, another process walks the pages of LMDB shards.
 
+    Of a split in a store the sizes of all objects and the first shard are compared, the others as they are fetched.
+
     Args:
         split_folder: Holds dataset.json and the shards.
-        digests: Read every byte? None: if the shards have at most ``DIGESTS_UP_TO_BYTES``.
+        digests: Read every byte? None: if the shards have at most ``DIGESTS_UP_TO_BYTES``, and are no objects.
 
     Raises:
         DataError: The first difference found, one line, with the remedy.
     """
     manifest = read_manifest(split_folder)
+    if isinstance(split_folder, StorePath):
+        _verify_objects(split_folder, manifest)
+        _verify_first_samples(split_folder, manifest, range(len(manifest.shards)) if digests else (0,))
+        return manifest
     if digests is None:
         digests = manifest.n_bytes <= DIGESTS_UP_TO_BYTES
     for shard in manifest.shards:
@@ -261,14 +282,31 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
         _verify_digest(split_folder, manifest.mean_file)
     if not digests and manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
-    _verify_first_samples(split_folder, manifest)
+    _verify_first_samples(split_folder, manifest, range(len(manifest.shards)))
     return manifest
 
 
-def _verify_first_samples(split_folder: Path, manifest: DatasetManifest) -> None:
-    """Compare the first sample of every shard with the manifest: digests say nothing of an edited manifest."""
+def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
+    """Compare the sizes of shards in a store with the manifest, and the mean image's bytes."""
+    inner = "/data.mdb" if manifest.shard_format == "lmdb" else ""
+    try:
+        for shard in manifest.shards:
+            path = split_folder / f"{shard.file}{inner}"
+            found = path.stat().st_size
+            if found != shard.n_bytes:
+                msg = f"shard {path}: manifest says {shard.n_bytes:,} bytes, found {found:,}; {_REPAIR}"
+                raise DataError(msg)
+        if manifest.mean_file is not None:
+            _verify_digest(split_folder, manifest.mean_file)
+    except OSError as error:
+        msg = f"{error.filename or split_folder}: {error.strerror or error}; the manifest names it; {_REPAIR}"
+        raise DataError(msg) from error
+
+
+def _verify_first_samples(split_folder: Path, manifest: DatasetManifest, shards: Iterable[int]) -> None:
+    """Compare the first sample of shards with the manifest: digests say nothing of an edited manifest."""
     with open_dataset(split_folder) as dataset:
-        for shard in range(len(dataset.shards)):
+        for shard in shards:
             first = dataset.read(shard, 0, 1)[1][0]
             if not manifest.n_classes:
                 continue
@@ -303,7 +341,7 @@ def _verify_pages(folders: Sequence[Path]) -> None:
 
 
 def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRecord) -> None:
-    source = _shard_source(split_folder, manifest, shard, None)
+    source = _shard_source(split_folder / shard.file, manifest, None)
     try:
         n_samples = len(source)
     except CaffeImportError as error:
@@ -335,10 +373,8 @@ def _file_of(split_folder: Path, record: FileRecord) -> Path:
     return path / "data.mdb" if path.is_dir() else path
 
 
-def _shard_source(
-    split_folder: Path, manifest: DatasetManifest, shard: ShardRecord, color: bool | None
-) -> SampleSource:
-    return _open_file(split_folder / shard.file, manifest.shard_format, color, shard_columns(manifest))
+def _shard_source(path: Path, manifest: DatasetManifest, color: bool | None) -> SampleSource:
+    return _open_file(path, manifest.shard_format, color, shard_columns(manifest))
 
 
 def _open_file(

@@ -263,6 +263,15 @@ def local_copy(path: Path) -> Iterator[Path]:
         held.release()
 
 
+def kept_copy(path: Path) -> Path:
+    """Return a path that any library opens, as ``local_copy`` does, but for as long as this process lives.
+
+    Raises:
+        ConfigError, DataError, OSError: As ``local_copy``.
+    """
+    return stage(path).folder / path.name if isinstance(path, StorePath) else path
+
+
 def stage(path: StorePath) -> StagedFiles:
     """Return copies of an object or of all objects of a folder, below the folder under ``path.name``.
 

@@ -170,6 +170,11 @@ class StorePath(PosixPath):
         found = self.entries() if self.is_dir() else {}
         return iter([self / name for name in found if fnmatchcase(name, pattern)])
 
+    def rglob(self, pattern: str, **_: Any) -> Iterator[StorePath]:  # type: ignore[override]
+        """Yield the objects below a folder that have a name like ``pattern``, which holds no slash."""
+        found = self.entries(is_deep=True) if self.is_dir() else {}
+        return iter([self / name for name in found if fnmatchcase(posixpath.basename(name), pattern)])
+
     def fetch(self, target: Path) -> None:
         """Write the object's content into a local file that is there; OSError if it cannot be read."""
         with plain_errors(str(self)):

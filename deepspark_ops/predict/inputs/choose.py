@@ -15,6 +15,7 @@ from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import MANIFEST_NAME, SPLITS
+from deepspark_ops.stores.staging import staging_of, use_staging
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
@@ -30,6 +31,7 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         ConfigError: No such input, none of a known kind, or one that cannot give what a bundle of several inputs takes.
         DataError: It is damaged.
     """
+    use_staging(staging_of(config.staging_folder, config.staging_size))
     path = config.input
     require_source(path, option="input")
     kind = _look(path) if config.input_format == "auto" else config.input_format

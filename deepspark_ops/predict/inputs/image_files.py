@@ -9,6 +9,8 @@ from pathlib import Path
 
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.predict.record import InputRecord, Inputs
+from deepspark_ops.stores.listing import objects_below
+from deepspark_ops.stores.store_path import StorePath, joined
 
 
 def one_image(path: Path) -> Inputs:
@@ -46,7 +48,7 @@ def listed_images(path: Path, root: Path) -> Inputs:
     """
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
-        return (InputRecord(name, root / name) for name in map(path_of_line, islice(_lines(path), start, stop)))
+        return (InputRecord(name, joined(root, name)) for name in map(path_of_line, islice(_lines(path), start, stop)))
 
     return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 
@@ -78,6 +80,10 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _names_below(folder: Path, prefix: str = "") -> Iterator[str]:
+    if isinstance(folder, StorePath):
+        names = (name for name in objects_below(folder) if not any(part.startswith(".") for part in name.split("/")))
+        yield from (name for name in names if is_image_name(name))
+        return
     with os.scandir(folder / prefix) as found:
         entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
     for name, is_folder in entries:

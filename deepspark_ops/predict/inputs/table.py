@@ -17,6 +17,8 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS
 from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
 from deepspark_ops.predict.samples import BundleForm
+from deepspark_ops.stores.staging import kept_copy
+from deepspark_ops.stores.store_path import joined
 
 _ROWS_READ = 64
 """A row may be a photograph of some megabytes."""
@@ -63,7 +65,7 @@ def parquet_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     path = config.input
     files = parquet_files(path) if path.is_dir() else [path]
     try:
-        opened = [pa.parquet.ParquetFile(file) for file in files]
+        opened = [pa.parquet.ParquetFile(kept_copy(file)) for file in files]
         n_rows = sum(file.metadata.num_rows for file in opened)
         schema = opened[0].schema_arrow
     except (pa.ArrowException, OSError) as error:
@@ -96,7 +98,7 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     """Return the rows of a CSV file, whose first line names its columns; arguments and errors as ``parquet_rows``."""
     path = config.input
     try:
-        with pa.csv.open_csv(path) as opened:
+        with pa.csv.open_csv(kept_copy(path)) as opened:
             schema = opened.schema
     except (pa.ArrowException, OSError) as error:
         msg = f"input={path}: not readable as CSV with a line of column names: {error}"
@@ -108,7 +110,7 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
 
     def batches() -> Iterator[Numbered]:
         at = 0
-        with pa.csv.open_csv(path, convert_options=options) as opened:
+        with pa.csv.open_csv(kept_copy(path), convert_options=options) as opened:
             for batch in opened:
                 yield at, batch
                 at += batch.num_rows
@@ -288,7 +290,7 @@ def _content(cell: Any, root: Path) -> Content | None:
         cell = cell.get("bytes") or cell.get("path")
     if cell is None or isinstance(cell, bytes):
         return cell
-    return root / cell if isinstance(cell, str) else vector_of(cell)
+    return joined(root, cell) if isinstance(cell, str) else vector_of(cell)
 
 
 def _root_folder(config: BundleInputConfig) -> Path:
@@ -307,7 +309,7 @@ def _images(
             name = cell
         name = ids[row] if ids else (name or numbers[row])
         if isinstance(value, str):
-            yield InputRecord(name, root / value)
+            yield InputRecord(name, joined(root, value))
         elif isinstance(value, bytes):
             yield InputRecord(name, value)
         else:

@@ -11,7 +11,9 @@ from pathlib import Path
 from caffe_import.data.hdf5_source import read_hdf5_list
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
+from deepspark_ops.stores.store_path import StorePath
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, READS_FILES
 
 
@@ -22,7 +24,7 @@ class SourceResolver:
     Attributes:
         dataset: Ingested dataset (absolute); None keeps the nets' own sources.
         solver: The solver's file; relative paths are looked for as ``relative_paths`` says.
-        lists: Folder for lists of HDF5 files whose lines had to be made absolute.
+        lists: Folder for lists of HDF5 files whose lines had to be made absolute, and for copies of mean files.
         notes: What was replaced, for the log.
     """
 
@@ -31,6 +33,7 @@ class SourceResolver:
     lists: Path
     notes: list[str] = field(default_factory=list)
     _lists: dict[Path, str] = field(default_factory=dict)
+    _copies: dict[StorePath, Path] = field(default_factory=dict)
 
     def resolve(self, net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
         """Return a copy of a net with every path of its data layers absolute."""
@@ -46,7 +49,18 @@ class SourceResolver:
         return resolved
 
     def write_lists(self) -> None:
-        """Write the lists of HDF5 files that ``resolve`` made; before the layers are opened."""
+        """Write the lists of HDF5 files, and copies of mean files in a store, that ``resolve`` named; before reading.
+
+        Raises:
+            DataError: A mean file cannot be read.
+        """
+        for stored, copy in self._copies.items():
+            try:
+                with write_whole(copy) as temporary:
+                    stored.fetch(temporary)
+            except OSError as error:
+                msg = f"{error.filename or stored}: {error.strerror or error}"
+                raise DataError(msg) from error
         for path, text in self._lists.items():
             write_text_whole(path, text)
 
@@ -55,9 +69,11 @@ class SourceResolver:
         if self.dataset is None:
             transform.mean_file = str(self._find(transform.mean_file))
             return
-        mean = str(DatasetPaths(self.dataset).mean())
+        mean = DatasetPaths(self.dataset).mean()
         self._note(f'layer "{layer.name}": mean_file "{transform.mean_file}" is replaced by the dataset\'s {mean}')
-        transform.mean_file = mean
+        if isinstance(mean, StorePath):
+            mean = self._copies.setdefault(mean, self.lists / mean.name)
+        transform.mean_file = str(mean)
 
     def _resolve_windows(self, layer: caffe_pb2.LayerParameter) -> None:
         """Make the paths of a WindowData layer absolute; it reads its own files, whether there is a dataset or not."""

@@ -11,6 +11,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.staged_shards import note_on_room
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
 from deepspark_ops.train.setup.run import Run
@@ -40,14 +41,20 @@ def check_paths(config: TrainConfig) -> None:
         raise ConfigError(msg)
 
 
-def check_dataset(dataset: Path, run: Run) -> None:
+def check_dataset(dataset: Path, run: Run) -> list[str]:
     """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
+
+    Returns:
+        What is to be said of them.
 
     Raises:
         DataError: The first difference.
     """
+    notes: list[str | None] = []
     for split in ("train", "test") if run.test_nets else ("train",):
-        verify(DatasetPaths(dataset).split(split), digests=_DIGESTS[run.config.verify])
+        folder = DatasetPaths(dataset).split(split)
+        notes.append(note_on_room(folder, verify(folder, digests=_DIGESTS[run.config.verify])))
+    return [note for note in notes if note is not None]
 
 
 def check_data(run: Run) -> dict[str, DatasetOrder]:

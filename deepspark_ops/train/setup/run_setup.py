@@ -27,6 +27,7 @@ from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.reader import verify_layer_sources
+from deepspark_ops.stores.staging import staging_of, use_staging
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
@@ -69,6 +70,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         CaffeImportError: Solver, nets or sources.
     """
     config = with_paths_from(config, Path.cwd())
+    use_staging(staging_of(config.staging_folder, config.staging_size))
     check_paths(config)
     loaded = load_solver(config.solver, config.overrides)
     plan = plan_strategy(config)
@@ -88,7 +90,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             verify_layer_sources(nets)
         run = _build(config, paths, replace(loaded, spec=solver_spec(solver)), written, nets)
         if config.dataset is not None:
-            check_dataset(config.dataset, run)
+            notes += check_dataset(config.dataset, run)
         orders = check_data(run)
         if plan.running.repeats_data:
             notes += check_repeatable(run, config.strategy)
@@ -126,9 +128,11 @@ def load_run(run_dir: Path) -> Run:
         ConfigError, DataError, CaffeImportError: The folder or the data are not what they were.
     """
     paths = RunPaths(run_dir)
+    config = read_config(paths.config)
+    use_staging(staging_of(config.staging_folder, config.staging_size))
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)
-    return _build(read_config(paths.config), paths, loaded, nets, [net.message for net in nets])
+    return _build(config, paths, loaded, nets, [net.message for net in nets])
 
 
 def _build(
