@@ -1,17 +1,18 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow mutants explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores mutants explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
+MOTO := 5.2.5
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 demo: ## Train LeNet on handwritten digits through Airflow, from nothing to an exported model
 	@.ci/setup.sh run
@@ -42,6 +43,11 @@ test-mlflow: setup ## Runs and models told to a real MLflow server, in environme
 	test -d .venv/mlflow-server || uv venv --quiet --python $(PYTHON) .venv/mlflow-server
 	uv pip install --quiet --python .venv/mlflow-server/bin/python "$$(sed -n 's/^mlflow-skinny\(==[^ ]*\).*/mlflow\1/p' requirements-mlflow.txt)"
 	$(PYTHON) -m pytest -m mlflow tests/integration/tracking
+
+test-object-stores: setup ## Data in S3 and Hadoop's file systems, with moto's server in an environment of its own; not part of make test
+	test -d .venv/moto || uv venv --quiet --python $(PYTHON) .venv/moto
+	uv pip install --quiet --python .venv/moto/bin/python "moto[server]==$(MOTO)"
+	$(PYTHON) -m pytest -m object_store tests/integration/stores
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from caffe_import.files.whole_file import sync_file, sync_folder, write_text_whole, write_whole
+from caffe_import.files.whole_file import sync_file, sync_folder
+from deepspark_ops.stores.writing import write_text as write_text_whole
+from deepspark_ops.stores.writing import written_whole as write_whole
 
 __all__ = ["DatasetPaths", "RunPaths", "sync_file", "sync_folder", "write_text_whole", "write_whole"]
 

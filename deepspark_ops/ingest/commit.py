@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -40,6 +39,8 @@ from deepspark_ops.shards.manifest import (
 )
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import read_records, records_path
+from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.writing import local_output, remove_tree
 
 REJECTED_NAME = "rejected.jsonl"
 HDF5_LIST_NAME = "files.txt"
@@ -93,9 +94,10 @@ def commit_dataset(
     if plan.base is not None and plan.base.folder == config.output:
         keep_version(config.output)
     n_train = sum(shard.record.n_samples for shard in shards["train"])
-    write_mean(paths.mean(), mean_image(sums, n_train))
+    with local_output(paths.mean()) as path:
+        write_mean(path, mean_image(sums, n_train))
+        mean_digest = sha256_of_file(path)
     values = mean_values(sums, n_train)
-    mean_digest = sha256_of_file(paths.mean())
     previous = None if plan.base is None else version_digest(plan.base.folder)
     manifests = {}
     for split in plan.splits():
@@ -120,7 +122,7 @@ def commit_dataset(
         _commit_split(config, manifests[split], shards[split], rejected, findings[split])
     for split in set(SPLITS) - set(manifests):
         # Of an earlier ingestion, so that it belongs to another training set.
-        shutil.rmtree(paths.split(split), ignore_errors=True)
+        remove_tree(paths.split(split))
     return manifests
 
 
@@ -292,7 +294,7 @@ def _commit_split(
         write_warnings(folder / WARNINGS_NAME, findings.named)
     if rejected:
         write_rejected(folder / REJECTED_NAME, rejected)
-    if config.shard_format == "hdf5":
+    if config.shard_format == "hdf5" and not isinstance(folder, StorePath):  # Caffe reads local files
         write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in manifest.shards])
     write_manifest(folder, manifest)
     remove_unlisted(folder, manifest, in_use=files_of_versions(config.output, manifest.split))
@@ -318,10 +320,7 @@ def remove_unlisted(folder: Path, manifest: DatasetManifest, *, in_use: Collecti
 
 def remove_shard(path: Path) -> None:
     """Remove a shard if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    remove_tree(path)
 
 
 def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardResult]:

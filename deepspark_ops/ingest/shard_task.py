@@ -30,6 +30,7 @@ from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
 from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
+from deepspark_ops.stores.writing import local_output
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     try:
         with task.reader.opened() as read, decoder_messages() as messages:
             noted = NotedSamples(task.positions, read)
-            _write(task, result, noted.passing(_samples(task, read, result, sums, messages)))
+            with local_output(task.path) as path:
+                _write(task, path, result, noted.passing(_samples(task, read, result, sums, messages)))
             if result.n_samples:
                 result.records_sha256 = _keep_records(task, result, sums, noted)
     except (DeepSparkError, CaffeImportError) as error:
@@ -158,18 +160,18 @@ def _keep_records(task: ShardTask, result: ShardResult, sums: PixelSums, noted: 
     return sha256_of_file(path)
 
 
-def _write(task: ShardTask, result: ShardResult, samples: Iterator[tuple[int, Image, bytes]]) -> None:
+def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[tuple[int, Image, bytes]]) -> None:
     if task.shard_format == "hdf5":
         rows = ((image, int(task.labels[i])) for i, image, _ in samples)
-        result.n_samples = write_hdf5_shard(task.path, rows, task.shape)
-        data = task.path
+        result.n_samples = write_hdf5_shard(path, rows, task.shape)
+        data = path
     else:
         records = (
             (sample_key(task.first + i, task.names[i]), _datum(task, image, compressed, int(task.labels[i])))
             for i, image, compressed in samples
         )
-        result.n_samples = write_lmdb_shard(task.path, records)
-        data = task.path / "data.mdb"
+        result.n_samples = write_lmdb_shard(path, records)
+        data = path / "data.mdb"
     if result.n_samples:
         result.n_bytes = data.stat().st_size
         result.sha256 = sha256_of_file(data)

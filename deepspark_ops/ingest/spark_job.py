@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -41,7 +42,10 @@ from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
-from deepspark_ops.stores.staging import staging, staging_of, use_staging
+from deepspark_ops.stores.arrow_store import ARROW_SCHEMES
+from deepspark_ops.stores.staging import kept_copy, staging, staging_of, use_staging
+from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.writing import remove_tree
 
 if TYPE_CHECKING:
     from deepspark_ops.ingest.tables.table_shards import TableShardResult, TableShardTask
@@ -109,7 +113,10 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     if beside is not None:
         _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
     listen_address = choose_listen_address(config.listen_address, config.master)
-    with _work_folder(config.output) as work:
+    is_local = config.master.startswith("local")
+    if recipe.sources["train"].format in TABLE_FORMATS:
+        config = _with_local_tables(config, is_local=is_local)
+    with _work_folder(config.output, is_local=is_local) as work:
         if recipe.sources["train"].format in TABLE_FORMATS:
             with _spark(config, listen_address, work) as context:
                 manifests = ingest_from_table(context, config, recipe, work)
@@ -141,7 +148,8 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     manifests = current_dataset(config, recipe)
     if manifests is not None:
         check_strict(config, manifests)
-        _log.info("ingest: %s is up to date (same source, same options, every byte verified)", config.output)
+        looked_at = "every object's size compared" if isinstance(config.output, StorePath) else "every byte verified"
+        _log.info("ingest: %s is up to date (same source, same options, %s)", config.output, looked_at)
     return manifests
 
 
@@ -209,8 +217,15 @@ def _report_rejected(plan: IngestPlan) -> None:
 
 
 @contextmanager
-def _work_folder(output: Path) -> Iterator[Path]:
-    """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end."""
+def _work_folder(output: Path, *, is_local: bool) -> Iterator[Path]:
+    """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end.
+
+    With an output in a store it is a local one, or of a cluster in the store as well.
+    """
+    if isinstance(output, StorePath):
+        with _stored_work_folder(output, is_local=is_local) as work:
+            yield work
+        return
     was_there = output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -231,9 +246,52 @@ def _work_folder(output: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def _stored_work_folder(output: StorePath, *, is_local: bool) -> Iterator[Path]:
+    if is_local:
+        with tempfile.TemporaryDirectory(prefix="deepspark-ingest-") as folder:
+            yield Path(folder)
+        return
+    for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
+        remove_tree(left_over)
+    work = output / f"{_WORK_PREFIX}{secrets.token_hex(4)}"
+    try:
+        yield work
+    finally:
+        remove_tree(work)
+
+
+def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
+    """Return the config with local copies of tables in an object store: Spark itself reads no ``s3://``.
+
+    Raises:
+        ConfigError: A cluster would have to read such a table, or to write a table's shards into a store.
+    """
+    changed: dict[str, Path] = {}
+    for name in ("source", "test_source", "validation_source"):
+        path: Path | None = getattr(config, name)
+        if not isinstance(path, StorePath) or path.scheme not in ARROW_SCHEMES:
+            continue
+        if not is_local:
+            msg = (
+                f"{name}={path}: Spark on a cluster reads a table in S3 by its own connector; give s3a://"
+                f"{path.place} (docs/stores.md), or master=local[*]"
+            )
+            raise ConfigError(msg)
+        changed[name] = kept_copy(path)
+    if isinstance(config.output, StorePath) and not is_local:
+        msg = (
+            f"output={config.output}: a cluster needs a folder that driver and executors share to make a table's"
+            " shards; give one and copy it, or master=local[*]"
+        )
+        raise ConfigError(msg)
+    return config.model_copy(update=changed)
+
+
+@contextmanager
 def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[SparkContext]:
     # The variable and not spark.local.dir, which Spark answers with a warning in every log.
-    os.environ.setdefault("SPARK_LOCAL_DIRS", str(work / "spark"))
+    if not isinstance(work, StorePath):
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(work / "spark"))
     context = start_context(
         config.master,
         {**spark_conf(), "spark.app.name": "deepspark ingest"},

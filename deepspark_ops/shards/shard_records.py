@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_whole
+from deepspark_ops.stores.staging import local_copy
 
 RECORDS_VERSION: Final = 1
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
@@ -91,7 +92,7 @@ def read_records(path: Path) -> ShardRecords:
         DataError: There is no such file, or it is damaged or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with local_copy(path) as local, np.load(local, allow_pickle=False) as held:
             version = int(held["format_version"])
             if version != RECORDS_VERSION:
                 msg = f'{path}: format_version is {version}, this program reads {RECORDS_VERSION}; rerun task "ingest"'

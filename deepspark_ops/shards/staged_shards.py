@@ -120,5 +120,5 @@ def note_on_room(split_folder: Path, manifest: DatasetManifest) -> str | None:
         return None
     return (
         f"{split_folder} has {manifest.n_bytes / 2**30:.1f} GiB, staging_size {staging().n_bytes / 2**30:.1f} GiB:"
-        " shards are fetched again in each epoch, and in shuffled order many times; raise staging_size, or use order=file"
+        " shards are fetched again in each epoch, in shuffled order many times; raise staging_size, or use order=file"
     )

@@ -1,29 +1,75 @@
-"""Writing a file whole or not at all, on the local disk or as an object of a store."""
+"""Writing files whole or not at all, on the local disk or as objects of a store, and removing them."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from caffe_import.files.whole_file import write_whole
 from deepspark_ops.stores.store_path import StorePath
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, **options: Any) -> Iterator[Path]:
     """Yield a temporary local file; on success it becomes ``path``, else nothing does.
+
+    Args:
+        path: Local, or in a store.
+        options: Of ``whole_file.write_whole``, for a local one.
 
     Raises:
         OSError: It cannot be written.
     """
     if not isinstance(path, StorePath):
-        with write_whole(path) as temporary:
+        with write_whole(path, **options) as temporary:
             yield temporary
         return
-    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
-        temporary = Path(folder) / path.name
+    with local_output(path) as temporary:
         temporary.touch()
         yield temporary
-        path.put(temporary)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text by ``written_whole``."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def local_output(path: Path) -> Iterator[Path]:
+    """Yield where a library writes a file or a folder: ``path``, or for a store a local path that is sent at the end.
+
+    What is not there at the end is not sent; after an error nothing is.
+
+    Raises:
+        OSError: An object cannot be written.
+    """
+    if not isinstance(path, StorePath):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
+        local = Path(folder) / path.name
+        yield local
+        if local.is_file():
+            path.put(local)
+        for file in sorted(local.rglob("*")) if local.is_dir() else ():
+            if file.is_file():
+                (path / file.relative_to(local)).put(file)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, as far as that is possible."""
+    if isinstance(path, StorePath):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            for name in path.entries(is_deep=True):
+                (path / name).unlink(missing_ok=True)
+    elif path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

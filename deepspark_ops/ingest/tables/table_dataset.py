@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +43,8 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, ShardRecord, SplitName, write_manifest
 from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns
+from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.writing import remove_tree
 
 FEW_CLASSES = 1000
 """Whole labels below this, from 0, are classes unless label_kind says otherwise."""
@@ -373,7 +374,7 @@ def commit_table(
     for of_images in (paths.mean(), paths.contact_sheet):
         of_images.unlink(missing_ok=True)
     for split in set(SPLITS) - set(manifests):
-        shutil.rmtree(paths.split(split), ignore_errors=True)
+        remove_tree(paths.split(split))
     return manifests
 
 
@@ -421,7 +422,8 @@ def _commit_split(
         write_warnings(folder / WARNINGS_NAME, findings.named)
     if rejected:
         write_rejected(folder / REJECTED_NAME, rejected)
-    write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
+    if not isinstance(folder, StorePath):  # Caffe reads local files
+        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
     write_manifest(folder, manifest)
     remove_unlisted(folder, manifest)
     return manifest

@@ -16,6 +16,7 @@ from deepspark_ops.ingest.tables.row_files import Run, read_run, row_dtype
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.writing import local_output
 
 MAX_SHARD_BYTES = 2**26
 """Of features in float32: a task holds a shard's rows to sort them."""
@@ -127,10 +128,11 @@ def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResu
         labels = labels[:, 0] if labels.shape[1] == 1 else labels
         held: dict[str, npt.NDArray[Any]] = {"data": _features(shared.columns, rows), "label": labels}
         held |= {name: rows[name] for name in ("weight", "group", "id") if name in (rows.dtype.names or ())}
-        write_hdf5_columns(task.path, held)
         classes = rows["label"][:, 0].astype(np.int64) if shared.n_classes else None
         counts = [] if classes is None else np.bincount(classes, minlength=shared.n_classes).tolist()
-        size, digest = task.path.stat().st_size, sha256_of_file(task.path)
+        with local_output(task.path) as path:
+            write_hdf5_columns(path, held)
+            size, digest = path.stat().st_size, sha256_of_file(path)
     except OSError as error:
         message = f"{error.filename or task.path}: {error.strerror or error}"
         return TableShardResult(task.split, task.number, error=message)

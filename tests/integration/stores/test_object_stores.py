@@ -1,0 +1,233 @@
+"""Real stores: S3 spoken with moto's server, a process in an environment of its own; Hadoop's client with viewfs.
+
+``make test-object-stores`` brings the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from deepspark_ops.stores import arrow_store
+from deepspark_ops.stores.store_path import data_path
+from tests.paths import ROOT
+from tests.processes import wait_until
+from tests.reference.raw_sources import write_tar
+
+pytestmark = pytest.mark.object_store
+
+SERVER = Path(os.environ.get("DEEPSPARK_MOTO_ENVIRONMENT", ROOT / ".venv" / "moto")) / "bin" / "moto_server"
+SECRET = "not-to-be-seen-anywhere"
+NET = """
+name: "two_classes"
+layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+  data_param { source: "x" batch_size: 10 backend: LMDB } transform_param { scale: 0.004 mean_file: "m" } }
+layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TEST }
+  data_param { source: "x" batch_size: 9 backend: LMDB } transform_param { scale: 0.004 mean_file: "m" } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+SOLVER = (
+    'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 40 display: 20 random_seed: 1 snapshot_prefix: "t"'
+)
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if not SERVER.exists():
+        pytest.fail(f"{SERVER} is missing: make test-object-stores brings it")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("moto") / "log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [SERVER, "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=out, start_new_session=True
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _is_up(url) or server.poll() is not None, "moto's server", timeout_s=120)
+        assert server.poll() is None, log.read_text()[-4000:]
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(10)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _is_up(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/moto-api/", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def environment(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Return the variables of a host that may use the store; this process has them, too."""
+    variables = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "TMPDIR": str(tmp_path_factory.mktemp("tmp")),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        arrow_store._made.cache_clear()
+        request = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+        yield {**os.environ, "PYTHONPATH": str(ROOT)}
+        arrow_store._made.cache_clear()
+
+
+def deepspark(*arguments: str, folder: Path, environment: dict[str, str], code: int = 0) -> str:
+    """Run the command; return what it says on stderr. No credential is ever said."""
+    command = [sys.executable, "-m", "deepspark_ops.command.cli", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    assert SECRET not in said
+    return done.stderr
+
+
+def photos(folder: Path) -> dict[str, bytes]:
+    """Return dark cats and bright dogs by name, and one that is no image."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for i in range(60):
+        pixels = np.clip(rng.normal(60 if i % 2 else 180, 20, (16, 16, 3)), 0, 255).astype(np.uint8)
+        found[f"{'cat' if i % 2 else 'dog'}/{i}.png"] = cv2.imencode(".png", pixels)[1].tobytes()
+    return found
+
+
+def put(name: str, content: bytes, folder: Path) -> None:
+    local = folder / "content"
+    local.write_bytes(content)
+    data_path(f"s3://bucket/{name}").put(local)
+
+
+@pytest.fixture(scope="module")
+def dataset(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Ingest from the store into the store."""
+    folder = tmp_path_factory.mktemp("ingest")
+    for name, content in photos(folder).items():
+        put(f"photos/{name}", content, folder)
+    options = ["--output", "s3://bucket/sets/pets", "--samples-per-shard", "10", "--master", "local[2]"]
+    deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
+    again = deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
+    assert "is up to date" in again
+    return "s3://bucket/sets/pets"
+
+
+def test_a_dataset_goes_from_the_store_into_the_store(dataset, environment, tmp_path):
+    found = data_path(dataset).entries(is_deep=True)
+    manifest = json.loads(data_path(f"{dataset}/train/dataset.json").read_text())
+    shards = {f"train/{shard['file']}/data.mdb": shard["n_bytes"] for shard in manifest["shards"]}
+    assert len(shards) > 3
+    assert {name: found[name].n_bytes for name in shards} == shards
+    newest = max(entry.changed_ns for name, entry in found.items() if name.startswith("train/"))
+    assert found["train/dataset.json"].changed_ns == newest  # moto tells seconds
+    assert {"train/mean.binaryproto", "test/dataset.json", "contact_sheet.zip"} <= set(found)
+    assert not [name for name in found if name.startswith(".work")]
+    # The same from the disk gives the same shards, to the bit.
+    for name, content in photos(tmp_path).items():
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(content)
+    options = ["--output", "here", "--samples-per-shard", "10", "--master", "local[2]"]
+    deepspark("ingest", "photos", *options, folder=tmp_path, environment=environment)
+    here = json.loads((tmp_path / "here" / "train" / "dataset.json").read_text())
+    assert [shard["sha256"] for shard in here["shards"]] == [shard["sha256"] for shard in manifest["shards"]]
+
+
+def test_archives_bad_keys_and_refusals_of_the_store(environment, tmp_path):
+    images = photos(tmp_path)
+    lines = "".join(f"{name} {int(name.startswith('cat'))}\n" for name in [*images, "cat/none.png"])
+    for name, content in images.items():
+        put(f"listed/{name}", content, tmp_path)
+    put("listed/list.txt", lines.encode(), tmp_path)
+    archive = write_tar(tmp_path / "a.tar.gz", {"list.txt": lines.encode(), **images})
+    put("a.tar.gz", archive.read_bytes(), tmp_path)
+    options = ["--max-rejected-fraction", "0.1", "--master", "local[2]"]
+    for number, source in enumerate(("s3://bucket/a.tar.gz::list.txt", "s3://bucket/listed/list.txt")):
+        deepspark("ingest", source, "--output", f"out{number}", *options, folder=tmp_path, environment=environment)
+    shards = [json.loads((tmp_path / f"out{i}/train/dataset.json").read_text())["shards"] for i in range(2)]
+    assert shards[0][0]["sha256"] == shards[1][0]["sha256"]
+    rejected = "".join(path.read_text() for path in (tmp_path / "out1").rglob("rejected.jsonl"))
+    assert "no such object: s3://bucket/listed/cat/none.png" in rejected
+    said = deepspark("ingest", "s3://none/x", "--output", "o", folder=tmp_path, environment=environment, code=2)
+    assert "source=s3://none/x: no such file or folder" in said
+    unreachable = {**environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    said = deepspark("ingest", "s3://bucket/x", "--output", "o", folder=tmp_path, environment=unreachable, code=2)
+    assert re.search("source=s3://bucket/x: the store cannot be reached: .*127.0.0.1", said)
+
+
+def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment, tmp_path):
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    options = ["--dataset", dataset, "--run-dir", "run", "--workers", "2", "--master", "local[2]"]
+    staging = ["--staging-folder", str(tmp_path / "copies"), "--staging-size", "1MiB"]
+    deepspark("train", "solver.prototxt", *options, *staging, folder=tmp_path, environment=environment)
+    copies = [path for path in (tmp_path / "copies").iterdir() if path.is_dir()]
+    n_shards = len(json.loads(data_path(f"{dataset}/train/dataset.json").read_text())["shards"])
+    assert len(copies) == n_shards  # each once for both workers and the driver
+    deepspark("evaluate", "run", folder=tmp_path, environment=environment)
+    metrics = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
+    assert metrics["scored"]["dataset"] == dataset
+    deepspark("export", "run", "--formats", "caffe,saved_model", folder=tmp_path, environment=environment)
+    for name, source in (("folder", "s3://bucket/photos"), ("set", dataset)):
+        output = f"s3://bucket/answers/{name}.parquet"
+        deepspark("predict", "run/bundle", source, "--output", output, folder=tmp_path, environment=environment)
+        (tmp_path / name).write_bytes(data_path(output).read_bytes())
+    answers = pq.read_table(tmp_path / "folder").to_pydict()
+    right = [str(row)[:3] == label for row, label in zip(answers["id"], answers["label"], strict=True)]
+    assert len(right) == 60
+    assert np.mean(right) > 0.9
+    assert pq.read_table(tmp_path / "set").num_rows == 18
+
+
+def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
+    """With viewfs, which needs no server: a file system of Hadoop's own, named by its settings alone."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "data" / "photos").mkdir(parents=True)
+    (tmp_path / "conf" / "core-site.xml").write_text(
+        "<configuration><property><name>fs.viewfs.mounttable.cluster.link./data</name>"
+        f"<value>file://{tmp_path}/data</value></property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "conf"))
+    (tmp_path / "data" / "photos" / "a.bin").write_bytes(b"content")
+    folder = data_path("viewfs://cluster/data/photos")
+    assert folder.is_dir()
+    assert list(folder.entries()) == list(folder.entries(is_deep=True)) == ["a.bin"]
+    assert (folder / "a.bin").read_bytes() == b"content"
+    (folder / "deep" / "b.bin").put(tmp_path / "data" / "photos" / "a.bin")
+    assert (tmp_path / "data" / "photos" / "deep" / "b.bin").read_bytes() == b"content"
+    assert list(folder.entries(is_deep=True)) == ["a.bin", "deep/b.bin"]
+    (folder / "deep" / "b.bin").unlink()
+    with pytest.raises(FileNotFoundError, match="no such object"):
+        (folder / "deep" / "b.bin").read_bytes()
+    with pytest.raises(OSError, match="Spark's jars hold nothing for s3a: put there hadoop-aws"):
+        data_path("s3a://bucket/x").read_bytes()
