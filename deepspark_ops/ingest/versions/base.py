@@ -17,6 +17,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import MANIFEST_NAME, DatasetManifest, SplitName, present_splits
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
+from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
 _MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
@@ -57,6 +58,8 @@ def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
         options: Those that decide what samples are, of the recipe.
     """
     folder = config.previous or config.output
+    if isinstance(folder, StorePath) or isinstance(config.output, StorePath):
+        return None  # versions share their files by links, which a store does not have
     if config.full or not DatasetPaths(folder).manifest("train").is_file():
         return None
     try:

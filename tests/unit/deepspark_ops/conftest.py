@@ -15,6 +15,13 @@ def store(tmp_path, monkeypatch):
     root.mkdir()
     local = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
     monkeypatch.setattr(arrow_store, "filesystem_of", lambda scheme, bucket: local)
+    put = arrow_store.ArrowStore.put
+
+    def put_into_folder(self, source, place):  # a real store has no folders to be made
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        put(self, source, place)
+
+    monkeypatch.setattr(arrow_store.ArrowStore, "put", put_into_folder)
     monkeypatch.setattr(staging, "_in_use", staging.Staging(tmp_path / "staging"))
     listing._listed.cache_clear()
     return root

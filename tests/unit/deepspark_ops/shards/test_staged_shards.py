@@ -1,0 +1,105 @@
+"""Datasets in a store: written whole, read by copies on the disk, the next shard ahead of its time."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.staged_shards import note_on_room
+from deepspark_ops.stores import staging
+from deepspark_ops.stores.staging import Staging, use_staging
+from deepspark_ops.stores.store_path import StorePath, data_path
+from tests.processes import wait_until
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+
+
+@pytest.fixture(params=["lmdb", "hdf5"])
+def dataset(request, store, tmp_path) -> StorePath:
+    """Return a dataset of 5 shards in the store; the same is in ``tmp_path / "here"``."""
+    (store / "b").mkdir()
+    source = write_images(tmp_path / "d", 20)
+    options = {"samples_per_shard": 4, "test_fraction": 0.0, "shard_format": request.param}
+    ingest(IngestConfig(source=source, output=tmp_path / "here", **options), tmp_path / "work")
+    ingest(IngestConfig(source=source, output=data_path("s3://b/set"), **options), tmp_path / "work2")
+    return data_path("s3://b/set")
+
+
+def test_what_is_written_into_a_store_is_what_the_disk_gets(dataset, store, tmp_path):
+    here = {str(path.relative_to(tmp_path / "here")): path for path in (tmp_path / "here").rglob("*") if path.is_file()}
+    del here["train/files.txt" if "train/files.txt" in here else "train/dataset.json"]
+    there = {name: store / "b" / "set" / name for name in dataset.entries(is_deep=True)}
+    assert set(here) <= set(there)
+    for name in set(here) - {"train/dataset.json"}:
+        assert there[name].read_bytes() == here[name].read_bytes()
+    times = {name: path.stat().st_mtime_ns for name, path in there.items() if name.startswith("train/")}
+    assert max(times, key=times.__getitem__) == "train/dataset.json"
+
+
+def test_samples_are_those_of_the_disk(dataset, tmp_path):
+    with open_dataset(dataset / "train") as there, open_dataset(tmp_path / "here" / "train") as here:
+        assert [shard.n_samples for shard in there.shards] == [4] * 5
+        for shard in range(5):
+            for found, expected in zip(there.read(shard, 1, 3), here.read(shard, 1, 3), strict=True):
+                np.testing.assert_array_equal(found, expected)
+        assert "s3://b/set/train/train-00000" in there.sample_name(0, 2)
+
+
+def test_all_shards_come_ahead_where_there_is_room(dataset):
+    manifest = verify(dataset / "train")
+    use_staging(Staging(staging.staging().folder.with_name("other")))
+    with open_dataset(dataset / "train") as there:
+        there.read(2, 0, 1)
+        copies = staging.staging()
+        wait_until(lambda: all(copies.has(shard.sha256) for shard in manifest.shards), "all copies", timeout_s=20)
+
+
+def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
+    manifest = verify(dataset / "train", digests=False)
+    largest = max(shard.n_bytes for shard in manifest.shards)
+    copies = Staging(staging.staging().folder.with_name("other"), n_bytes=int(largest * 2.5))
+    use_staging(copies)
+    assert "staging_size" in (note_on_room(dataset / "train", manifest) or "")
+    with open_dataset(dataset / "train") as there:
+        there._source(0)
+        wait_until(lambda: copies.has(manifest.shards[1].sha256), "the next copy", timeout_s=20)
+        there.close()
+        for shard in range(5):
+            there.read(shard, 0, 4)
+            there.close()
+    assert copies.has(manifest.shards[4].sha256)
+    assert sum(copies.has(shard.sha256) for shard in manifest.shards) <= 2
+
+
+def test_damage_in_the_store_is_found(dataset, store):
+    folder = store / "b" / "set" / "train"
+    manifest = DatasetManifest.model_validate_json((folder / "dataset.json").read_bytes())
+    assert verify(dataset / "train") == manifest
+    shard = folder / manifest.shards[3].file
+    data = shard / "data.mdb" if shard.is_dir() else shard
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    use_staging(Staging(staging.staging().folder.with_name("other")))
+    assert verify(dataset / "train", digests=None) == manifest  # sizes are right
+    with open_dataset(dataset / "train") as there, pytest.raises(DataError, match="SHA-256 is"):
+        there.read(3, 0, 1)
+    data.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"manifest says .* bytes, found"):
+        verify(dataset / "train", digests=None)
+    data.unlink()
+    with pytest.raises(DataError, match=r"no such object; the manifest names it"):
+        verify(dataset / "train", digests=None)
+
+
+def test_another_ingestion_takes_away_what_it_no_longer_names(dataset, store, tmp_path):
+    source = write_images(tmp_path / "more", 5)
+    ingest(IngestConfig(source=source, output=dataset, test_fraction=0.0, samples_per_shard=3), tmp_path / "work3")
+    manifest = json.loads((store / "b/set/train/dataset.json").read_text())
+    named = {shard["file"] for shard in manifest["shards"]}
+    there = {name.split("/")[1] for name in dataset.entries(is_deep=True) if name.endswith((".mdb", ".h5"))}
+    assert there == named
