@@ -82,7 +82,12 @@ def _given(model: type[StageConfig], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
-    return _keyword(name, str, typer.Argument(metavar=name.upper(), help=_help(info), show_default=False))
+    """Return a positional argument; the model says what is wrong without one that other options may stand for."""
+    extra = info.json_schema_extra
+    common: dict[str, Any] = {"metavar": name.upper(), "help": _help(info), "show_default": False}
+    if isinstance(extra, dict) and extra.get("may_be_left_out"):
+        return _keyword(name, str | None, typer.Argument(None, **common))
+    return _keyword(name, str, typer.Argument(**common))
 
 
 def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:

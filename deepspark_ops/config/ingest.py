@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -43,12 +43,11 @@ class SourceConfig(StageConfig):
     """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
 
     source: DataPath = Field(
-        Path(TABLE_MARK),
         title="Training data",
         description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
         " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro, table:db.name),"
         " IDX images, CIFAR binary batches, or a Caffe LMDB",
-        json_schema_extra=FORM,
+        json_schema_extra={**FORM, "may_be_left_out": True},
     )
     test_source: DataPath | None = Field(
         None,
@@ -247,11 +246,16 @@ class SourceConfig(StageConfig):
         }
         return frozenset(inside | tables)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_source(cls, values: Any) -> Any:
+        """Let a query stand alone: it names its tables itself."""
+        if isinstance(values, dict) and values.get("query") and values.get("source") is None:
+            return {**values, "source": TABLE_MARK}
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> SourceConfig:
-        if str(self.source) == TABLE_MARK and self.query is None:
-            msg = "source: Field required: name the data, or give a query that does"
-            raise ValueError(msg)
         if (self.resize_height == 0) != (self.resize_width == 0):
             msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
             raise ValueError(msg)

@@ -12,7 +12,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.airflow_names import AirflowSkipException
@@ -110,7 +110,7 @@ def chosen_dataset(params: Mapping[str, Any], places: Places) -> Path | None:
     Raises:
         ConfigError: A value is wrong, a file is missing, or there would be no test set.
     """
-    if not str(params.get("source") or "").strip():
+    if not any(str(params.get(name) or "").strip() for name in ("source", "query")):
         return None
     ingest = config_from_params(IngestConfig, params, places.root, output=Path("undecided"))
     _require_files(ingest)
@@ -140,7 +140,7 @@ def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> 
 def _require_files(config: IngestConfig) -> None:
     for name in ("source", "test_source", "labels", "class_names"):
         path: Path | None = getattr(config, name)
-        if path is not None and not Path(str(path).split("::")[0]).exists():
+        if path is not None and not is_catalog_table(path) and not Path(str(path).split("::")[0]).exists():
             msg = f"{name}={path}: no such file or folder"
             raise ConfigError(msg)
 

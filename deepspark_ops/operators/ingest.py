@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from airflow.sdk import Asset, AssetAlias
 
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.form import config_from_params
@@ -64,7 +64,7 @@ class IngestOperator(SparkStageOperator):
             self.log.info("no source given: training reads the sources that the net names")
             return {}
         with airflow_errors(), _one_at_a_time(run.dataset):
-            if self._is_whole(run.dataset):
+            if is_known(self.stage_config(context, run, "local")) and self._is_whole(run.dataset):
                 self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
                 made = self.result(context, run)
             else:

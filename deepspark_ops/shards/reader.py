@@ -201,8 +201,8 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
             ShardInfo(str(split_folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards
         ],
         open_shard=open_shard,
-        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both.
-        is_transformed=True,
+        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both; features are no images.
+        is_transformed=manifest.table is None,
         manifest=manifest,
         staged=staged,
     )

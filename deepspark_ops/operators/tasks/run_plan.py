@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.config.base import WHERE_IT_RUNS
-from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig
+from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
 
@@ -45,6 +45,8 @@ class Places:
 
     def place_of(self, source: object) -> str:
         """Return the one name of a source: relative and absolute paths of it are the same, links are followed."""
+        if is_catalog_table(source):
+            return str(source)
         path, mark, member = str(source or "").partition(ARCHIVE_MARK)
         return f"{(self.root / path).resolve()}{mark}{member}"
 

@@ -69,7 +69,9 @@ class DataBinding:
         """
         if layer.type in DRAWS_ITSELF:
             return self._open_windows(layer, phase).sample_shapes()
-        return self._open(layer, phase).dataset.sample_shapes
+        dataset = self._open(layer, phase).dataset
+        places = _named_columns(layer, dataset)
+        return dataset.sample_shapes if places is None else tuple(dataset.sample_shapes[place] for place in places)
 
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
         """Return the data layers of a net that must be fed, in order.
@@ -123,12 +125,20 @@ class DataBinding:
 
     def _fed_layer(self, layer: LayerSpec, samples: SampleCache, first: int, stream: str, phase: Phase) -> FedLayer:
         dataset = samples.dataset
-        columns = tuple(range(first, first + len(layer.tops)))
-        if columns[-1] >= len(dataset.columns):
-            finding = f"needs columns up to {columns[-1]}, its data have {len(dataset.columns)}: {dataset.columns}"
+        columns = _named_columns(layer.message, dataset) or tuple(range(first, first + len(layer.tops)))
+        if max(columns) >= len(dataset.columns):
+            finding = f"needs columns up to {max(columns)}, its data have {len(dataset.columns)}: {dataset.columns}"
             raise _refusal(layer, finding)
         applies = dataset.is_transformed and layer.type != "MemoryData" and columns[0] == 0
         transform = self._transform(layer.message) if applies else None
+        if (
+            dataset.manifest is not None
+            and not applies
+            and columns[0] == 0
+            and layer.message.transform_param.ByteSize()
+        ):
+            finding = "its transform_param is for images, and the dataset's samples are rows of features; leave it out"
+            raise _refusal(layer, finding)
         tops = dict(zip(layer.tops, layer.definition.top_shapes, strict=True))
         for (top, shape), column in zip(tops.items(), columns, strict=True):
             found = dataset.sample_shapes[column]
@@ -180,6 +190,13 @@ class DataBinding:
 
     def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
         return transform_options(layer.transform_param, root=self.root, layer=layer.name)
+
+
+def _named_columns(layer: caffe_pb2.LayerParameter, dataset: Dataset) -> tuple[int, ...] | None:
+    """Return the columns that an HDF5Data layer's tops name, as Caffe finds them; None if one has another name."""
+    if layer.type != "HDF5Data" or dataset.manifest is None or not set(layer.top) <= set(dataset.columns):
+        return None
+    return tuple(dataset.columns.index(top) for top in layer.top)
 
 
 def _label_columns(fed: FedLayer, users: Mapping[str, Sequence[LabelUser]]) -> tuple[LabelColumn, ...]:

@@ -1,0 +1,94 @@
+"""The example of a table: its nets learn classes and values from shards that ingestion made."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.shards.reader import open_dataset
+from tests.integration.train.in_process import run_in_process
+from tests.paths import ROOT
+from tests.reference.table_files import ingest_parts, write_table
+
+pytestmark = pytest.mark.tf
+
+EXAMPLE = ROOT / "examples" / "table_mlp"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    spec = importlib.util.spec_from_file_location("make_table", EXAMPLE / "make_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return write_table(tmp_path_factory.mktemp("table") / "table.parquet", module.make_table(4000))
+
+
+def dataset_of(source: Path, folder: Path, label: str) -> Path:
+    import pyarrow.parquet as pq
+
+    config = IngestConfig(source=source, output=folder / label, label_column=label, feature_columns="f*")
+    ingest_parts(config, [pq.read_table(source)], folder / "work", batch_rows=1000)
+    return config.output
+
+
+def labels_of(dataset: Path) -> np.ndarray:
+    with open_dataset(dataset / "test") as found:
+        return found.read(0, 0, found.n_samples)[1]
+
+
+def straight_boundary(dataset: Path) -> float:
+    """Share of test rows on the right side of the plane that least squares finds."""
+    rows = {}
+    for split in ("train", "test"):
+        with open_dataset(dataset / split) as found:
+            data, label = found.read(0, 0, found.n_samples)
+        rows[split] = np.c_[data, np.ones(len(data))], label * 2 - 1
+    plane = np.linalg.lstsq(*rows["train"], rcond=None)[0]
+    data, sides = rows["test"]
+    return float(((data @ plane > 0) == (sides > 0)).mean())
+
+
+@pytest.mark.parametrize(("strategy", "minibatches"), [("easgd", 640), ("local_sgd", 640), ("lbfgs", 2560)])
+def test_classes_are_learned_better_than_by_a_straight_boundary(source, tmp_path, strategy, minibatches):
+    dataset = dataset_of(source, tmp_path, "risk")
+    config = TrainConfig(
+        solver=EXAMPLE / "mlp_solver.prototxt",
+        overrides=f"max_iter: {minibatches} test_interval: {minibatches // 2} snapshot: {minibatches} test_iter: 2",
+        dataset=dataset,
+        run_dir=tmp_path / "run",
+        strategy=strategy,
+    )
+    tests = run_in_process(config).events("evaluation")
+    assert 0.6 < straight_boundary(dataset) < max(event.data["accuracy"] for event in tests) - 0.02
+
+
+def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
+    dataset = dataset_of(source, tmp_path, "cost")
+    labels = labels_of(dataset)
+    assert labels.dtype == np.float32
+    config = TrainConfig(
+        solver=EXAMPLE / "regression_solver.prototxt",
+        overrides="max_iter: 640 test_interval: 320 snapshot: 640 test_iter: 2",
+        dataset=dataset,
+        run_dir=tmp_path / "run",
+    )
+    tests = run_in_process(config).events("evaluation")
+    assert tests[-1].data["loss"] < 0.3 * labels.var() / 2
+
+
+@pytest.mark.parametrize("label", ["risk", "cost"])
+def test_check_looks_at_a_table_that_is_not_ingested(source, label):
+    solver = {"risk": "mlp_solver.prototxt", "cost": "regression_solver.prototxt"}[label]
+    ingest = SourceConfig(source=source, label_column=label, feature_columns="f*")
+    report = inspect_solver(CheckConfig(solver=EXAMPLE / solver, ingest=ingest))
+    assert not report.errors
+    assert report.nets[0].data[0].sample_shapes == ((30,), ())
+    assert report.nets[0].data[0].source == str(source)
+    wrong = SourceConfig(source=source, label_column="risk", feature_columns="f*,!f3", query="SELECT 1")
+    report = inspect_solver(CheckConfig(solver=EXAMPLE / solver, ingest=wrong))
+    assert any("Spark reads the table" in problem.finding for problem in report.problems)
