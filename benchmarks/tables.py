@@ -1,10 +1,10 @@
 """Ingesting a table of floats beside Spark writing the same table as Parquet. ``python benchmarks/tables.py --json``.
 
-A table of ``--rows`` x ``--columns`` float32 features and a label is made here, as Parquet files of normal numbers. Then,
-in turn and as often as ``--repeat`` says, Spark reads it and writes it as Parquet (no compression and no schema changed:
-its defaults), and ``deepspark ingest`` makes HDF5 shards of it: split, shuffled, standardised. Both have the same number
-of cores and the same memory, and neither counts Spark's start: ingestion's clock runs from the first look at the table to
-the last manifest. ``parquet_ratio`` is the rate of ingestion by that of writing, the median of the pairs.
+A table of ``--rows`` x ``--columns`` float32 features and a label is made here, as Parquet files of normal numbers.
+Then, in turn and as often as ``--repeat`` says, Spark reads it and writes it as Parquet (by its defaults), and what
+``deepspark ingest`` runs makes HDF5 shards of it: split, shuffled, standardised. Both have the same cores and memory,
+and neither counts Spark's start: ingestion's clock runs from the first look at the table to the last manifest.
+``parquet_ratio`` is the rate of ingestion by that of writing, the median of the pairs.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
             ShardInfo(str(split_folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards
         ],
         open_shard=open_shard,
-        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both; features are no images.
+        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both. Features are none.
         is_transformed=manifest.table is None,
         manifest=manifest,
         staged=staged,
