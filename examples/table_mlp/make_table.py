@@ -26,7 +26,7 @@ def make_table(n_rows: int) -> pa.Table:
     noise = rng.logistic(size=n_rows)
     sizes, offsets = 10.0 ** rng.integers(-3, 5, COLUMNS), rng.normal(0.0, 5.0, COLUMNS)
     features = (values + offsets) * sizes
-    missing = rng.random(features.shape) < 0.02
+    missing = np.asarray(rng.random(features.shape) < 0.02)
     columns = {f"f{i}": pa.array(features[:, i].astype(np.float32), mask=missing[:, i]) for i in range(COLUMNS)}
     columns["risk"] = pa.array((4.0 * score + noise > 0).astype(np.int64))
     columns["cost"] = pa.array((2.0 + score + 0.1 * noise).astype(np.float32))
