@@ -25,6 +25,11 @@ class RunPaths:
         return self.root / "config.json"
 
     @property
+    def dataset(self) -> Path:
+        """Which dataset the run began with, and the digest of its manifest, JSON."""
+        return self.root / "dataset_version.json"
+
+    @property
     def net(self) -> Path:
         """The net as trained: upgraded, sources resolved."""
         return self.root / "net.prototxt"

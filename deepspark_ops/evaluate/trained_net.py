@@ -27,6 +27,7 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.staging import staging_of, use_staging
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.setup.run_dataset import with_its_version
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def read_run_config(run: RunPaths) -> TrainConfig:
         ConfigError: A damaged config.
     """
     try:
-        return TrainConfig.model_validate_json(run.config.read_bytes())
+        return with_its_version(TrainConfig.model_validate_json(run.config.read_bytes()), run)
     except ValueError as error:
         msg = f"{run.config}: not the config of a training run: {error}"
         raise ConfigError(msg) from error

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
@@ -31,6 +30,7 @@ from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, labels_stay, no_positions, shard_number
 from deepspark_ops.ingest.versions.changes import Change, find_changes
+from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
@@ -38,16 +38,6 @@ from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
 
 _RECIPE_VERSION = 2
 """Raise it when the same config would make other shards than before."""
-_ALWAYS_DIGESTED = frozenset(
-    "source test_source test_fraction source_format root_folder labels class_names shard_format encoded resize_height"
-    " resize_width gray max_pixel n_classes shuffle seed samples_per_shard".split()
-)
-"""Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
-digests of datasets made without it as they were."""
-_NOT_IN_THE_BYTES = frozenset(
-    {"output", "previous", "full", "max_rejected_fraction", "strict", "staging_folder", "staging_size"}
-)
-"""Where the dataset is and what is allowed to be wrong with it do not change its bytes."""
 MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
 _PAGE_BYTES = 4096
@@ -121,12 +111,7 @@ def make_recipe(config: IngestConfig) -> Recipe:
         DataError: A source cannot be read.
     """
     sources = {split: _source_record(config, source) for split, source in own_sources(config).items()}
-    options = config.model_dump(mode="json", exclude={*_NOT_IN_THE_BYTES, *WHERE_IT_RUNS})
-    options = {
-        name: value
-        for name, value in options.items()
-        if name in _ALWAYS_DIGESTED or getattr(config, name) != IngestConfig.model_fields[name].default
-    }
+    options = options_of_samples(config)
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
     if config.test_source is None and config.test_fraction > 0:

@@ -14,6 +14,7 @@ from airflow.sdk import Asset, AssetAlias
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.tasks.run_plan import is_ingested
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
@@ -54,7 +55,8 @@ class IngestOperator(SparkStageOperator):
     def stage_config(self, context: Any, run: StageRun, master: str) -> IngestConfig:
         """Return the ingest config of a run."""
         params = context["params"]
-        return config_from_params(IngestConfig, params, self.places.root, output=run.dataset, master=master)
+        config = config_from_params(IngestConfig, params, self.places.root, output=run.dataset, master=master)
+        return config.model_copy(update={"previous": previous_dataset(config)})
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:

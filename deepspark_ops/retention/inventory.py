@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ class Stored:
     Attributes:
         kind: Which of them.
         path: Its folder, absolute, no part of it below the home a link.
-        n_bytes: Size of its files, as their lengths.
+        n_bytes: Length of its files, without those that another folder has by a hard link, too: what removing it frees.
         changed: When a file in it changed last, seconds since the epoch.
     """
 
@@ -86,6 +87,7 @@ def _folders(parent: Path) -> Iterator[Path]:
 
 def _measured(kind: Kind, folder: Path) -> Stored:
     n_bytes, changes = 0, []
+    links: Counter[tuple[int, int]] = Counter()
     own_index = RunPaths(folder).index
     for parent, _, files in os.walk(folder):  # which follows no links
         for path in (Path(parent, name) for name in files):
@@ -93,7 +95,8 @@ def _measured(kind: Kind, folder: Path) -> Stored:
                 found = path.lstat()
             except FileNotFoundError:  # a scratch file that has gone meanwhile
                 continue
-            n_bytes += found.st_size
+            links[found.st_dev, found.st_ino] += 1
+            n_bytes += found.st_size if links[found.st_dev, found.st_ino] == found.st_nlink else 0
             if path != own_index:  # which pages write that only look at the run
                 changes.append(found.st_mtime)
     return Stored(kind, folder, n_bytes, max(changes, default=folder.lstat().st_mtime))

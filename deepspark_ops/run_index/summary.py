@@ -22,6 +22,7 @@ from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
 from deepspark_ops.run_view.thin_out import kept_points
+from deepspark_ops.train.setup.run_dataset import noted_digest
 
 SUMMARY_VERSION: Final = 2
 CURVE_POINTS: Final = 42
@@ -123,8 +124,11 @@ def _of_config(run_dir: Path) -> dict[str, Any]:
     if config.get("dataset"):
         dataset = Path(str(config["dataset"]))
         fields["dataset"] = dataset.name
+        if dataset.parent.name == DatasetPaths(dataset).versions.name:  # of a dataset that has grown meanwhile
+            fields["dataset"] = dataset.parent.parent.name
         with suppress(OSError):
-            fields["dataset_digest"] = file_digest(DatasetPaths(dataset).manifest("train"))
+            noted = noted_digest(RunPaths(run_dir))
+            fields["dataset_digest"] = noted or file_digest(DatasetPaths(dataset).manifest("train"))
     return fields
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +12,12 @@ from typing import Any, Final
 import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.sources.registry import with_own_splits
+from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import MANIFEST_NAME, DatasetManifest, SplitName, present_splits
+from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
 from deepspark_ops.stores.store_path import StorePath
@@ -113,10 +116,28 @@ def labels_stay(base: Base, class_names: Sequence[str], n_classes: int) -> bool:
     return True
 
 
-def newest_of(folders: Sequence[Path]) -> Path | None:
-    """Return the dataset among folders that was committed last; None if there is none."""
-    found = [(path / "train" / MANIFEST_NAME).stat().st_mtime_ns for path in folders]
-    return folders[int(np.argmax(found))] if found else None
+def previous_dataset(config: IngestConfig) -> Path | None:
+    """Return the newest dataset beside ``output`` that comes from the same source by the same options, if there is one.
+
+    For an installation whose datasets are a folder for each state of a source. A dataset that is in ``output`` itself,
+    or ``full``, needs none.
+    """
+    output = config.output
+    if config.full or DatasetPaths(output).manifest("train").is_file() or not output.parent.is_dir():
+        return None
+    with suppress(ConfigError, DataError):  # a source that is no good: the stage says so
+        options = options_of_samples(with_own_splits(config))
+        found: list[tuple[int, Path]] = []
+        for folder in output.parent.iterdir():
+            manifest = DatasetPaths(folder).manifest("train")
+            if folder.name.startswith(".") or not manifest.is_file():
+                continue
+            with suppress(DataError):
+                train = read_manifest(manifest.parent)
+                if train.options.get("source") == options["source"] and _why_not({"train": train}, options) is None:
+                    found.append((manifest.stat().st_mtime_ns, folder))
+        return max(found)[1] if found else None
+    return None
 
 
 def shard_number(file: str) -> int:

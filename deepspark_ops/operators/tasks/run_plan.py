@@ -91,7 +91,7 @@ def ingest_digest(config: IngestConfig) -> str:
 
     The images that a list names are not looked at: after replacing one under the same name, touch the list.
     """
-    fields = config.model_dump(mode="json", exclude={"output", *WHERE_IT_RUNS})
+    fields = config.model_dump(mode="json", exclude={"output", "previous", "full", *WHERE_IT_RUNS})
     files = [
         config.source,
         config.test_source,

@@ -34,6 +34,7 @@ from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
+from deepspark_ops.train.setup.run_dataset import note_dataset, with_its_version
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
@@ -79,6 +80,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)
     paths = RunPaths(config.run_dir)
+    config = with_its_version(config, paths)
     sources = SourceResolver(config.dataset, config.solver, paths.root / "sources")
     written = solver_nets(loaded, config.solver)
     nets = [sources.resolve(net.message) for net in written]
@@ -119,6 +121,7 @@ def _write_config(run: Run) -> None:
         write_text_whole(paths.placement, format_placement(placement, run.train_net))
         config = config.model_copy(update={"placement": paths.placement})
     write_text_whole(paths.config, config.model_dump_json(indent=2))
+    note_dataset(config, paths)
 
 
 def load_run(run_dir: Path) -> Run:
@@ -128,7 +131,7 @@ def load_run(run_dir: Path) -> Run:
         ConfigError, DataError, CaffeImportError: The folder or the data are not what they were.
     """
     paths = RunPaths(run_dir)
-    config = read_config(paths.config)
+    config = with_its_version(read_config(paths.config), paths)
     use_staging(staging_of(config.staging_folder, config.staging_size))
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)

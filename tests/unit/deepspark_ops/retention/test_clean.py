@@ -220,3 +220,23 @@ def test_what_a_removal_left_half_done_goes_with_the_next(home: Home) -> None:
 def test_a_home_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^home=.*/none: no such folder$"):
         Home(tmp_path / "none").clean()
+
+
+def test_bytes_that_another_version_has_too_are_not_counted_and_stay(home: Home) -> None:
+    """Two versions of a dataset share a shard by a hard link; the stage named the older one as ``previous``."""
+    old, new = home.dataset("old", age=90), home.dataset("new", age=1)
+    shard = old / "train" / "a.lmdb"
+    shard.write_bytes(b"x" * 5000)
+    own = old / "train" / "b.lmdb"
+    own.write_bytes(b"y" * 300)
+    os.link(shard, new / "train" / "a.lmdb")
+    home.aged(old, 90)
+    run = home.run("r", age=1, dataset=new)
+    stages = RunPaths(run).stages
+    stages.mkdir()
+    (stages / "ingest.json").write_text(json.dumps({"output": str(new), "previous": str(old)}))
+    report = home.clean(remove=True)
+    entries = {Path(entry.path).name: entry for entry in report.entries}
+    assert entries["old"].removed
+    assert 300 < entries["old"].bytes < 400
+    assert (new / "train" / "a.lmdb").read_bytes() == b"x" * 5000

@@ -10,6 +10,7 @@ import pytest
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.shards.manifest import present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset, verify
@@ -240,6 +241,25 @@ def test_another_folder_may_be_what_is_gone_on_from(tmp_path, source):
     (tmp_path / "out").rename(tmp_path / "gone")
     (tmp_path / "next").rename(tmp_path / "out")
     require_as_new(tmp_path, source)
+
+
+def test_the_newest_dataset_of_the_same_source_and_options_is_found(tmp_path, source):
+    def made(name, **options):
+        config = config_of(tmp_path, source, output=tmp_path / "sets" / name, **options)
+        ingest(config, tmp_path / "work")
+        return config
+
+    wanted = config_of(tmp_path, source, output=tmp_path / "sets" / "next")
+    assert previous_dataset(wanted) is None
+    made("first")
+    second = made("second")
+    made("gray", gray=True)
+    (tmp_path / "sets" / ".tmp").mkdir()
+    assert previous_dataset(wanted) == second.output
+    assert previous_dataset(second) is None  # it is there itself
+    assert previous_dataset(wanted.model_copy(update={"full": True})) is None
+    other = write_images(tmp_path / "other", 10)
+    assert previous_dataset(wanted.model_copy(update={"source": other})) is None
 
 
 def test_a_split_that_is_new_takes_its_records_from_the_others(tmp_path, source):
