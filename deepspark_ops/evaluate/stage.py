@@ -76,7 +76,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
     with open_run(config) as trained:
         tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         for task in tasks:
-            _log.info("scored is %s", task.text())
+            _log.info("result: %s", task.text())
         answers, device = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
         scored = score(config, trained, tasks, answers)
         metrics = report_of(

@@ -240,7 +240,7 @@ class MemoryReport(_Frozen):
 
 
 class ResultReport(_Frozen):
-    """One result that evaluation will find; export ships the main one, which is the first.
+    """One result that evaluation will find and export ship; the main one is the first.
 
     Attributes:
         task: What the net is for, as ``config.task.TaskName``.
@@ -276,7 +276,7 @@ class PreflightReport(_Frozen):
         devices: One per device of a worker, if the training net is placed on several.
         rows: Memory by layer of the training net, if it was asked for.
         memory: Whether the net fits, likewise.
-        results: What evaluation will score, the main result first, which is what export ships.
+        results: What evaluation will score and export ship, the main result first.
         no_result: Why evaluation and export will refuse the net; empty if they will not.
     """
 

@@ -21,6 +21,7 @@ from deepspark_ops.preflight.report import (
     NetReport,
     ParityReport,
     PreflightReport,
+    ResultReport,
     WorkReport,
 )
 
@@ -109,13 +110,16 @@ def _result_lines(report: PreflightReport) -> list[Text]:
         figures = one.figures if one.target is not None else "nothing, there is no target"
         lines.append(Text(f"{start}: {one.text}; gives {figures}"))
     if report.results:
-        main = report.results[0]
-        through = "" if main.activation == "none" else f" through a {main.activation}"
-        blobs = " and ".join(f'"{name}"' for name in main.outputs)
-        lines.append(
-            Text(f"export: blob {blobs}{through} as {', '.join(BY_DEFAULT)}; what a layer has no form in is left out")
-        )
+        outputs = ", ".join(_exported(one) for one in report.results)
+        lines.append(Text(f"export: {outputs}; as {', '.join(BY_DEFAULT)}, but what a layer has no form in"))
     return lines
+
+
+def _exported(result: ResultReport) -> str:
+    """Return what export makes of a result; of a pair one side, for both have the same weights."""
+    through = "" if result.activation == "none" else f" through a {result.activation}"
+    side = "one side of the pair, " if len(result.outputs) > 1 else ""
+    return f'{side}blob "{result.outputs[0]}"{through}'
 
 
 def _some(names: list[str]) -> str:

@@ -35,7 +35,7 @@ def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
     assert told.startswith(
         'evaluate: regression of blob "ip", target "y"; told by layer "l2" (EuclideanLoss); gives RMSE'
     )
-    assert export.startswith('export: blob "ip" as saved_model, caffe')
+    assert export.startswith('export: blob "ip"; as saved_model, caffe')
 
 
 def test_the_test_net_tells_where_there_is_one(tmp_path):
@@ -49,7 +49,7 @@ def test_the_test_net_tells_where_there_is_one(tmp_path):
         more="test_iter: 1 test_interval: 2",
     )
     assert [one.task for one in report.results] == ["classification"]
-    assert 'export: blob "ip" through a softmax as' in lines_of(report)[1]
+    assert 'export: blob "ip" through a softmax; as' in lines_of(report)[1]
 
 
 def test_what_the_user_says_is_told_and_refused_as_evaluation_would(tmp_path):
