@@ -61,7 +61,8 @@ class UnfitPythonLayer(TypeError):
     """A class that was registered cannot be called as a ``PythonLayer`` is."""
 
 
-LayerClass = TypeVar("LayerClass", bound=type[PythonLayer])
+LayerClass = TypeVar("LayerClass", bound=type)
+"""Not ``type[PythonLayer]``: ``forward`` of a class with blobs takes them, too. ``python_layer`` checks the methods."""
 _METHODS = {
     "setup": ("(self, param_str, bottom_shapes)", 2, ()),
     "reshape": ("(self, bottom_shapes)", 1, ()),

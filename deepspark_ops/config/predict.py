@@ -18,9 +18,8 @@ from deepspark_ops.config.base import (
 )
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
+from deepspark_ops.config.ingest import TABLE_MARK
 
-TABLE_MARK = "table:"
-"""Before the name of a table in Spark's catalog."""
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
 
 

@@ -29,6 +29,8 @@ from deepspark_ops.run_paths import write_text_whole
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 
+_GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
+"""Environment: the JVM that spark-submit has started for this driver."""
 _LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _STOP_TIMEOUT_S = 10.0
@@ -220,7 +222,9 @@ def run_command(
         StageFailed: The exit code is not 0.
         KeyboardInterrupt, SystemExit: The stage ended by a signal that was handed on.
     """
-    env = {**os.environ, **job_variables(os.environ, master=master)}
+    # A stage has a JVM of its own: that of a Spark driver which starts it is another application's.
+    inherited = {name: value for name, value in os.environ.items() if name not in _GATEWAY}
+    env = {**inherited, **job_variables(os.environ, master=master)}
     log = JobLog(on_line)
     process = subprocess.Popen(  # type: ignore[call-overload]
         list(command),

@@ -59,7 +59,7 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
     from deepspark_ops.serve.production_server import serving_commands
     from deepspark_ops.serve.service import Service, warm_up
 
-    model = _load(config)
+    model = load_served(config)
     warm_up(model)
     is_local = is_loopback(config.host)
     if not is_local:
@@ -84,7 +84,13 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
     server.run(sockets=[opened])
 
 
-def _load(config: ServeConfig) -> LoadedBundle:
+def load_served(config: ServeConfig) -> LoadedBundle:
+    """Load the bundle that a server answers by.
+
+    Raises:
+        DeepSparkError: There is none, or a file of it is missing or changed.
+        DeviceError: No such device.
+    """
     from deepspark_ops.export.manifest import read_manifest
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
     from deepspark_ops.predict.samples import form_of_bundle

@@ -8,16 +8,24 @@ Writes below FOLDER what the test looks at.
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
 
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.spark_job import answer_on, run_on_spark
+from deepspark_ops.spark_ml import DeepSparkModel, DeepSparkTransformer
 from examples.predict_in_spark import main as predict_in_spark
+from examples.spark_ml_pipeline import main as spark_ml_pipeline
+from tests.paths import ROOT
 
 
 def refusal_of(session, config):
@@ -28,14 +36,44 @@ def refusal_of(session, config):
     return ""
 
 
+def spark_ml(session, bundle: str, listed: Path, images: Path, folder: Path):
+    """Return what a transformer and a model give for paths, bytes and vectors, before and after they are saved."""
+    names = [line for line in listed.read_text().splitlines() if line.endswith("7.png") or line.startswith("g")]
+    rows = [(name, str(images / name), (images / name).read_bytes() if name != "gone.png" else None) for name in names]
+    frame = session.createDataFrame(rows, "name string, path string, content binary")
+    transformer = DeepSparkTransformer(bundle=bundle, inputCol="path", predictionCol="prediction")
+    transformer.write().overwrite().save(str(folder / "transformer"))
+    Pipeline(stages=[transformer]).write().overwrite().save(str(folder / "stages"))
+    model = DeepSparkModel(bundle=bundle, featuresCol="content")
+    PipelineModel([model]).write().overwrite().save(str(folder / "model"))
+    (moved,) = PipelineModel.load(str(folder / "model")).stages
+    stages = {
+        "paths": transformer,
+        "loaded": DeepSparkTransformer.load(str(folder / "transformer")),
+        "piped": Pipeline.load(str(folder / "stages")).fit(frame),
+        "bytes": model,
+        "moved": moved,
+    }
+    answers = {name: [json.loads(row) for row in stage.transform(frame).drop("content").toJSON().collect()]
+               for name, stage in stages.items()}  # fmt: skip
+    wrong = session.createDataFrame([(Vectors.dense([1.0, 2.0]),)], ["features"])
+    vectors = DeepSparkTransformer(bundle=bundle, inputCol="features").transform(wrong).first()
+    try:
+        transformer.transform(session.createDataFrame([(True,)], ["path"]))
+        refused = ""
+    except DeepSparkError as error:
+        refused = str(error)
+    return {"answers": answers, "bundle": moved.getBundle(), "vector": vectors.answer.error, "refused": refused}
+
+
 def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
     given = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
-    summary = run_on_spark(PredictConfig(**given, output=folder / "by_master", master="local[2]"))
+    summary = run_on_spark(PredictConfig(**given, output=folder / "by_master", master="local[1]"))
     found = {"by_master": asdict(summary) | {"output": str(summary.output)}}
 
     # This Spark is as of users: started by the session's builder, in the JVM that the job before has started.
     session = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
     )  # fmt: skip
     answer_on(session, FeaturesConfig(**given, output=folder / "features", blobs="ip"))
@@ -51,7 +89,14 @@ def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
     found["strict"] = refusal_of(session, PredictConfig(**given, output=folder / "strict", strict=True))
     found["strict_left"] = [path.name for path in folder.iterdir() if "strict" in path.name]
 
+    found["spark_ml"] = spark_ml(session, str(bundle), listed, images, folder)
+
     predict_in_spark(str(bundle), str(images), str(folder / "example"))
+    os.chdir(ROOT)
+    with redirect_stdout(StringIO()) as said:
+        overrides = "max_iter: 200 snapshot: 200 test_interval: 200"
+        spark_ml_pipeline(str(folder / "runs"), str(folder / "pipeline"), overrides)
+    found["pipeline"] = said.getvalue()
     (folder / "found.json").write_text(json.dumps(found))
 
 

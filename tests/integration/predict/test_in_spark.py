@@ -33,7 +33,7 @@ def spark(made, tmp_path_factory):
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
     command = [sys.executable, str(script), bundle, images, listed, folder]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=400, check=False, cwd=folder
+        command, capture_output=True, text=True, env=environment, timeout=570, check=False, cwd=folder
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return bundle, folder, json.loads((folder / "found.json").read_text()), images, listed
@@ -106,3 +106,32 @@ def test_the_example_answers_inside_a_plain_spark_script(spark, tmp_path):
         if wanted["error"] is None:
             np.testing.assert_allclose(row["scores"], wanted["scores"], rtol=1e-5, atol=1e-7)
             assert row["predicted_name"] == wanted["predicted_name"]
+
+
+def test_spark_ml_stages_answer_alike_before_and_after_they_are_saved(spark, tmp_path):
+    bundle, folder, found, images, _ = spark
+    answers = found["spark_ml"]["answers"]
+    write_answers(PredictConfig(bundle=bundle, input=images, output=tmp_path / "p"), on_step=lambda step: None)
+    expected = {row["id"]: row for row in pq.read_table(tmp_path / "p").to_pylist()}
+    assert [row["name"] for row in answers["paths"]].count("gone.png") == 1
+    for name, rows in answers.items():
+        assert len(rows) == 6, name
+        for row in rows:
+            wanted = expected.get(row["name"])
+            assert ("prediction" in row) == (wanted is not None), (name, row)
+            if wanted is not None:
+                assert row["prediction"] == wanted["predicted"]
+                scores = row["answer"]["scores"] if "answer" in row else row["probability"]["values"]
+                np.testing.assert_allclose(scores, wanted["scores"], rtol=1e-5, atol=1e-7)
+    assert next(row["answer"]["error"] for row in answers["paths"] if row["name"] == "gone.png")
+    assert found["spark_ml"]["bundle"].startswith(str(folder / "model"))  # a copy
+    assert "2 numbers, the bundle takes images" in found["spark_ml"]["vector"]
+    assert found["spark_ml"]["refused"].startswith('column "path" is boolean; allowed: a vector, an array of numbers')
+
+
+def test_the_pipeline_example_trains_and_answers_the_same_after_loading(spark):
+    said = spark[2]["pipeline"]
+    before, after = (float(line.split("=")[1].split()[0]) for line in said.splitlines() if line.startswith("accuracy="))
+    assert before > 0.85
+    assert before == after
+    assert "|probability" in said.replace(" ", "")

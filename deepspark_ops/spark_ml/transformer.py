@@ -1,0 +1,52 @@
+"""``DeepSparkTransformer``: a bundle's answers as a stage of a Spark ML pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import keyword_only
+from pyspark.ml import Transformer
+from pyspark.ml.param.shared import HasInputCol
+from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
+from pyspark.sql import DataFrame
+
+from deepspark_ops.spark_ml.answer_columns import HasBundle, set_given
+
+
+class DeepSparkTransformer(
+    Transformer, HasInputCol, HasBundle, DefaultParamsReadable["DeepSparkTransformer"], DefaultParamsWritable
+):
+    """Answers each row by a bundle; see ``HasBundle`` for the parameters.
+
+    A row that cannot be used, a damaged image for example, has null in every column but the answer's ``error``.
+    Saved, it holds the bundle's path and not the bundle.
+
+    Example:
+        ``DeepSparkTransformer(bundle="runs/mine/bundle", inputCol="content").transform(files)``
+    """
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        bundle: str | None = None,
+        inputCol: str | None = None,
+        outputCol: str | None = None,
+        predictionCol: str | None = None,
+        probabilityCol: str | None = None,
+        batchSize: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """Set what is given; by default the struct is in ``answer``, and there are no other columns."""
+        super().__init__()
+        self._setDefault(outputCol="answer", predictionCol="", probabilityCol="", batchSize=100, threads=1)
+        set_given(self, self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **given: Any) -> DeepSparkTransformer:
+        """Set parameters by name."""
+        set_given(self, self._input_kwargs)
+        return self
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        return self.answered(dataset, self.getInputCol())

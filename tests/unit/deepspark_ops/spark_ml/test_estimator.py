@@ -1,0 +1,63 @@
+"""What a fit would do, without Spark: pyspark's parameters need no JVM."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import ArrayType, BinaryType, FloatType, StringType
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.spark_ml import DeepSparkEstimator, DeepSparkModel, DeepSparkTransformer
+
+NUMBERS = ArrayType(FloatType())
+
+
+def estimator_of(tmp_path, **given):
+    return DeepSparkEstimator(solver="solver.prototxt", runsDir=str(tmp_path), **given)
+
+
+def test_the_stages_get_the_options_and_a_folder_of_their_own(tmp_path):
+    estimator = estimator_of(
+        tmp_path, testFraction=0.1, trainOptions={"n_workers": 3}, ingestOptions={"missing": "zero"}
+    )
+    plan, other = (estimator.plan(NUMBERS, "local[2]") for _ in range(2))
+    assert plan.folder.parent == tmp_path
+    assert plan.folder != other.folder
+    assert (plan.ingest.source, plan.ingest.output) == (plan.folder / "table", plan.folder / "dataset")
+    assert (plan.ingest.feature_columns, plan.ingest.image_column) == ("sample", None)
+    assert (plan.ingest.standardize, plan.ingest.missing, plan.ingest.test_fraction) == (False, "zero", 0.1)
+    assert plan.train.solver == Path("solver.prototxt").absolute()
+    assert (plan.train.n_workers, plan.train.master, plan.train.dataset) == (3, "local[2]", plan.ingest.output)
+    assert plan.export.run_dir == plan.train.run_dir == plan.folder / "run"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [BinaryType(), StringType()])
+def test_images_are_read_as_images(tmp_path, kind):
+    options = {"resize_height": 8, "resize_width": 8}
+    plan = estimator_of(tmp_path, ingestOptions=options).plan(kind, "local[1]")
+    assert (plan.ingest.image_column, plan.ingest.feature_columns) == ("sample", None)
+    assert plan.ingest.resize_height == 8
+
+
+def test_mistakes_are_told_before_anything_runs(tmp_path):
+    with pytest.raises(ConfigError, match="solver is not set"):
+        DeepSparkEstimator(runsDir=str(tmp_path)).plan(NUMBERS, "local[1]")
+    with pytest.raises(ConfigError, match="runsDir is not set"):
+        DeepSparkEstimator(solver="s").plan(NUMBERS, "local[1]")
+    with pytest.raises(ConfigError, match="n_worker=2: Extra inputs are not permitted; known: "):
+        estimator_of(tmp_path, trainOptions={"n_worker": 2}).plan(NUMBERS, "local[1]")
+    with pytest.raises(ConfigError, match="path=hdfs://a/b: a model is saved with its bundle"):
+        DeepSparkEstimator(solver="s", runsDir="hdfs://a/b").plan(NUMBERS, "local[1]")
+
+
+def test_stages_have_the_columns_of_spark_ml():
+    model, transformer = DeepSparkModel(bundle="b"), DeepSparkTransformer(bundle="b", inputCol="x")
+    assert [model.getOrDefault(name) for name in ("featuresCol", "predictionCol", "probabilityCol", "outputCol")] == [
+        "features", "prediction", "probability", "",
+    ]  # fmt: skip
+    assert [transformer.getOrDefault(name) for name in ("inputCol", "predictionCol", "outputCol")] == [
+        "x",
+        "",
+        "answer",
+    ]
+    assert (model.getBundle(), transformer.getOutputCol()) == ("b", "answer")
