@@ -203,7 +203,7 @@ def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment
         deepspark("predict", "run/bundle", source, "--output", output, folder=tmp_path, environment=environment)
         (tmp_path / name).write_bytes(data_path(output).read_bytes())
     answers = pq.read_table(tmp_path / "folder").to_pydict()
-    right = [str(row)[:3] == label for row, label in zip(answers["id"], answers["label"], strict=True)]
+    right = [str(row)[:3] == label for row, label in zip(answers["id"], answers["predicted_name"], strict=True)]
     assert len(right) == 60
     assert np.mean(right) > 0.9
     assert pq.read_table(tmp_path / "set").num_rows == 18

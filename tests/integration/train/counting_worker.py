@@ -1,0 +1,53 @@
+"""A worker that reads and computes nothing: it writes down which records it used, of whole pieces."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.data_layers import FedLayer
+from deepspark_ops.train.data.sample_cache import SampleCache
+
+
+def fed_layer(split: Path, batch: int) -> FedLayer:
+    samples = SampleCache(open_dataset(split))
+    image = samples.dataset.sample_shapes[0]
+    return FedLayer("d", {"data": (batch, *image), "label": (batch,)}, (0, 1), samples, None, "train", "TRAIN")
+
+
+def count(
+    address: ExchangeAddress, worker: int, split: Path, log: Path, *, batch: int, n_epochs: int, dies_after: int | None
+) -> None:
+    """Read until a piece of epoch ``n_epochs`` comes; lines of ``log``: epoch, then the labels of a whole piece.
+
+    With ``dies_after`` the process kills itself in the middle of a piece, after that many steps: while its thread
+    holds further ones.
+    """
+    link = connect(address)
+    link.join(worker)
+    rows: dict[int, list[int]] = {}
+    batches = LeasedBatches(link, [fed_layer(split, batch)], (), iter_size=1, seed=1, worker=worker, first_step=0)
+    with batches, log.open("a", buffering=1) as out:
+        for step in range(1_000_000):
+            feeds, (uses,) = batches.draw(1)
+            labels = feeds["label"].ravel().astype(int).tolist()
+            if uses[0].lease.epoch >= n_epochs:
+                break
+            for use in uses:
+                taken = rows.setdefault(use.lease.id, [])
+                n_new = use.consumed - use.lease.skip - len(taken)
+                taken += labels[:n_new]
+                del labels[:n_new]
+            batches.book(uses)
+            for use in uses:
+                if use.is_all:
+                    out.write(" ".join(map(str, (use.lease.epoch, *rows.pop(use.lease.id)))) + "\n")
+            if dies_after is not None and step >= dies_after and rows:
+                os.kill(os.getpid(), signal.SIGKILL)
+    link.leave()
+    link.close()
