@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, DataPath, StageConfig
 from deepspark_ops.config.bundle_formats import BundleFormats
+from deepspark_ops.config.task import OutputBlobs, TaskChoice
 
 _NUMBER = r"[+-]?\d+(\.\d*)?"
 
@@ -59,6 +60,8 @@ class ConvertConfig(StageConfig):
     )
     check_samples: int = Field(32, ge=1, le=10_000, description="Samples on which the exported model must agree")
     formats: BundleFormats = None
+    task: TaskChoice = "auto"
+    output_blob: OutputBlobs = None
 
     @model_validator(mode="after")
     def _check(self) -> ConvertConfig:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.bundle_formats import BundleFormats
+from deepspark_ops.config.task import OutputBlobs, TaskChoice
 
 
 class ExportConfig(StageConfig):
@@ -18,3 +19,5 @@ class ExportConfig(StageConfig):
     weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
     check_samples: int = Field(32, ge=1, le=10_000, description="Real samples on which the exported model must agree")
     formats: BundleFormats = None
+    task: TaskChoice = "auto"
+    output_blob: OutputBlobs = None

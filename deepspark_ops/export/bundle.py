@@ -19,19 +19,18 @@ import numpy.typing as npt
 from caffe_import.files.mean_file import write_mean
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
-from caffe_import.proto import caffe_pb2
+from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
-from deepspark_ops.evaluate.score_blob import ScoreBlob, find_score_blob
+from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
-from deepspark_ops.evaluate.tf_predict import compile_probabilities
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats.caffe import build_deploy
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Probabilities, Reading
+from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import (
     CARD_NAME,
@@ -49,8 +48,9 @@ from deepspark_ops.export.manifest import (
 )
 from deepspark_ops.export.model_card import card_text
 from deepspark_ops.export.model_parts import ModelParts, parts_of_run
-from deepspark_ops.export.served_input import find_served_inputs
-from deepspark_ops.export.tf_saved_model import CLASSES, SCORES, ServedModel
+from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, stored_parts
+from deepspark_ops.export.served_output import CLASSES, Answers, ServedOutput, served_outputs, served_tasks
+from deepspark_ops.export.tf_saved_model import ServedModel
 from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
 
 ALLOWED_DIFFERENCE = 1e-4
@@ -120,19 +120,22 @@ class _Export:
         self._model = model
         self._folder = folder
         self._on_step = on_step
-        self._scores: ScoreBlob = find_score_blob(model.net)
+        tasks = served_tasks(model.net, choose_tasks(model.net, model.wish))
         fed = {top for layer in model.samples.layers for top in layer.tops}
-        self._deploy, self._probability = build_deploy_net(model.message, model.net, self._scores, fed)
-        self._inputs = find_served_inputs(model.samples, [layer.top[0] for layer in self._deploy_inputs()])
-
+        deploy = build_deploy_net(model.message, model.net, tasks, fed)
+        self._deploy = deploy.message
+        self._outputs = served_outputs(tasks, deploy.outputs)
+        self._inputs = find_served_inputs(model.samples, deploy.inputs)
         self._n_threads = len(os.sched_getaffinity(0))
-        self._batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
+        self._trained_batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
+        self._batch = deploy_batch(self._trained_batch, deploy.inputs)
+        self._deploy_inputs = deploy.inputs
 
     def write(self) -> BundleManifest:
         model = self._model
-        expected = self._probabilities(model.net, model.params, self._scores)
-        if not np.isfinite(expected).all():
-            msg = f"{model.weights}: the net's scores are not finite; the weights diverged, export others"
+        expected = self._expected()
+        if not all(np.isfinite(values).all() for values in expected.values()):
+            msg = f"{model.weights}: the net's answers are not finite; the weights diverged, export others"
             raise DataError(msg)
         params = deploy_params(model.net.params, model.params, self._build(1).params)
         self._write_labels_and_mean()
@@ -149,7 +152,7 @@ class _Export:
         @cache
         def served() -> ServedModel:
             trial = {name: values[: self._batch.count] for name, values in self._batch.feeds.items()}
-            return ServedModel(self._build, params, self._inputs, self._probability, trial=trial)
+            return ServedModel(self._build, params, self._inputs, self._outputs, trial=trial)
 
         return ExportedModel(
             folder=self._folder,
@@ -157,8 +160,7 @@ class _Export:
             build=self._build,
             params=params,
             inputs=self._inputs,
-            probability=self._probability,
-            n_classes=self._scores.n_classes,
+            outputs=self._outputs,
             batch=self._batch,
             n_threads=self._n_threads,
             served=served,
@@ -167,9 +169,12 @@ class _Export:
 
     def _calibration(self) -> dict[str, npt.NDArray[Any]] | None:
         stored = self._model.calibration
-        return None if stored is None else {one.name: one.from_stored(stored[one.blob]) for one in self._inputs}
+        if stored is None:
+            return None
+        parts = stored_parts(stored, self._deploy_inputs)
+        return {one.name: one.from_stored(parts[one.blob]) for one in self._inputs}
 
-    def _write_formats(self, exported: ExportedModel, expected: Probabilities) -> Check:
+    def _write_formats(self, exported: ExportedModel, expected: Answers) -> Check:
         """Write the model in every format that is asked for, and compare what was written with the trained graph.
 
         Raises:
@@ -201,7 +206,7 @@ class _Export:
             finally:
                 pool.shutdown(cancel_futures=True)
         found = [one for name in self._formats() for one in readings.get(name, ())]
-        return compare_readings(found, expected, left_out)
+        return compare_readings(found, self._outputs, expected, left_out)
 
     def _formats(self) -> dict[str, Format]:
         return {name: form for name, form in FORMATS.items() if name in (self._model.formats or BY_DEFAULT)}
@@ -222,20 +227,22 @@ class _Export:
             else:
                 path.unlink(missing_ok=True)
 
-    def _deploy_inputs(self) -> list[caffe_pb2.LayerParameter]:
-        return [layer for layer in self._deploy.layer if layer.type == "Input"]
-
     def _build(self, batch_size: int) -> NetSpec:
         return build_deploy(self._deploy, batch_size)
 
     def _write_labels_and_mean(self) -> None:
-        if self._model.class_names:
-            text = "".join(f"{name}\n" for name in self._model.class_names)
+        if names := self._labels():
+            text = "".join(f"{name}\n" for name in names)
             write_text_whole(self._folder / LABELS_NAME, text)
         means = [served.transform.mean for served in self._inputs if served.transform is not None]
         for mean in means:
             if mean is not None:
                 write_mean(self._folder / MEAN_NAME, mean)
+
+    def _labels(self) -> tuple[str, ...]:
+        """Return the names of the main result's classes or labels; empty where they are not known."""
+        names = self._model.class_names
+        return names if len(names) == self._outputs[0].n_classes else ()
 
     def _copy_metrics(self) -> None:
         """Take the model's metrics, and its answers sample by sample, along if they are of these weights."""
@@ -250,26 +257,32 @@ class _Export:
         if samples.is_file() and read_samples(samples).weights_digest == digest:
             shutil.copyfile(samples, self._folder / SAMPLES_NAME)
 
-    def _probabilities(self, net: NetSpec, params: Vector, scores: ScoreBlob) -> Probabilities:
-        predict = compile_probabilities(net, params, scores, n_threads=self._n_threads)
-        return predict(self._batch.feeds)[: self._batch.count]
+    def _expected(self) -> Answers:
+        """Return what the trained graph gives for the samples: output -> (n, ...)."""
+        names = [one.chosen.output for one in self._outputs]
+        forward = compile_forward(self._model.net, n_threads=self._n_threads, outputs=names)
+        blobs = forward(self._model.params, self._trained_batch.feeds)
+        n = self._batch.count
+        return {one.name: one.expected(blobs[one.chosen.output][:n]) for one in self._outputs}
 
     def _metrics(self) -> MetricsReport | None:
         path = self._folder / METRICS_NAME
         return read_metrics(path) if path.is_file() else None
 
     def _manifest(self, check: Check) -> BundleManifest:
+        main = self._outputs[0]
         return BundleManifest(
             format_version=MANIFEST_VERSION,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             net=self._deploy.name,
             inputs=tuple(served.contract() for served in self._inputs),
             output=OutputContract(
-                scores=SCORES,
-                classes=CLASSES,
-                n_classes=self._scores.n_classes,
-                labels=self._model.class_names,
+                scores=main.name,
+                classes=CLASSES if main.has_classes else "",
+                n_classes=main.n_classes,
+                labels=self._labels(),
             ),
+            outputs=tuple(one.contract() for one in self._outputs),
             origin=self._model.origin,
             check=check,
             files=self._digests(),
@@ -283,33 +296,37 @@ class _Export:
         }
 
 
-def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_out: dict[str, str]) -> Check:
+def compare_readings(
+    readings: Sequence[Reading], outputs: Sequence[ServedOutput], expected: Answers, left_out: dict[str, str]
+) -> Check:
     """Return how what was read from the bundle's files compares with the trained graph.
 
     Args:
         readings: By every reader of every file.
-        expected: What the trained graph gives, (N, n_classes).
+        outputs: What the model gives.
+        expected: What the trained graph gives, output -> (n, ...).
         left_out: Format -> why the net cannot have it.
 
     Raises:
         ExportDiffers: One of them gives other numbers.
     """
-    found = [(one, None if one.scores is None else relative_difference(one.scores, expected)) for one in readings]
+    found = [(one, _largest_difference(one, expected)) for one in readings]
+    n_samples = len(next(iter(expected.values())))
     for one, difference in found:
         if difference is None:
             continue
         if one.min_agreement is not None:
-            _refuse_other_classes(one, expected)
+            _refuse_other_answers(one, outputs, expected)
         elif not difference <= ALLOWED_DIFFERENCE:
             msg = (
                 f"exported {one.file}, read by {one.reader}, differs from the trained graph by {difference:.2g} "
-                f"relative to the largest probability, on {len(expected)} samples; allowed: {ALLOWED_DIFFERENCE:g}. "
-                "Nothing was exported"
+                f"relative to the largest {_numbers(outputs)}, on {n_samples} samples; allowed: "
+                f"{ALLOWED_DIFFERENCE:g}. Nothing was exported"
             )
             raise ExportDiffers(msg)
     own = {one.file: difference for one, difference in found if one.reader in _OWN_READERS}
     return Check(
-        n_samples=len(expected),
+        n_samples=n_samples,
         saved_model_max_relative_difference=own.get(SAVED_MODEL_NAME),
         caffemodel_max_relative_difference=own.get(WEIGHTS_NAME),
         allowed=ALLOWED_DIFFERENCE,
@@ -319,7 +336,7 @@ def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_
                 reader=one.reader,
                 max_relative_difference=difference,
                 unread=one.unread,
-                agreement=None if one.min_agreement is None else _agreement(one, expected),
+                agreement=None if one.min_agreement is None else _agreement(one, outputs, expected),
                 min_agreement=one.min_agreement,
             )
             for one, difference in found
@@ -329,30 +346,47 @@ def compare_readings(readings: Sequence[Reading], expected: Probabilities, left_
     )
 
 
-def _agreement(one: Reading, expected: Probabilities) -> float:
-    """Return the share of the samples that get the trained net's class."""
-    return 0.0 if one.scores is None else float((one.scores.argmax(axis=1) == expected.argmax(axis=1)).mean())
+def _numbers(outputs: Sequence[ServedOutput]) -> str:
+    return "probability" if outputs[0].task == "classification" else "number"
 
 
-def _refuse_other_classes(one: Reading, expected: Probabilities) -> None:
-    agreement = _agreement(one, expected)
+def _largest_difference(one: Reading, expected: Answers) -> float | None:
+    """Return that of all outputs; None where the file was not read."""
+    if one.answers is None:
+        return None
+    found = [relative_difference(one.answers[name], values) for name, values in expected.items()]
+    return float(np.max(found))  # NaN if one is
+
+
+def _agreement(one: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> float:
+    """Return the share of the answers that are the trained net's, of the output with the fewest."""
+    if one.answers is None:
+        return 0.0
+    return min(output.agreement(one.answers[output.name], expected[output.name]) for output in outputs)
+
+
+def _refuse_other_answers(one: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> None:
+    agreement = _agreement(one, outputs, expected)
     if one.min_agreement is not None and agreement < one.min_agreement:
+        what = "class" if outputs[0].task == "classification" else "answer"
+        n_samples = len(next(iter(expected.values())))
         msg = (
-            f"exported {one.file}, read by {one.reader}, gives the trained graph's class for {agreement:.1%} of "
-            f"{len(expected)} samples; allowed: {one.min_agreement:.0%} or more. Leave this format out. Nothing was "
+            f"exported {one.file}, read by {one.reader}, gives the trained graph's {what} for {agreement:.1%} of "
+            f"{n_samples} samples; allowed: {one.min_agreement:.0%} or more. Leave this format out. Nothing was "
             "exported"
         )
         raise ExportDiffers(msg)
 
 
-def relative_difference(found: Probabilities, expected: Probabilities) -> float:
+def relative_difference(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """Return the largest difference of two arrays relative to the largest expected value; NaN if one has a NaN.
 
     Example:
         >>> relative_difference(np.array([0.5, 0.25]), np.array([0.5, 0.0]))
         0.5
     """
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    largest = float(np.abs(expected).max())
+    return float(np.abs(found - expected).max()) / (largest or 1.0)  # all expected are 0: as they are
 
 
 def refuse_foreign(output: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deepspark_ops.config.bundle_formats import CAFFE, SAVED_MODEL
+from deepspark_ops.config.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
 
-MANIFEST_VERSION: Final = 4
+MANIFEST_VERSION: Final = 5
 MANIFEST_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.caffemodel"
 DEPLOY_NAME = "deploy.prototxt"
@@ -53,14 +54,33 @@ class InputContract(_Frozen):
     sample_shape: tuple[int, ...] | None = None
 
 
-class OutputContract(_Frozen):
-    """What it returns.
+class OutputBlob(_Frozen):
+    """One output of the model, float32.
 
     Attributes:
-        scores: Name of the float32 output (N, n_classes): class probabilities.
-        classes: Name of the int64 output (N,): the most probable class.
-        n_classes: Number of classes.
-        labels: Class names in order; empty if they are not known.
+        name: In the signature.
+        blob: Of deploy.prototxt, which holds the same values.
+        task: Which result it is: ``classification`` and ``multi_label`` are probabilities, ``segmentation`` those of
+            each pixel, ``embedding`` the vector of one side of a pair.
+        shape: With the batch axis as -1; behind it Caffe's order.
+        n_classes: Classes or labels; 0 where there are none.
+    """
+
+    name: str
+    blob: str
+    task: TaskName
+    shape: tuple[int, ...]
+    n_classes: int
+
+
+class OutputContract(_Frozen):
+    """The main output.
+
+    Attributes:
+        scores: Its name; of a classification the float32 output (N, n_classes) of class probabilities.
+        classes: Name of the int64 output (N,), the most probable class; empty for other results.
+        n_classes: Number of classes or labels; 0 where there are none.
+        labels: Their names in order; empty if they are not known.
     """
 
     scores: str
@@ -127,7 +147,7 @@ class Check(_Frozen):
 
     Attributes:
         n_samples: Real samples it ran on.
-        saved_model_max_relative_difference: Largest difference of a probability, relative to the largest probability;
+        saved_model_max_relative_difference: Largest difference of a number, relative to its output's largest;
             None if the bundle has no SavedModel.
         caffemodel_max_relative_difference: The same for weights.caffemodel read back with deploy.prototxt; None
             likewise.
@@ -155,17 +175,19 @@ class BundleManifest(_Frozen):
 
     Attributes:
         format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
-            every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``.
+            every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``;
+            before 5 every bundle is a classifier, and there is no ``outputs``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
-        output: What it returns.
+        output: Its main result.
+        outputs: All that it returns but ``classes``, the main one first.
         origin: What it came from.
         check: How it was checked.
         files: Every other file of the bundle, relative path -> digest.
     """
 
-    format_version: Literal[1, 2, 3, 4]
+    format_version: Literal[1, 2, 3, 4, 5]
     created: str
     net: str
     inputs: tuple[InputContract, ...]
@@ -173,6 +195,22 @@ class BundleManifest(_Frozen):
     origin: Origin
     check: Check
     files: dict[str, str]
+    outputs: tuple[OutputBlob, ...] = ()
+
+    def results(self) -> tuple[OutputBlob, ...]:
+        """Return all outputs but ``classes``, the main one first, of every version."""
+        if self.outputs:
+            return self.outputs
+        n_classes = self.output.n_classes
+        scores = self.output.scores
+        return (
+            OutputBlob(name=scores, blob=scores, task="classification", shape=(-1, n_classes), n_classes=n_classes),
+        )
+
+    @property
+    def is_classifier(self) -> bool:
+        """Is the main result one class a sample?"""
+        return self.results()[0].task == "classification"
 
 
 def file_digest(path: Path) -> str:

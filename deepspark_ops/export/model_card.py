@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
+from deepspark_ops.config.task import TaskName
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
 from deepspark_ops.export.snippets import snippets
 
 _CLASSES_SHOWN = 20
+_WHAT: Final[dict[TaskName, str]] = {
+    "classification": "A classifier",
+    "multi_label": "A model that says yes or no to each of several labels",
+    "regression": "A model that predicts numbers",
+    "embedding": "A model that turns a sample into a vector; alike samples have close vectors",
+    "reconstruction": "An autoencoder",
+    "segmentation": "A model that classifies each pixel",
+}
+_GIVES: Final[dict[TaskName, str]] = {
+    "classification": "probabilities of the classes",
+    "multi_label": "the probability of each label; they need not sum up to 1",
+    "regression": "the numbers that the net was trained to predict",
+    "embedding": "the vector. Trained was a pair of branches that share their weights; this is one of them, so that it"
+    " takes one sample. Two samples are compared by the Euclidean distance of their vectors",
+    "reconstruction": "the input again, as the net takes it: after the steps above",
+    "segmentation": "the probability of each class at each pixel; of one class alone, the probability of yes",
+}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
@@ -27,8 +46,8 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
     """
     parts = [
         f"# {_plain(manifest.net) or 'Model'}",
-        "A classifier, exported by DeepSpark. `manifest.json` has the same facts for programs, with a digest of every "
-        "file.",
+        f"{_WHAT[manifest.results()[0].task]}, exported by DeepSpark. `manifest.json` has the same facts for programs, "
+        "with a digest of every file.",
         "## Where it comes from",
         _origin(manifest),
         "## How good it is",
@@ -37,8 +56,8 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
         "\n".join(_input(contract) for contract in manifest.inputs),
         "All files but Caffe's do this themselves. `deploy.prototxt` takes what was already "
         "prepared so, as float32 (N, C, H, W).",
-        "## Classes",
-        _classes(manifest),
+        *(("## Classes", _classes(manifest)) if manifest.is_classifier else ()),
+        *(("## What it gives", _results(manifest)) if manifest.outputs and not _is_plain(manifest) else ()),
         "## How it was checked",
         _check(manifest),
         "## How to load it",
@@ -102,6 +121,21 @@ def _input(contract: InputContract) -> str:
     return f"- {_plain(contract.name)}: {told}. Before the net: {_plain(steps)}."
 
 
+def _is_plain(manifest: BundleManifest) -> bool:
+    """Is there nothing but one class a sample?"""
+    return manifest.is_classifier and len(manifest.results()) == 1
+
+
+def _results(manifest: BundleManifest) -> str:
+    lines = []
+    for one in manifest.results():
+        extents = ", ".join(["N", *(str(extent) for extent in one.shape[1:])])
+        lines.append(f"- {_plain(one.name)}: float32 ({extents}), {_GIVES[one.task]}. Axes are in Caffe's order.")
+    if manifest.output.labels and not manifest.is_classifier:
+        lines += ["", *(f"- {at}: {_plain(name)}" for at, name in enumerate(manifest.output.labels[:_CLASSES_SHOWN]))]
+    return "\n".join(lines)
+
+
 def _classes(manifest: BundleManifest) -> str:
     output = manifest.output
     said = (
@@ -129,7 +163,7 @@ def _check(manifest: BundleManifest) -> str:
         if difference is not None
     ]
     lines = [
-        f"Every file was read again and run on {check.n_samples:,} samples. Largest difference of a probability from "
+        f"Every file was read again and run on {check.n_samples:,} samples. Largest difference of a number from "
         f"the trained net's, relative to the largest; allowed: {check.allowed:g}.",
         "",
         "| file | read by | difference |",
@@ -144,5 +178,5 @@ def _difference(one: OutsideCheck) -> str:
     if one.max_relative_difference is None:
         return f"not read: {_plain(one.unread)}"
     if one.agreement is not None and one.min_agreement is not None:
-        return f"{one.max_relative_difference:.2g}; same class {one.agreement:.1%}, allowed {one.min_agreement:.0%}"
+        return f"{one.max_relative_difference:.2g}; same answer {one.agreement:.1%}, allowed {one.min_agreement:.0%}"
     return f"{one.max_relative_difference:.2g}"

@@ -20,6 +20,7 @@ from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, task_wish
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.run_paths import DatasetPaths
@@ -78,6 +79,7 @@ class ModelParts:
         origin: What the manifest says about where the model comes from.
         evaluation: Folder that may hold the model's scores; None if it was not scored.
         formats: What the bundle is to hold, names as ``config.bundle_formats``; None for all that the net can have.
+        wish: What the user says of what the net is for.
         calibration: Blob -> training samples as stored, (n, ...), where a format takes ranges of values from them.
     """
 
@@ -91,6 +93,7 @@ class ModelParts:
     evaluation: Path | None
     formats: tuple[str, ...] | None = None
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
+    wish: TaskWish = NO_WISH
 
 
 @contextmanager
@@ -114,6 +117,7 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
             trained.run.evaluation,
             config.formats,
             _calibration(config),
+            task_wish(config.task, config.output_blob, None),
         )
 
 

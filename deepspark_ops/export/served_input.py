@@ -6,7 +6,8 @@ takes the latter and turns it around itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.export.deploy_net import DeployInput
 from deepspark_ops.export.input_steps import TO_BGR, steps_in_words
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.export.model_parts import CheckSamples
@@ -74,28 +77,56 @@ class ServedInput:
         return steps + steps_in_words(self.transform)
 
 
-def find_served_inputs(samples: CheckSamples, blobs: list[str]) -> tuple[ServedInput, ...]:
-    """Return the inputs for the data blobs that the deploy net reads, in their order."""
+def find_served_inputs(samples: CheckSamples, inputs: Sequence[DeployInput]) -> tuple[ServedInput, ...]:
+    """Return the inputs for those of the deploy net, in their order."""
     first = samples.read(0, 1)
-    found: list[ServedInput] = []
+    found: dict[str, ServedInput] = {}
     for layer in samples.layers:
         for position, top in enumerate(layer.tops):
-            if top not in blobs:
-                continue
-            stored = first.stored[top]
-            transform = layer.transform if layer.columns[position] == 0 else None
-            is_image = stored.ndim == 4 and (transform is not None or stored.shape[1] in _CHANNELS)
-            found.append(
-                ServedInput(
-                    blob=top,
-                    name="images" if is_image and len(blobs) == 1 else top,
+            for one in (one for one in inputs if one.source == top):
+                stored = _part(first.stored[top], one)
+                transform = layer.transform if layer.columns[position] == 0 else None
+                is_image = stored.ndim == 4 and (transform is not None or stored.shape[1] in _CHANNELS)
+                transform = None if transform is None else _part_of_transform(transform, one)
+                found[one.blob] = ServedInput(
+                    blob=one.blob,
+                    name="images" if is_image and len(inputs) == 1 else one.blob,
                     shape=_shape(stored.shape[1:], transform) if is_image else stored.shape[1:],
                     dtype="uint8" if stored.dtype == np.uint8 else "float32",
                     is_image=is_image,
                     transform=transform,
                 )
-            )
-    return tuple(sorted(found, key=lambda served: blobs.index(served.blob)))
+    return tuple(found[one.blob] for one in inputs)
+
+
+def deploy_batch(batch: Batch, inputs: Sequence[DeployInput]) -> Batch:
+    """Return a batch of the data layers as one of the deploy net's inputs."""
+    return replace(
+        batch,
+        stored=stored_parts(batch.stored, inputs),
+        feeds={one.blob: _part(batch.feeds[one.source], one) for one in inputs},
+    )
+
+
+def stored_parts(stored: Mapping[str, npt.NDArray[Any]], inputs: Sequence[DeployInput]) -> dict[str, npt.NDArray[Any]]:
+    """Return stored samples of data layers as those of the deploy net's inputs, by blob."""
+    return {one.blob: _part(stored[one.source], one) for one in inputs}
+
+
+def _part(values: npt.NDArray[Any], one: DeployInput) -> npt.NDArray[Any]:
+    return values if one.part is None else values[:, slice(*one.part)]
+
+
+def _part_of_transform(transform: TransformOptions, one: DeployInput) -> TransformOptions:
+    if one.part is None:
+        return transform
+    channels = slice(*one.part)
+    means = transform.mean_values
+    return replace(
+        transform,
+        mean=None if transform.mean is None else transform.mean[channels],
+        mean_values=means[channels] if len(means) > 1 else means,
+    )
 
 
 def _shape(stored: Shape, transform: TransformOptions | None) -> Shape:

@@ -20,6 +20,7 @@ from deepspark_ops.export.manifest import (
     WEIGHTS_NAME,
     BundleManifest,
     InputContract,
+    OutputBlob,
 )
 
 _TFLITE = {"": TFLITE_NAME, ", float16": TFLITE_FLOAT16_NAME, ", int8": TFLITE_INT8_NAME}
@@ -62,12 +63,9 @@ def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None
     given = ", ".join(
         f"{contract.name!r}: tf.constant({name})" for name, contract in zip(names, manifest.inputs, strict=True)
     )
-    output = manifest.output
     lines += [
         f'answer = model.signatures["serving_default"](**{{{given}}})',
-        f"scores = answer[{output.scores!r}].numpy()  # float32 (N, {output.n_classes})",
-        f"classes = answer[{output.classes!r}].numpy()  # int64 (N,)",
-        *_labels(manifest),
+        *_taken(manifest, "answer[{}].numpy()"),
     ]
     return "\n".join(lines)
 
@@ -80,7 +78,6 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
     """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
     given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
-    output = manifest.output
     lines = [
         *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
         f"bundle = {(place or str(bundle))!r}",
@@ -88,9 +85,7 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
         f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
         *_zeros(bundle, manifest, names),
         f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
-        f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
-        f"classes = answer[{output.classes!r}]  # int64 (N,)",
-        *_labels(manifest),
+        *_taken(manifest, "answer[{}]"),
     ]
     return "\n".join(lines)
 
@@ -103,16 +98,13 @@ def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
     given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
-    output = manifest.output
     lines = [
         *_imports(manifest, "import keras", "import numpy as np"),
         f"bundle = {(place or str(bundle))!r}",
         f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)',
         *_zeros(bundle, manifest, names),
         f"answer = model.predict_on_batch({{{given}}})",
-        f"scores = answer[{output.scores!r}]  # float32 (N, {output.n_classes})",
-        f"classes = answer[{output.classes!r}]  # int64 (N,)",
-        *_labels(manifest),
+        *_taken(manifest, "answer[{}]"),
     ]
     return "\n".join(lines)
 
@@ -125,15 +117,14 @@ def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = Non
     """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
     given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
-    output = manifest.output
     lines = [
         *_imports(manifest, "import numpy as np", "import onnxruntime"),
         f"bundle = {(place or str(bundle))!r}",
         f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")',
         *_zeros(bundle, manifest, names),
-        f"scores, classes = model.run([{output.scores!r}, {output.classes!r}], {{{given}}})",
-        f"# scores: float32 (N, {output.n_classes}); classes: int64 (N,)",
-        *_labels(manifest),
+        "outputs = [one.name for one in model.get_outputs()]",
+        f"answer = dict(zip(outputs, model.run(outputs, {{{given}}}), strict=True))",
+        *_taken(manifest, "answer[{}]"),
     ]
     return "\n".join(lines)
 
@@ -161,14 +152,42 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     for name, (blob, shape) in zip(names, inputs, strict=True):
         lines.append(f"{name} = np.zeros({shape}, np.float32)  # N, C, H, W" + (", blue first" * _is_bgr(shape)))
         lines.append(f"net.setInput({name}, {blob!r})  # with Caffe: net.blobs[{blob!r}].data[...] = {name}")
-    output = deploy.layer[-1].top[0]
-    lines += [
-        f"scores = net.forward({output!r})  # float32 (N, {manifest.output.n_classes}); with Caffe:"
-        f" net.forward()[{output!r}]",
-        "classes = scores.reshape(len(scores), -1).argmax(axis=1)",
-        *_labels(manifest),
+    results = manifest.results()
+    blobs = [one.blob if manifest.outputs else deploy.layer[-1].top[0] for one in results]
+    lines.append(f"answer = dict(zip({blobs!r}, net.forward({blobs!r}), strict=True))  # with Caffe: net.forward()")
+    for name, one, blob in zip(_result_names(manifest), results, blobs, strict=True):
+        lines.append(f"{name} = answer[{blob!r}]  # {_result_text(one)}")
+    if manifest.is_classifier:
+        lines.append("classes = scores.reshape(len(scores), -1).argmax(axis=1)")
+    return "\n".join([*lines, *_labels(manifest)])
+
+
+def _taken(manifest: BundleManifest, taken: str) -> list[str]:
+    """Return a line for each output, ``taken`` with its name in the place of {}, and what reads the labels."""
+    names = _result_names(manifest)
+    lines = [
+        f"{name} = {taken.format(repr(one.name))}  # {_result_text(one)}"
+        for name, one in zip(names, manifest.results(), strict=True)
     ]
-    return "\n".join(lines)
+    if manifest.output.classes:
+        lines.append(f"classes = {taken.format(repr(manifest.output.classes))}  # int64 (N,)")
+    return [*lines, *_labels(manifest)]
+
+
+def _result_names(manifest: BundleManifest) -> list[str]:
+    """Return a variable for each output: ``scores`` for that of a classifier, else its own name if it can be."""
+    given = {"answer", "classes", "labels", "Path", "np", "tf", "keras", "cv2", "onnxruntime", "outputs"}
+    given |= {_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)}
+    names = []
+    for at, one in enumerate(manifest.results()):
+        own = _variable(one.name, at)
+        is_free = own == one.name and own not in given
+        names.append("scores" if at == 0 and manifest.is_classifier else own if is_free else f"output_{at}")
+    return names
+
+
+def _result_text(one: OutputBlob) -> str:
+    return f"float32 ({', '.join(['N', *(str(extent) for extent in one.shape[1:])])}), {one.task.replace('_', ' ')}"
 
 
 def _inputs(deploy: caffe_pb2.NetParameter) -> list[caffe_pb2.LayerParameter]:
@@ -215,7 +234,8 @@ def _one_line(text: str) -> str:
 def _labels(manifest: BundleManifest) -> list[str]:
     if not manifest.output.labels:
         return []
-    return [f'labels = Path(bundle, "{LABELS_NAME}").read_text(encoding="utf-8").splitlines()  # labels[classes[0]]']
+    index = "  # labels[classes[0]]" if manifest.is_classifier else ""
+    return [f'labels = Path(bundle, "{LABELS_NAME}").read_text(encoding="utf-8").splitlines(){index}']
 
 
 def _imports(manifest: BundleManifest, *lines: str) -> list[str]:

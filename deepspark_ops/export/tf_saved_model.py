@@ -1,4 +1,4 @@
-"""The SavedModel: raw samples in, class probabilities out, preprocessing inside. The one file here with TensorFlow."""
+"""The SavedModel: raw samples in, the net's answers out, preprocessing inside. The one file here with TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.served_input import ServedInput
+from deepspark_ops.export.served_output import CLASSES, ServedOutput
 from deepspark_ops.export.tf_request_check import checked_request
 
 SIGNATURE = "serving_default"
-SCORES = "scores"
-CLASSES = "classes"
 BuildNet = Callable[[int], NetSpec]
 Params = Any
 """A net's parameters in a graph: the whole vector (n_params,), or a list of the layout's blobs in Caffe's shapes."""
@@ -31,7 +30,7 @@ _TRIAL_TOLERANCE = 1e-4
 
 
 class ServedModel(tf.Module):  # type: ignore[misc]
-    """The graph that a bundle's files are made of: from samples as a request has them to probabilities.
+    """The graph that a bundle's files are made of: from samples as a request has them to answers.
 
     Attributes:
         serve: The ``tf.function`` behind the signature: refuses requests of a wrong shape.
@@ -43,7 +42,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         build: BuildNet,
         params: Vector,
         inputs: Sequence[ServedInput],
-        probability: str,
+        outputs: Sequence[ServedOutput],
         *,
         trial: Mapping[str, npt.NDArray[np.float32]],
     ) -> None:
@@ -53,7 +52,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             build: Returns the deploy net for a batch size.
             params: Its parameter vector, shape (n_params,).
             inputs: What it takes.
-            probability: Blob of the class probabilities.
+            outputs: What it gives.
             trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
 
         Raises:
@@ -64,7 +63,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         self._single = build(1)
         self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
-        self._probability = probability
+        self._outputs = tuple(outputs)
         self.serve = tf.function(self._serve, input_signature=self.signature(), autograph=False)
         self._try_any_batch(trial)
 
@@ -110,31 +109,34 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         rows = {name: np.resize(feeds[name], (_TRIAL_SAMPLES, *feeds[name].shape[1:])) for name in names}
         if self._any_batch is None:
             return
-        expected = np.concatenate(
-            [
-                self._compute(self._single, {name: values[row : row + 1] for name, values in rows.items()})
-                for row in range(_TRIAL_SAMPLES)
-            ]
-        )
+        singles = [
+            self._compute(self._single, {name: values[row : row + 1] for name, values in rows.items()})
+            for row in range(_TRIAL_SAMPLES)
+        ]
         try:
             found = self._compute(self._any_batch, rows)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError):
             self._any_batch = None
             return
-        if not np.allclose(found, expected, rtol=0, atol=_TRIAL_TOLERANCE * float(expected.max())):
-            self._any_batch = None
+        for name, values in found.items():
+            expected = np.concatenate([single[name] for single in singles])
+            bound = _TRIAL_TOLERANCE * float(np.abs(expected).max(initial=0))
+            if values.shape != expected.shape or not np.allclose(values, expected, rtol=0, atol=bound):
+                self._any_batch = None
 
-    def _compute(self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    def _compute(
+        self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """Return what a net gives for samples whose number is not known while the graph is made, as it is served."""
         names = sorted(feeds)
         signature = [tf.TensorSpec([None, *feeds[name].shape[1:]], tf.float32) for name in names]
 
-        def compute(*arguments: tf.Tensor) -> tf.Tensor:
-            return _run(net, dict(zip(names, arguments, strict=True)), self.params, self._probability)
+        def compute(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._run(net, dict(zip(names, arguments, strict=True)), self.params)
 
         function = tf.function(compute, input_signature=signature, autograph=False)
-        computed: npt.NDArray[np.float32] = function(*(feeds[name] for name in names)).numpy()
-        return computed
+        computed = function(*(feeds[name] for name in names))
+        return {name: value.numpy() for name, value in computed.items()}
 
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         checked = [
@@ -147,29 +149,29 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         feeds = {
             served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
         }
-        scores = self._scores(feeds, params)
-        return {SCORES: scores, CLASSES: tf.argmax(scores, axis=1)}
+        answers = self._answers(feeds, params)
+        main = self._outputs[0]
+        return {**answers, CLASSES: tf.argmax(answers[main.name], axis=1)} if main.has_classes else answers
 
-    def _scores(self, feeds: Mapping[str, tf.Tensor], params: Params) -> tf.Tensor:
-        """Return probabilities (N, n_classes): in one go where the net takes any batch, else sample by sample."""
+    def _answers(self, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+        """Return each output (N, ...): in one go where the net takes any batch, else sample by sample."""
         if self._any_batch is not None:
-            return _run(self._any_batch, feeds, params, self._probability)
-        spec = tf.TensorSpec(self._single.blob_shapes[self._probability][1:2], tf.float32)
+            return self._run(self._any_batch, feeds, params)
+        spec = {one.name: tf.TensorSpec(one.shape, tf.float32) for one in self._outputs}
 
-        def one(sample: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        def one(sample: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             batch = {blob: values[tf.newaxis] for blob, values in sample.items()}
-            return _run(self._single, batch, params, self._probability)[0]
+            return {name: values[0] for name, values in self._run(self._single, batch, params).items()}
 
-        return tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
+        found: dict[str, tf.Tensor] = tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
+        return found
 
-
-def _run(net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params, probability: str) -> tf.Tensor:
-    state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
-    forward = build_forward(net)
-    blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
-    result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
-    scores = result.blobs[probability].caffe
-    return tf.reshape(scores, (-1, net.blob_shapes[probability][1]))
+    def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+        state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
+        forward = build_forward(net)
+        blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
+        result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
+        return {one.name: tf.reshape(result.blobs[one.blob].caffe, (-1, *one.shape)) for one in self._outputs}
 
 
 def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:

@@ -15,13 +15,13 @@ from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, BundleManifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
-from deepspark_ops.predict.class_answer import served_scores
+from deepspark_ops.predict.class_answer import served_answers
 from deepspark_ops.predict.columns import blob_shapes, deploy_net
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
 
 ALLOWED_DIFFERENCE: Final = 1e-3
-"""Largest difference of a probability, relative to the largest, between the SavedModel and the deploy net."""
+"""Largest difference of a number, relative to the largest, between the SavedModel and the deploy net."""
 
 
 class BlobAnswer:
@@ -41,7 +41,9 @@ class BlobAnswer:
         net = deploy_net(config)
         # A single image is called "images", whatever the net calls its blob; of several each has its blob's name.
         self._inputs = dict(net.inputs) if len(form.inputs) == 1 else {name: net.inputs[name] for name in form.names}
-        self._probability = net.outputs[-1]
+        self._main = manifest.results()[0]
+        # Before version 5 the manifest does not name the deploy net's blob, which is the only one at its end.
+        self._probability = self._main.blob if manifest.outputs else net.outputs[-1]
         names = config.blob_names
         self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
         self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
@@ -49,7 +51,6 @@ class BlobAnswer:
         self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
         self._form = form
         self._config = config
-        self._output = manifest.output
         self._is_checked = False
 
     def __call__(self, samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
@@ -76,12 +77,13 @@ class BlobAnswer:
             DataError: They are not.
         """
         serve = load_saved_model(self._config.bundle / SAVED_MODEL_NAME)
-        expected = served_scores(serve, samples, self._form, self._output)
-        difference = float(np.abs(found[: len(samples)].reshape(expected.shape) - expected).max() / expected.max())
+        expected = served_answers(serve, samples, self._form, [self._main])[self._main.name]
+        largest = float(np.abs(expected).max()) or 1.0
+        difference = float(np.abs(found[: len(samples)].reshape(expected.shape) - expected).max()) / largest
         if not difference <= ALLOWED_DIFFERENCE:
             msg = (
                 f"bundle={self._config.bundle}: {DEPLOY_NAME} with {WEIGHTS_NAME} differs from {SAVED_MODEL_NAME} by"
-                f" {difference:.2g} relative to the largest probability; allowed: {ALLOWED_DIFFERENCE:g}; export again"
+                f" {difference:.2g} relative to the largest; allowed: {ALLOWED_DIFFERENCE:g}; export again"
             )
             raise DataError(msg)
         self._is_checked = True

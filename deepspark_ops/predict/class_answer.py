@@ -1,22 +1,24 @@
-"""The classes that a bundle's SavedModel gives, as columns."""
+"""What a bundle's SavedModel gives, as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from deepspark_ops.export.manifest import OutputContract
+from deepspark_ops.export.manifest import BundleManifest, OutputBlob, OutputContract
 from deepspark_ops.export.scores.bundle_scores import as_input
 from deepspark_ops.export.tf_saved_model import Serve
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
 
 
-def served_scores(serve: Serve, samples: Sequence[Parts], form: BundleForm, output: OutputContract) -> Values:
-    """Return the scores (n, n_classes), float32, of samples of any sizes; those of one size go together."""
-    scores = np.empty((len(samples), output.n_classes), np.float32)
+def served_answers(
+    serve: Serve, samples: Sequence[Parts], form: BundleForm, outputs: Sequence[OutputBlob]
+) -> dict[str, Values]:
+    """Return output -> (n, ...), float32, of samples of any sizes; those of one size go together."""
+    answers = {one.name: np.empty((len(samples), *one.shape[1:]), np.float32) for one in outputs}
     by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for row, parts in enumerate(samples):
         by_shape.setdefault(tuple(values.shape for values in parts), []).append(row)
@@ -26,8 +28,42 @@ def served_scores(serve: Serve, samples: Sequence[Parts], form: BundleForm, outp
             contract.name: as_input(np.stack([samples[row][at] for row in rows]), contract)
             for at, contract in enumerate(contracts)
         }
-        scores[rows] = serve(arguments)[output.scores]
-    return scores
+        found = serve(arguments)
+        for name, values in answers.items():
+            values[rows] = found[name]
+    return answers
+
+
+def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_k: int) -> dict[str, Sequence[Any]]:
+    """Return the columns of predictions: those of every output of ``answers``, as ``columns.output_schema`` has them.
+
+    Args:
+        answers: Output -> (n, ...), float32.
+        manifest: Says what they are.
+        top_k: As ``class_columns``.
+    """
+    columns: dict[str, Sequence[Any]] = {}
+    for at, one in enumerate(manifest.results()):
+        if one.name not in answers:
+            continue
+        values = answers[one.name]
+        if at == 0 and one.task == "classification":
+            columns |= class_columns(values, manifest.output, top_k)
+            continue
+        flat = values.reshape(len(values), -1)
+        columns[one.name] = flat[:, 0].tolist() if flat.shape[1] == 1 else list(flat)
+        if at == 0 and one.task == "multi_label":
+            columns |= _label_columns(flat, manifest.output)
+    return columns
+
+
+def _label_columns(probabilities: Values, output: OutputContract) -> dict[str, Sequence[Any]]:
+    """Return which labels are more likely than not, of each row, and their names where those are known."""
+    found = [np.flatnonzero(row > 0.5) for row in probabilities]
+    columns: dict[str, Sequence[Any]] = {"predicted": [row.tolist() for row in found]}
+    if output.labels:
+        columns["predicted_names"] = [[output.labels[label] for label in row] for row in found]
+    return columns
 
 
 def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[str, Sequence[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Sch
         NetError: No such blob, with the net's blobs.
         ConfigError: A blob whose first axis is not the batch.
     """
-    fields = _feature_fields(config) if isinstance(config, FeaturesConfig) else _class_fields(config, manifest)
+    fields = _feature_fields(config) if isinstance(config, FeaturesConfig) else _result_fields(config, manifest)
     origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
     return pa.schema([("id", pa.string()), *fields, ("error", pa.string())], metadata=origin)
 
@@ -63,6 +64,22 @@ def blob_shapes(net: NetSpec, config: FeaturesConfig) -> tuple[tuple[str, Shape]
 def numbers() -> pa.DataType:
     """Return the type of a column with a vector a row."""
     return pa.list_(pa.float32())
+
+
+def _result_fields(config: BundleInputConfig, manifest: BundleManifest) -> list[Any]:
+    """Return the columns of every result of a bundle: of a single number a float, else its numbers in Caffe's order."""
+    fields: list[Any] = []
+    for at, one in enumerate(manifest.results()):
+        if at == 0 and one.task == "classification":
+            fields += _class_fields(config, manifest)
+            continue
+        shape = one.shape[1:]
+        about = {"shape": ",".join(map(str, shape)), "task": one.task}
+        fields.append(pa.field(one.name, pa.float32() if prod(shape) == 1 else numbers(), metadata=about))
+        if at == 0 and one.task == "multi_label":
+            fields.append(("predicted", pa.list_(pa.int64())))
+            fields += [("predicted_names", pa.list_(pa.string()))] if manifest.output.labels else []
+    return fields
 
 
 def _class_fields(config: BundleInputConfig, manifest: BundleManifest) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, BundleManifest
 from deepspark_ops.export.tf_saved_model import Serve, load_saved_model
-from deepspark_ops.predict.class_answer import class_columns, served_scores
+from deepspark_ops.predict.class_answer import result_columns, served_answers
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
 
@@ -31,13 +31,22 @@ class LoadedBundle:
     serve: Serve
     device: str
 
+    def answers(self, samples: Sequence[Parts]) -> dict[str, Values]:
+        """Return output -> (n, ...), float32, of samples of any sizes."""
+        return served_answers(self.serve, samples, self.form, self.manifest.results())
+
     def scores(self, samples: Sequence[Parts]) -> Values:
-        """Return the scores (n, n_classes), float32, of samples of any sizes."""
-        return served_scores(self.serve, samples, self.form, self.manifest.output)
+        """Return the main result (n, ...), float32, of samples of any sizes; of a classification (n, n_classes)."""
+        main = self.manifest.results()[:1]
+        return served_answers(self.serve, samples, self.form, main)[main[0].name]
 
     def columns(self, scores: Values, top_k: int) -> dict[str, Sequence[Any]]:
-        """Return scores as the columns of predictions; see ``class_columns``."""
-        return class_columns(scores, self.manifest.output, top_k)
+        """Return what ``scores`` gave as the columns of predictions; see ``result_columns``."""
+        return result_columns({self.manifest.results()[0].name: scores}, self.manifest, top_k)
+
+    def all_columns(self, samples: Sequence[Parts], top_k: int) -> dict[str, Sequence[Any]]:
+        """Return every result of samples as the columns of predictions; see ``result_columns``."""
+        return result_columns(self.answers(samples), self.manifest, top_k)
 
 
 def choose_device(devices: Literal["auto", "cpu", "gpu"], *, n_threads: int) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.record import InputRecord, vector_of
 from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_bundle
@@ -41,12 +42,17 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1) 
         is a struct, ``ANSWER``; a row that cannot be used has an error and nothing else.
 
     Raises:
-        ConfigError: The bundle takes several inputs.
+        ConfigError: The bundle takes several inputs, or gives no classes.
         DataError: There is no bundle, or a file of it is missing or changed.
     """
     folder = str(Path(bundle).absolute())
     # A mistake is told here, not by a task.
-    form_of_bundle(read_manifest(Path(folder)), Path(folder)).only_input(Path(folder))
+    manifest = read_manifest(Path(folder))
+    form_of_bundle(manifest, Path(folder)).only_input(Path(folder))
+    if not manifest.is_classifier:
+        what = manifest.results()[0].task.replace("_", " ")
+        msg = f"{folder}: the bundle gives a {what}, predict_udf classes; deepspark predict answers by any bundle"
+        raise ConfigError(msg)
 
     def answers(parts: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
         form, answer = _model(folder, threads)

@@ -10,12 +10,14 @@ from caffe_import.data.transform import TransformOptions
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.fillers import initial_vector
 from caffe_import.tf_graph.predict import compile_forward
-from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.evaluate.tasks.choice import choose_tasks
+from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats.caffe import build_deploy
 from deepspark_ops.export.formats.exported_model import ExportedModel
-from deepspark_ops.export.served_input import find_served_inputs
+from deepspark_ops.export.served_input import deploy_batch, find_served_inputs
+from deepspark_ops.export.served_output import served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import ServedModel
 
 
@@ -31,46 +33,57 @@ def params_of(net, seed=0):
 
 
 def exported_model(text, folder, n_samples=5, transform=None, stored=None):
-    """Return a deploy net with parameters and drawn samples, and what the importer's graph gives for them.
+    """Return a net with parameters and drawn samples on its way into a bundle, and what the importer's graph gives.
 
     Args:
-        text: Prototxt; its one input is "data", its probabilities are "prob".
+        text: Prototxt; its data is "data", further inputs are targets.
         folder: Where a format writes.
         n_samples: Samples.
         transform: Of its images; default: none is done.
         stored: Shape of a stored sample; default: what the net takes.
+
+    Returns:
+        The model and output -> (n_samples, ...).
     """
     message = parse_net(text)
-    (shape,) = (layer.input_param.shape[0].dim for layer in message.layer if layer.type == "Input")
+    shapes = {layer.top[0]: tuple(layer.input_param.shape[0].dim) for layer in message.layer if layer.type == "Input"}
+    shape = shapes["data"]
     net = build_deploy(message, n_samples)
     is_image = len(shape) == 4 and shape[1] in (1, 3)
     transform = transform or (TransformOptions(scale=1 / 64, mean_values=(100.0,)) if is_image else None)
     drawn = DrawnInput({"data": (n_samples, *shape[1:])}, stored or tuple(shape[1:]), transform)
-    samples = DrawnSamples((drawn,))
-    scores = find_score_blob(net)
-    deploy, probability = build_deploy_net(message, net, scores, {"data"})
+    targets = [
+        DrawnInput({blob: (n_samples, *one[1:])}, one[1:], None) for blob, one in shapes.items() if blob != "data"
+    ]
+    samples = DrawnSamples((drawn, *targets))
+    tasks = served_tasks(net, choose_tasks(net))
+    made = build_deploy_net(message, net, tasks, set(shapes))
+    deploy, outputs = made.message, served_outputs(tasks, made.outputs)
     params = params_of(net)
     batch = samples.read(0, n_samples)
-    inputs = find_served_inputs(samples, ["data"])
+    inputs = find_served_inputs(samples, made.inputs)
 
     def build(batch_size):
         return build_deploy(deploy, batch_size)
 
     @cache
     def served():
-        return ServedModel(build, params, inputs, probability, trial=batch.feeds)
+        return ServedModel(build, own, inputs, outputs, trial=batch.feeds)
 
-    expected = compile_forward(net, n_threads=1, outputs=(probability,))(params, batch.feeds)[probability]
+    feeds = {blob: values if blob == "data" else values * 0 for blob, values in batch.feeds.items()}
+    blobs = compile_forward(net, n_threads=1, outputs=[task.output for task in tasks])(params, feeds)
+    expected = {one.name: one.expected(blobs[one.chosen.output]) for one in outputs}
+    own = deploy_params(net.params, params, build_deploy(deploy, 1).params)
+    batch = deploy_batch(batch, made.inputs)
     model = ExportedModel(
         folder=folder,
         deploy=deploy,
         build=build,
-        params=params,
+        params=own,
         inputs=inputs,
-        probability=probability,
-        n_classes=scores.n_classes,
+        outputs=outputs,
         batch=batch,
         n_threads=1,
         served=served,
     )
-    return model, expected.reshape(n_samples, -1)
+    return model, expected

@@ -19,7 +19,7 @@ from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Samples, bind_samples
-from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.evaluate.tasks.choice import choose_task, task_wish
 from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
@@ -49,7 +49,8 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
         with tempfile.TemporaryDirectory(prefix="deepspark-convert-") as lists:
             message = _resolved(config, Path(lists))
             net, samples = _bound(config, message, binding)
-            n_classes = find_score_blob(net).n_classes
+            wish = task_wish(config.task, config.output_blob, None)
+            n_classes = choose_task(net, wish).n_classes
             params = load_params(net, config.weights)
             names = _class_names(config, samples, n_classes)
             origin = _origin(config)
@@ -57,7 +58,7 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
             if config.dataset is not None and TFLITE_INT8 in (config.formats or ()):
                 calibration = first_samples(bind_samples(binding, net, "train"))
             yield ModelParts(
-                message, net, params, config.weights, samples, names, origin, None, config.formats, calibration
+                message, net, params, config.weights, samples, names, origin, None, config.formats, calibration, wish
             )
     finally:
         binding.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,9 @@ from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import format_message, read_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.evaluate.score_blob import ScoreBlob
-from deepspark_ops.evaluate.tf_predict import compile_probabilities
+from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
-from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Probabilities, Reading
+from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import DEPLOY_NAME, WEIGHTS_NAME
 from deepspark_ops.run_paths import write_text_whole
@@ -42,34 +42,30 @@ def _read(model: ExportedModel) -> tuple[Reading, ...]:
     return Reading(WEIGHTS_NAME, "DeepSpark", _read_back(model)), _read_by_opencv(model)
 
 
-def _read_back(model: ExportedModel) -> Probabilities:
+def _read_back(model: ExportedModel) -> dict[str, npt.NDArray[np.float64]]:
     """Run deploy.prototxt with weights.caffemodel, both as read from disk."""
     feeds: Mapping[str, npt.NDArray[np.float32]] = model.batch.feeds
     net = build_deploy(read_net(model.folder / DEPLOY_NAME), len(next(iter(feeds.values()))))
-    scores = ScoreBlob(
-        name=model.probability,
-        n_classes=model.n_classes,
-        is_probability=True,
-        label=None,
-        ignore_label=None,
-        found_by="deploy net",
-    )
-    predict = compile_probabilities(
-        net, load_params(net, model.folder / WEIGHTS_NAME), scores, n_threads=model.n_threads
-    )
-    return predict(feeds)[: model.batch.count]
+    forward = compile_forward(net, n_threads=model.n_threads, outputs=[one.blob for one in model.outputs])
+    return _named(model, forward(load_params(net, model.folder / WEIGHTS_NAME), feeds))
 
 
 def _read_by_opencv(model: ExportedModel) -> Reading:
     """Run both files in OpenCV's own reader of Caffe's files, sample by sample; not every layer type is known to it."""
     inputs = {layer.top[0] for layer in model.deploy.layer if layer.type == "Input"}
     feeds = {name: values for name, values in model.prepared().items() if name in inputs}
-    files = (str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME))
+    files = [str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME)]
     try:
-        scores = read_outside(_OPENCV, [*files, model.probability], feeds)
+        blobs = read_outside(_OPENCV, files, feeds, [one.blob for one in model.outputs])
     except ReaderFailed as failure:
         return Reading(WEIGHTS_NAME, "OpenCV", None, str(failure))
-    return Reading(WEIGHTS_NAME, "OpenCV", scores.reshape(model.batch.count, -1)[:, : model.n_classes])
+    return Reading(WEIGHTS_NAME, "OpenCV", _named(model, blobs))
+
+
+def _named(model: ExportedModel, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.float64]]:
+    """Return blobs of a whole batch as the outputs of its samples."""
+    n = model.batch.count
+    return {one.name: blobs[one.blob][:n].reshape(n, *one.shape).astype(np.float64) for one in model.outputs}
 
 
 FORMAT = Format(files=(DEPLOY_NAME, WEIGHTS_NAME), write=_write, read=_read)

@@ -16,11 +16,10 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.export.served_input import ServedInput
+from deepspark_ops.export.served_output import Answers, ServedOutput
 
 if TYPE_CHECKING:
     from deepspark_ops.export.tf_saved_model import ServedModel
-
-Probabilities = npt.NDArray[np.float64]
 
 
 class CannotHave(DeepSparkError):
@@ -37,8 +36,7 @@ class ExportedModel:
         build: Returns it, built for a batch size.
         params: Its parameter vector, shape (n_params,).
         inputs: What the model takes.
-        probability: Blob of the class probabilities, (N, n_classes).
-        n_classes: Number of classes.
+        outputs: What it gives, the main result first.
         batch: The samples that every file is checked on.
         n_threads: Threads that the check may use.
         served: Returns its graph, from requests to probabilities; made at the first call, and then kept.
@@ -50,12 +48,16 @@ class ExportedModel:
     build: Callable[[int], NetSpec]
     params: Vector
     inputs: tuple[ServedInput, ...]
-    probability: str
-    n_classes: int
+    outputs: tuple[ServedOutput, ...]
     batch: Batch
     n_threads: int
     served: Callable[[], ServedModel]
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
+
+    @property
+    def output_names(self) -> list[str]:
+        """Return the outputs' names in the signature."""
+        return [one.name for one in self.outputs]
 
     def requests(self) -> dict[str, npt.NDArray[Any]]:
         """Return the samples as the model takes them, argument -> array."""
@@ -73,15 +75,15 @@ class Reading:
     Attributes:
         file: The file that was read.
         reader: What read it.
-        scores: Probabilities (N, n_classes); None if this reader cannot read this net.
+        answers: Output -> (N, ...); None if this reader cannot read this net.
         unread: Why it cannot; empty if it can.
-        min_agreement: For a format that rounds: share of the samples that must get the trained net's class; None for
-            one that must give its very probabilities.
+        min_agreement: For a format that rounds: share of the answers that must be the trained net's, as
+            ``ServedOutput.agreement`` counts them; None for one that must give its very numbers.
     """
 
     file: str
     reader: str
-    scores: Probabilities | None
+    answers: Answers | None
     unread: str = ""
     min_agreement: float | None = None
 

@@ -9,7 +9,6 @@ from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import KERAS_NAME
-from deepspark_ops.export.tf_saved_model import SCORES
 
 _READER = Path(__file__).with_name("keras_reader.py")
 
@@ -24,16 +23,16 @@ def _write(model: ExportedModel) -> None:
         raise CannotHave(msg)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # saving warns of numpy 2's rules about copies
-        keras_model(net, model.params, model.inputs, model.probability).save(model.folder / KERAS_NAME)
+        keras_model(net, model.params, model.inputs, model.outputs).save(model.folder / KERAS_NAME)
 
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
     try:
-        scores = read_outside(_READER, [str(model.folder / KERAS_NAME), SCORES], model.requests())
+        answers = read_outside(_READER, [str(model.folder / KERAS_NAME)], model.requests(), model.output_names)
     except ReaderFailed as failure:
         msg = f"Keras cannot run it: {failure}"
         raise CannotHave(msg) from failure
-    return (Reading(KERAS_NAME, "Keras", scores),)
+    return (Reading(KERAS_NAME, "Keras", answers),)
 
 
 FORMAT = Format(files=(KERAS_NAME,), write=_write, read=_read, is_read_apart=True)

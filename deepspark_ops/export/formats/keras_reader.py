@@ -1,6 +1,6 @@
 """A program of its own, without anything of ours: load a model.keras and run it.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), file, output.
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 def main() -> None:
     """Read, run, write."""
-    folder, file, output = sys.argv[1:]
+    folder, file = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     model = keras.saving.load_model(file, compile=False, safe_mode=True)
-    answer = model.predict_on_batch({name: arrays[f"arr_{at}"] for at, name in enumerate(names)})
-    np.save(Path(folder, "scores.npy"), answer[output])
+    answer = model.predict_on_batch({name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])})
+    np.savez(Path(folder, "answers.npz"), *(answer[name] for name in names["outputs"]))
 
 
 if __name__ == "__main__":

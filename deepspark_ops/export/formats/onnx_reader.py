@@ -1,6 +1,6 @@
 """A program of its own, without anything of ours: run a model.onnx in onnxruntime.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), file, output.
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import onnxruntime
 
 def main() -> None:
     """Read, run, write."""
-    folder, file, output = sys.argv[1:]
+    folder, file = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (scores,) = session.run([output], {name: arrays[f"arr_{at}"] for at, name in enumerate(names)})
-    np.save(Path(folder, "scores.npy"), scores)
+    answers = session.run(names["outputs"], {name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])})
+    np.savez(Path(folder, "answers.npz"), *answers)
 
 
 if __name__ == "__main__":

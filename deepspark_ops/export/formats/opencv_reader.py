@@ -1,6 +1,6 @@
 """A program of its own, without anything of ours: run Caffe's two files in OpenCV.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), prototxt, caffemodel, blob.
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), prototxt, caffemodel.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 
 def main() -> None:
     """Read, run, write."""
-    folder, prototxt, caffemodel, blob = sys.argv[1:]
+    folder, prototxt, caffemodel = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
-    inputs = {name: arrays[f"arr_{at}"] for at, name in enumerate(names)}
+    inputs = {name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])}
     net = cv2.dnn.readNetFromCaffe(prototxt, caffemodel)
     net.setPreferableBackend(cv2.dnn.DNN_BACKEND_OPENCV)
     net.enableWinograd(False)  # it is quicker and less exact
-    scores = []
+    rows = []
     for row in range(len(next(iter(inputs.values())))):
         for name, values in inputs.items():
             net.setInput(values[row : row + 1], name)
-        scores.append(net.forward(blob).copy().ravel())
-    np.save(Path(folder, "scores.npy"), np.stack(scores).astype(np.float32))
+        rows.append([answer.copy() for answer in net.forward(names["outputs"])])
+    np.savez(Path(folder, "answers.npz"), *(np.concatenate(answers) for answers in zip(*rows, strict=True)))
 
 
 if __name__ == "__main__":

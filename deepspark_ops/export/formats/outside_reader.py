@@ -24,21 +24,25 @@ class ReaderFailed(DeepSparkError):
 
 
 def read_outside(
-    program: Path, arguments: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]
-) -> npt.NDArray[np.float64]:
-    """Return what a reader answers.
+    program: Path, arguments: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return what a reader answers: output -> array.
 
     Args:
-        program: A Python file. It is given a folder, then ``arguments``; there ``names.json`` has the inputs' names and
-            ``inputs.npz`` their arrays ``arr_0``, ``arr_1``, ... in that order. It writes ``scores.npy`` there.
+        program: A Python file. It is given a folder, then ``arguments``; there ``names.json`` has the names of
+            ``inputs`` and ``outputs``, and ``inputs.npz`` the inputs' arrays ``arr_0``, ``arr_1``, ... in that order.
+            It writes ``answers.npz`` there, the outputs' arrays in their order.
         arguments: Its own.
         inputs: Name -> array, samples first.
+        outputs: Names of what is to be answered.
 
     Raises:
         ReaderFailed: It ended with an error, was ended by a signal, or took longer than 15 minutes.
     """
     with tempfile.TemporaryDirectory(prefix="deepspark-read-") as folder:
-        Path(folder, "names.json").write_text(json.dumps(list(inputs)), encoding="utf-8")
+        Path(folder, "names.json").write_text(
+            json.dumps({"inputs": list(inputs), "outputs": list(outputs)}), encoding="utf-8"
+        )
         np.savez(Path(folder, "inputs.npz"), *inputs.values())
         # -P: neither our package nor the program's folder comes before what is installed.
         command = (sys.executable, "-P", str(program), folder, *arguments)
@@ -58,8 +62,8 @@ def read_outside(
             raise ReaderFailed(msg) from error
         if done.returncode != 0:
             raise ReaderFailed(_last_words(done))
-        scores: npt.NDArray[np.float64] = np.load(Path(folder, "scores.npy")).astype(np.float64)
-        return scores
+        with np.load(Path(folder, "answers.npz")) as answers:
+            return {name: answers[f"arr_{at}"].astype(np.float64) for at, name in enumerate(outputs)}
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:

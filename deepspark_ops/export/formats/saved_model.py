@@ -6,7 +6,7 @@ import numpy as np
 
 from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME
-from deepspark_ops.export.tf_saved_model import SCORES, load_saved_model, write_saved_model
+from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
 
 
 def _write(model: ExportedModel) -> None:
@@ -15,7 +15,9 @@ def _write(model: ExportedModel) -> None:
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
     serve = load_saved_model(model.folder / SAVED_MODEL_NAME)
-    return (Reading(SAVED_MODEL_NAME, "TensorFlow", serve(model.requests())[SCORES].astype(np.float64)),)
+    found = serve(model.requests())
+    answers = {name: found[name].astype(np.float64) for name in model.output_names}
+    return (Reading(SAVED_MODEL_NAME, "TensorFlow", answers),)
 
 
 FORMAT = Format(files=(SAVED_MODEL_NAME,), write=_write, read=_read)

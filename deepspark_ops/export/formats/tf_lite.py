@@ -20,7 +20,7 @@ from tensorflow.lite.python.convert_phase import ConverterError
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
-from deepspark_ops.export.tf_saved_model import SCORES, SIGNATURE, write_saved_model
+from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
 
 Prepare = Callable[[Any, ExportedModel], None]
 
@@ -87,11 +87,11 @@ def _reason(said: str) -> str:
 
 def _read(model: ExportedModel, file: str, min_agreement: float | None) -> tuple[Reading, ...]:
     try:
-        scores = read_outside(_READER, [str(model.folder / file), SIGNATURE, SCORES], model.requests())
+        answers = read_outside(_READER, [str(model.folder / file), SIGNATURE], model.requests(), model.output_names)
     except ReaderFailed as failure:
         msg = f"TensorFlow Lite's interpreter cannot run it: {failure}"
         raise CannotHave(msg) from failure
-    return (Reading(file, "TensorFlow Lite's interpreter", scores, min_agreement=min_agreement),)
+    return (Reading(file, "TensorFlow Lite's interpreter", answers, min_agreement=min_agreement),)
 
 
 def _format(file: str, prepare: Prepare, min_agreement: float | None = None) -> Format:

@@ -1,6 +1,6 @@
 """A program of its own, without anything of ours: run a .tflite file in TensorFlow Lite's interpreter.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``scores.npy``), file, signature, output.
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file, signature.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import tensorflow as tf
 
 def main() -> None:
     """Read, run, write."""
-    folder, file, signature, output = sys.argv[1:]
+    folder, file, signature = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     warnings.simplefilter("ignore")  # the interpreter will move to a package of its own
     run = tf.lite.Interpreter(model_path=file).get_signature_runner(signature)
-    answer = run(**{name: arrays[f"arr_{at}"] for at, name in enumerate(names)})
-    np.save(Path(folder, "scores.npy"), answer[output])
+    answer = run(**{name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])})
+    np.savez(Path(folder, "answers.npz"), *(answer[name] for name in names["outputs"]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from caffe_import.extras import MissingExtra, require
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import ONNX_NAME
-from deepspark_ops.export.tf_saved_model import SCORES
 
 OPSET: Final = 17
 """Version of ONNX's operations: that of onnxruntime 1.12 (2022), so that older servers read the file too."""
@@ -119,11 +118,11 @@ def _refuse_malformed(path: Path) -> None:
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
     try:
-        scores = read_outside(_READER, [str(model.folder / ONNX_NAME), SCORES], model.requests())
+        answers = read_outside(_READER, [str(model.folder / ONNX_NAME)], model.requests(), model.output_names)
     except ReaderFailed as failure:
         msg = f"onnxruntime cannot run it: {failure}"
         raise CannotHave(msg) from failure
-    return (Reading(ONNX_NAME, "onnxruntime", scores),)
+    return (Reading(ONNX_NAME, "onnxruntime", answers),)
 
 
 FORMAT = Format(files=(ONNX_NAME,), write=_write, read=_read, is_read_apart=True)

@@ -7,6 +7,7 @@ mean and crop. So a model in production can be compared with one of another net 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ from deepspark_ops.export.manifest import (
     InputContract,
     read_manifest,
 )
-from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.export.served_output import pair_of_blobs
+from deepspark_ops.export.tf_saved_model import Serve, load_saved_model
 from deepspark_ops.run_paths import write_text_whole
 
 
@@ -51,6 +53,13 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
     ) as trained:
         speed = _speed(config, trained.solver)
         task = choose_task(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
+        main = manifest.results()[0]
+        if main.task != task.task:
+            msg = (
+                f"{config.bundle}: the bundle gives a {main.task.replace('_', ' ')}, the run's net a "
+                f"{task.task.replace('_', ' ')}: they cannot be compared"
+            )
+            raise DataError(msg)
         if task.task == "classification":
             task = replace(task, n_classes=max(task.n_classes, manifest.output.n_classes))
         sums, digest = score_samples(_answer(config.bundle, manifest, task, trained), trained.samples, [task], worst=0)
@@ -100,20 +109,36 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
     serve = load_saved_model(bundle / SAVED_MODEL_NAME)
     targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
 
-    def stored_of(batch: Batch, name: str) -> npt.NDArray[Any]:
-        # A single image is called "images", whatever the net calls its blob, which is the first one stored.
-        return batch.stored[name if name in batch.stored else next(iter(batch.stored))]
-
     def answer(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        arguments = {contract.name: as_input(stored_of(batch, contract.name), contract) for contract in manifest.inputs}
-        given = serve(arguments)[manifest.output.scores].astype(np.float64)
+        found = {blob: _served(serve, manifest, {**batch.stored, **parts}) for blob, parts in sides(batch).items()}
         if task.task == "classification":
             # Classes that the bundle does not know get probability 0.
-            given = np.pad(given, ((0, 0), (0, task.n_classes - given.shape[1])))
+            found = {
+                blob: np.pad(given, ((0, 0), (0, task.n_classes - given.shape[1]))) for blob, given in found.items()
+            }
         wanted = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
-        return {task.output: given, **wanted}
+        return {**found, **wanted}
+
+    def sides(batch: Batch) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Return output's blob -> what the bundle's one input is for it; nothing of its own but for a pair."""
+        if task.task != "embedding":
+            return {task.output: {}}
+        (contract,) = manifest.inputs
+        blobs = pair_of_blobs(trained.net, task)
+        if len(set(blobs)) > 1:
+            return {side: {contract.name: batch.stored[blob]} for side, blob in zip(task.outputs, blobs, strict=True)}
+        halves = np.split(batch.stored[blobs[0]], len(task.outputs), axis=1)
+        return {side: {contract.name: half} for side, half in zip(task.outputs, halves, strict=True)}
 
     return answer
+
+
+def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    """Return the bundle's main result for stored samples, by the names of its inputs or as the first ones."""
+    # A single image is called "images", whatever the net calls its blob, which is the first one stored.
+    first = next(iter(stored.values()))
+    arguments = {one.name: as_input(stored.get(one.name, first), one) for one in manifest.inputs}
+    return serve(arguments)[manifest.output.scores].astype(np.float64)
 
 
 def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:

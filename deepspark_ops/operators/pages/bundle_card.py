@@ -31,7 +31,9 @@ def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
         manifest = parse_manifest(folder)
     except (DataError, OSError) as error:
         return {**card, "error": str(error)}
-    fields = manifest.model_dump(mode="json", include={"net", "inputs", "output", "check", "created", "origin"})
+    fields = manifest.model_dump(
+        mode="json", include={"net", "inputs", "output", "outputs", "check", "created", "origin"}
+    )
     return {**card, **fields, "files": _files(folder, manifest), "snippets": _snippets(folder, manifest)}
 
 

@@ -13,16 +13,20 @@ import cv2
 import numpy as np
 import pytest
 
+from caffe_import.files.prototxt import parse_net
+from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_task
 from deepspark_ops.export import bundle as bundle_module
 from deepspark_ops.export.bundle import Bundle, ExportDiffers, write_bundle, write_model
 from deepspark_ops.export.convert.from_files import parts_of_files
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Reading
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
+from deepspark_ops.export.served_output import served_outputs
 from deepspark_ops.run_paths import RunPaths
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
 
@@ -169,15 +173,18 @@ def test_rounded_files_are_smaller_and_judged_by_their_classes(trained: RunPaths
 
 
 def test_a_rounded_file_that_finds_other_classes_is_refused() -> None:
-    expected = np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]
-    found = expected.copy()
-    good = Reading("model_int8.tflite", "a reader", found, min_agreement=0.9)
+    text = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
+    net = build_net_spec(parse_net(text + 'layer { name: "p" type: "Softmax" bottom: "x" top: "p" }'), phase="TEST")
+    outputs = served_outputs((task := choose_task(net, TaskWish("classification", ("p",))),), {task: "p"})
+    expected = {"scores": np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]}
+    found = expected["scores"].copy()
+    good = Reading("model_int8.tflite", "a reader", {"scores": found}, min_agreement=0.9)
     found[0] = [0, 1, 0]
-    check = bundle_module.compare_readings([good], expected, {})
+    check = bundle_module.compare_readings([good], outputs, expected, {})
     assert check.outside[0].agreement == 0.9
     found[1] = [1, 0, 0]
     with pytest.raises(ExportDiffers, match=r"trained graph's class for 80\.0% of 10 samples; allowed: 90% or"):
-        bundle_module.compare_readings([good], expected, {})
+        bundle_module.compare_readings([good], outputs, expected, {})
 
 
 def test_eight_bits_without_training_samples_are_refused(bundle: Bundle, tmp_path: Path) -> None:

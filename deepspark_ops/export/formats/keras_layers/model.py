@@ -17,16 +17,17 @@ from deepspark_ops.export.formats.exported_model import CannotHave
 from deepspark_ops.export.formats.keras_layers.registry import Array, FormRequest, registered_forms
 from deepspark_ops.export.formats.keras_layers.value import Value
 from deepspark_ops.export.served_input import ServedInput
+from deepspark_ops.export.served_output import CLASSES, ServedOutput
 
 
-def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], probability: str) -> Any:
-    """Return the functional model; its outputs are ``scores`` and ``classes``.
+def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], outputs: Sequence[ServedOutput]) -> Any:
+    """Return the functional model; its inputs and outputs have the names of the SavedModel's.
 
     Args:
         net: With -1 for the batch axis of every shape (``any_batch.net_of_any_batch``).
         params: Its vector, shape (n_params,).
         inputs: What the model takes.
-        probability: Blob of the class probabilities.
+        outputs: What it gives.
 
     Raises:
         CannotHave: A layer without a Keras form; the message names it.
@@ -34,9 +35,11 @@ def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], pro
     arguments = {served.name: _argument(served) for served in inputs}
     made = {served.blob: _prepared(arguments[served.name], served) for served in inputs}
     values = keras_values(net, params, made)
-    scores = keras.layers.Reshape((net.blob_shapes[probability][1],))(values[probability].caffe)
-    outputs = {"scores": scores, "classes": ops.cast(ops.argmax(scores, axis=1), "int64")}
-    return keras.Model(arguments, outputs, name=_keras_name(net.name or "model", set()))
+    answers = {one.name: keras.layers.Reshape(one.shape)(values[one.blob].caffe) for one in outputs}
+    for one in outputs:
+        if one.has_classes:
+            answers[CLASSES] = ops.cast(ops.argmax(answers[one.name], axis=1), "int64")
+    return keras.Model(arguments, answers, name=_keras_name(net.name or "model", set()))
 
 
 def _argument(served: ServedInput) -> Any:

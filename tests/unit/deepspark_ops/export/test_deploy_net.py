@@ -2,7 +2,7 @@ import numpy as np
 
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
-from deepspark_ops.evaluate.score_blob import find_score_blob
+from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net
@@ -26,10 +26,18 @@ def shapes(_):
     return ((1, 2, 2), ())
 
 
+def deploy_of(message, net):
+    """Return the deploy net and the blob of its one result."""
+    made = build_deploy_net(message, net, choose_tasks(net), {"data", "label"})
+    assert [(one.blob, one.source, one.part) for one in made.inputs] == [("data", "data", None)]
+    (blob,) = made.outputs.values()
+    return made.message, blob
+
+
 def test_only_what_the_scores_need_stays_in_its_order():
     message = parse_net(NET)
     net = build_net_spec(message, phase="TEST", sample_shapes=shapes)
-    deploy, probability = build_deploy_net(message, net, find_score_blob(net), {"data", "label"})
+    deploy, probability = deploy_of(message, net)
     assert [layer.name for layer in deploy.layer] == ["data", "ip", "relu", "prob", "prob2"]
     assert probability == "prob2"  # "prob" is taken by a layer of the user
     assert list(deploy.layer[0].input_param.shape[0].dim) == [1, 1, 2, 2]
@@ -40,7 +48,7 @@ def test_only_what_the_scores_need_stays_in_its_order():
 def test_shared_blob_finds_its_values_when_its_owner_is_cut_off():
     message = parse_net(NET)
     net = build_net_spec(message, phase="TEST", sample_shapes=shapes)
-    deploy, _ = build_deploy_net(message, net, find_score_blob(net), {"data", "label"})
+    deploy, _ = deploy_of(message, net)
     layout = build_net_spec(deploy, phase="TEST").params
     params = np.arange(net.params.n_params, dtype=np.float32)
     vector = deploy_params(net.params, params, layout)
@@ -54,7 +62,7 @@ def test_probabilities_need_no_softmax():
     text = NET[: NET.index('layer { name: "acc"')].replace('"prob"', '"fc"')
     message = parse_net(text + 'layer { name: "p" type: "Softmax" bottom: "fc" top: "p" }')
     net = build_net_spec(message, phase="TEST", sample_shapes=shapes)
-    deploy, probability = build_deploy_net(message, net, find_score_blob(net), {"data", "label"})
+    deploy, probability = deploy_of(message, net)
     assert probability == "p"
     assert deploy.layer[-1].name == "p"
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caffe_import.errors import CaffeImportError
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.mean_file import write_mean
 from caffe_import.files.prototxt import parse_net
@@ -29,7 +28,6 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "net.prototxt").write_text(DEPLOY)
     (tmp_path / "flat.prototxt").write_text(DEPLOY.replace("dim: 3 dim: 4 dim: 4", "dim: 48"))
-    (tmp_path / "open.prototxt").write_text(DEPLOY.replace('type: "Softmax"', 'type: "ReLU"'))
     net = build_net_spec(parse_net(DEPLOY), phase="TEST")
     write_caffemodel(tmp_path / "w.caffemodel", net, initial_vector(net, 3))
     write_mean(tmp_path / "mean.binaryproto", np.full((3, 6, 6), 7, np.float32))
@@ -100,12 +98,6 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
         ConfigError,
         "{folder}/flat.prototxt: mean, mean_values and scale are for images, and no Input layer of the net takes any;"
         " allowed: a shape (N, 1, H, W) or (N, 3, H, W)",
-    ),
-    (
-        {"net": "open.prototxt"},
-        CaffeImportError,
-        'net "small" (TEST) has no class scores, its outputs are "prob"; needed: a SoftmaxWithLoss or Accuracy layer'
-        " (bottoms: scores, labels), or a Softmax layer at the end of the net",
     ),
 ]
 

@@ -23,7 +23,8 @@ def loaded(model):
 
 @pytest.mark.parametrize("name", SMALL_NETS)
 def test_keras_computes_what_the_net_computes(name, tmp_path):
-    model, expected = exported_model(SMALL_NETS[name], tmp_path)
+    model, answers = exported_model(SMALL_NETS[name], tmp_path)
+    expected = answers["scores"]
     run = loaded(model)
     requests = model.requests()
     answer = run(requests)
@@ -38,7 +39,8 @@ def test_keras_computes_what_the_net_computes(name, tmp_path):
 def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
     mean = np.random.default_rng(3).uniform(90, 150, (3, 18, 20)).astype(np.float32)
     options = TransformOptions(crop_size=16, mean=mean, scale=1 / 64)
-    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 18, 20))
+    model, answers = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 18, 20))
+    expected = answers["scores"]
     run = loaded(model)
     np.testing.assert_allclose(run(model.requests())["scores"], expected, atol=1e-5)
     with pytest.raises(ValueError, match=r"expected shape=\(None, 18, 20, 3\), found shape=\(2, 18, 21, 3\)"):
@@ -47,7 +49,8 @@ def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
 
 def test_any_size_is_taken_where_the_centre_alone_counts(tmp_path):
     options = TransformOptions(crop_size=16, mean_values=(100.0,), scale=1 / 64)
-    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 19, 16))
+    model, answers = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 19, 16))
+    expected = answers["scores"]
     run = loaded(model)
     assert run.inputs[0].shape == (None, None, None, 3)
     np.testing.assert_allclose(run.predict(model.requests(), verbose=0)["scores"], expected, atol=1e-5)
@@ -91,8 +94,9 @@ def test_a_net_of_a_fixed_batch_has_none(tmp_path):
 
 
 def test_the_reader_has_nothing_of_ours_and_finds_the_same(tmp_path):
-    model, expected = exported_model(SMALL_NETS["lenet"], tmp_path)
+    model, answers = exported_model(SMALL_NETS["lenet"], tmp_path)
+    expected = answers["scores"]
     keras_file.FORMAT.write(model)
     (reading,) = keras_file.FORMAT.read(model)
     assert (reading.file, reading.reader) == ("model.keras", "Keras")
-    np.testing.assert_allclose(reading.scores, expected, atol=1e-5)
+    np.testing.assert_allclose(reading.answers["scores"], expected, atol=1e-5)

@@ -24,7 +24,8 @@ def session_of(model):
 
 @pytest.mark.parametrize("name", SMALL_NETS)
 def test_onnxruntime_computes_what_the_net_computes(name, tmp_path):
-    model, expected = exported_model(SMALL_NETS[name], tmp_path)
+    model, answers = exported_model(SMALL_NETS[name], tmp_path)
+    expected = answers["scores"]
     session = session_of(model)
     (given,) = session.get_inputs()
     assert (given.name, given.shape[0]) == (model.inputs[0].name, "N")
@@ -48,7 +49,8 @@ def test_a_net_of_a_fixed_batch_has_none(tmp_path):
 def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
     mean = np.random.default_rng(3).uniform(90, 150, (3, 18, 20)).astype(np.float32)
     options = TransformOptions(crop_size=16, mean=mean, scale=1 / 64)
-    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 18, 20))
+    model, answers = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 18, 20))
+    expected = answers["scores"]
     session = session_of(model)
     assert session.get_inputs()[0].shape == ["N", 18, 20, 3]
     assert session.get_inputs()[0].type == "tensor(uint8)"
@@ -57,7 +59,8 @@ def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
 
 def test_any_size_is_taken_where_the_centre_alone_counts(tmp_path):
     options = TransformOptions(crop_size=16, mean_values=(100.0,), scale=1 / 64)
-    model, expected = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 19, 16))
+    model, answers = exported_model(SMALL_NETS["cifar10_quick"], tmp_path, transform=options, stored=(3, 19, 16))
+    expected = answers["scores"]
     session = session_of(model)
     assert session.get_inputs()[0].shape == ["N", "images_axis_1", "images_axis_2", 3]
     np.testing.assert_allclose(session.run(["scores"], model.requests())[0], expected, atol=1e-5)

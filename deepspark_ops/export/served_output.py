@@ -1,0 +1,163 @@
+"""What an exported model gives: the results that evaluation finds in a net, each by the name of its blob.
+
+The class probabilities of a classification are called ``scores``, with ``classes`` beside them; other results have the
+name of the deploy net's blob and Caffe's axis order. Of a pair (embedding) one branch is exported: both share weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import NetSpec
+from deepspark_ops.config.task import TaskName
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.scores import softmax
+from deepspark_ops.evaluate.tasks.answers import sigmoid
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.net_wiring import origins
+from deepspark_ops.export.manifest import OutputBlob
+
+SCORES: Final = "scores"
+CLASSES: Final = "classes"
+ROUNDING: Final = 0.1
+"""A rounded file's number may differ by this much of the largest."""
+Answers = Mapping[str, npt.NDArray[Any]]
+"""Output's name -> (n, ...)."""
+
+
+@dataclass(frozen=True)
+class ServedOutput:
+    """One output.
+
+    Attributes:
+        name: In the signature.
+        blob: Of the deploy net, where its activation is done.
+        task: Which result it is.
+        shape: Of one sample's answer.
+        n_classes: Classes or labels; 0 where there are none.
+        chosen: As evaluation sees it.
+    """
+
+    name: str
+    blob: str
+    task: TaskName
+    shape: Shape
+    n_classes: int
+    chosen: ChosenTask
+
+    @property
+    def has_classes(self) -> bool:
+        """Does the output ``classes`` stand beside it?"""
+        return self.name == SCORES and self.task == "classification"
+
+    def contract(self) -> OutputBlob:
+        """Return what the manifest says about it."""
+        return OutputBlob(
+            name=self.name,
+            blob=self.blob,
+            task=self.task,
+            shape=(-1, *self.shape),
+            n_classes=self.n_classes,
+        )
+
+    def expected(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the trained net's blob (n, ...) after its activation, by numpy: what every file must give."""
+        wide = values.astype(np.float64)
+        if self.chosen.activation == "sigmoid":
+            wide = sigmoid(values)
+        elif self.chosen.activation == "softmax":
+            rows = np.moveaxis(values, 1, -1)
+            wide = np.moveaxis(softmax(rows.reshape(-1, rows.shape[-1])).reshape(rows.shape), -1, 1)
+        return wide.reshape(len(values), *self.shape)
+
+    def agreement(self, found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+        """Return the share of answers that a rounded file gives as the trained net does.
+
+        Of classes (of each sample or pixel) the most probable one must be the same, of labels yes or no; other numbers
+        of a sample may differ by ``ROUNDING`` of the largest.
+        """
+        if self.task == "multi_label" or (self.task == "segmentation" and self.shape[0] == 1):
+            same = (found > 0.5) == (expected > 0.5)
+        elif self.task in ("classification", "segmentation"):
+            same = found.argmax(axis=1) == expected.argmax(axis=1)
+        else:
+            off = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+            same = off <= ROUNDING * np.abs(expected).max()
+        return float(same.mean())
+
+
+def served_tasks(net: NetSpec, tasks: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
+    """Return the results that are exported: of a pair whose sides share their weights the first side alone.
+
+    Raises:
+        ConfigError: The sides of a pair have weights of their own: they are two models.
+    """
+    return tuple(_one_side(net, task) if task.task == "embedding" else task for task in tasks)
+
+
+def _one_side(net: NetSpec, task: ChosenTask) -> ChosenTask:
+    first, second = (_params_of(net, blob) for blob in task.outputs)
+    if first != second:
+        msg = (
+            f'the two sides of the pair "{task.outputs[0]}" and "{task.outputs[1]}" do not share their weights: they '
+            "are two models; allowed: sides whose layers name the same param; else export one by the options task "
+            f"regression and output_blob {task.outputs[0]}"
+        )
+        raise ConfigError(msg)
+    return replace(task, outputs=task.outputs[:1])
+
+
+def _params_of(net: NetSpec, blob: str) -> set[int]:
+    """Return the positions of the parameter blobs that ``blob`` is computed with."""
+    needed, found = {blob}, set()
+    for layer in reversed(net.layers):
+        if needed.isdisjoint(layer.tops):
+            continue
+        needed.update(layer.bottoms)
+        found |= {net.params.uses[layer.name, at] for at in range(len(layer.definition.blobs))}
+    return found
+
+
+def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str]) -> tuple[ServedOutput, ...]:
+    """Return the outputs, the main one first.
+
+    Args:
+        tasks: What ``served_tasks`` returned.
+        blobs: Of each the blob of the deploy net.
+    """
+    found: list[ServedOutput] = []
+    for task in tasks:
+        is_flat = task.task in ("classification", "multi_label")
+        first = not found and task.task == "classification"
+        taken = {SCORES, CLASSES, *(one.name for one in found)}
+        found.append(
+            ServedOutput(
+                name=SCORES if first else _free_name(blobs[task], taken),
+                blob=blobs[task],
+                task=task.task,
+                shape=(prod(task.shape),) if is_flat else task.shape,
+                n_classes=task.n_classes,
+                chosen=task,
+            )
+        )
+    return tuple(found)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def pair_of_blobs(net: NetSpec, task: ChosenTask) -> tuple[str, ...]:
+    """Return the data blobs that each side of a pair is made of; one twice where a Slice parts it."""
+    made = origins(net)
+    return tuple(min(made[blob].data) for blob in task.outputs)

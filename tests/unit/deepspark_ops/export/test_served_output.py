@@ -1,0 +1,167 @@
+"""Nets without class scores: what their deploy net is, and what every format gives for them."""
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+
+from caffe_import.files.prototxt import format_message, parse_net
+from caffe_import.net.net_spec import build_net_spec
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.tasks.choice import choose_tasks
+from deepspark_ops.export.deploy_net import build_deploy_net
+from deepspark_ops.export.formats import caffe, keras_file, tf_onnx
+from deepspark_ops.export.served_input import deploy_batch
+from deepspark_ops.export.served_output import ServedOutput, served_outputs, served_tasks
+from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
+from tests.reference.exported_models import exported_model
+
+pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
+
+FILLERS = 'weight_filler { type: "xavier" } bias_filler { type: "uniform" min: -0.3 max: 0.3 }'
+
+
+def given(name, *shape):
+    dims = " ".join(f"dim: {extent}" for extent in (1, *shape))
+    return f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'
+
+
+def product(name, bottom, n, share=""):
+    return (
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {share} '
+        f"inner_product_param {{ num_output: {n} {FILLERS} }} }}\n"
+    )
+
+
+def loss(kind, *bottoms, weight=1):
+    read = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
+    name = f"{kind}_{bottoms[0]}"
+    return f'layer {{ name: "{name}" type: "{kind}" {read} top: "{name}" loss_weight: {weight} }}\n'
+
+
+SIGMOIDS = product("tags", "data", 3) + loss("SigmoidCrossEntropyLoss", "tags", "truth")
+NUMBERS = product("price", "data", 2) + loss("EuclideanLoss", "price", "paid")
+PIXELS = (
+    f'layer {{ name: "score" type: "Convolution" bottom: "data" top: "score" '
+    f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {FILLERS} }} }}\n"
+    + loss("SoftmaxWithLoss", "score", "mask")
+)
+CLASSES = product("fc", "data", 4) + loss("SoftmaxWithLoss", "fc", "label", weight=3)
+OWN_INPUT = (
+    product("code", "data", 2)
+    + product("flat", "code", 48)
+    + 'layer { name: "again" type: "Reshape" bottom: "flat" top: "again" '
+    + "reshape_param { shape { dim: 0 dim: 3 dim: 4 dim: 4 } } }\n"
+    + loss("EuclideanLoss", "again", "data")
+)
+
+
+def softmax(values, axis=1):
+    power = np.exp(values - values.max(axis=axis, keepdims=True))
+    return power / power.sum(axis=axis, keepdims=True)
+
+
+def net_of(text):
+    return f'name: "n"\n{given("data", 3, 4, 4)}{text}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "targets", "wanted"),
+    [
+        ("labels", SIGMOIDS, {"truth": (3,)}, [("prob", "multi_label", (3,))]),
+        ("numbers", NUMBERS, {"paid": (2,)}, [("price", "regression", (2,))]),
+        ("pixels", PIXELS, {"mask": (1, 4, 4)}, [("prob", "segmentation", (3, 4, 4))]),
+        ("autoencoder", OWN_INPUT, {}, [("again", "reconstruction", (3, 4, 4))]),
+        (
+            "several",
+            SIGMOIDS + CLASSES + NUMBERS,
+            {"truth": (3,), "paid": (2,), "label": ()},
+            [("scores", "classification", (4,)), ("price", "regression", (2,)), ("prob2", "multi_label", (3,))],
+        ),
+    ],
+)
+def test_every_format_gives_every_result_by_its_name(name, text, targets, wanted, tmp_path):
+    text = net_of("".join(given(blob, *shape) for blob, shape in targets.items()) + text)
+    model, expected = exported_model(text, tmp_path)
+    assert [(one.name, one.task, one.shape) for one in model.outputs] == wanted
+    assert [layer.top[0] for layer in model.deploy.layer if layer.type == "Input"] == ["data"]
+    found = {}
+    write_saved_model(tmp_path / "saved", model.served())
+    found["TensorFlow"] = load_saved_model(tmp_path / "saved")(model.requests())
+    tf_onnx.FORMAT.write(model)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    names = [one.name for one in session.get_outputs()]
+    found["ONNX"] = dict(zip(names, session.run(names, model.requests()), strict=True))
+    keras_file.FORMAT.write(model)
+    run = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    found["Keras"] = {key: np.asarray(value) for key, value in run(model.requests()).items()}
+    caffe.FORMAT.write(model)
+    readings = caffe.FORMAT.read(model)
+    found |= {one.reader: one.answers for one in readings if one.answers is not None}
+    assert "OpenCV" in found
+    has_classes = wanted[0][0] == "scores"
+    for reader, answers in found.items():
+        extra = {"classes"} if has_classes and reader in ("TensorFlow", "ONNX", "Keras") else set()
+        assert set(answers) == {one for one, _, _ in wanted} | extra, reader
+        for output, values in expected.items():
+            np.testing.assert_allclose(answers[output], values, atol=1e-5, rtol=1e-5, err_msg=f"{reader} {output}")
+
+
+def test_activations_are_those_of_the_losses(tmp_path):
+    text = net_of(given("truth", 3) + SIGMOIDS)
+    model, expected = exported_model(text, tmp_path)
+    images = model.batch.feeds["data"].reshape(5, -1).astype(np.float64)
+    views = model.build(1).params.views(model.params)
+    raw = images @ views["tags[0]"].T + views["tags[1]"]
+    np.testing.assert_allclose(expected["prob"], 1 / (1 + np.exp(-raw)), atol=1e-6)
+    assert model.deploy.layer[-1].type == "Sigmoid"
+
+
+PAIR = (
+    'name: "pair"\n'
+    + given("pair_data", 2, 3, 3)
+    + given("sim")
+    + 'layer { name: "part" type: "Slice" bottom: "pair_data" top: "data" top: "data_p" '
+    + "slice_param { slice_point: 1 } }\n"
+    + product("feat", "data", 2, 'param { name: "w" } param { name: "b" }')
+    + product("feat_p", "data_p", 2, 'param { name: "w" } param { name: "b" }')
+    + loss("ContrastiveLoss", "feat", "feat_p", "sim")
+)
+
+
+def test_of_a_pair_one_branch_is_exported():
+    message = parse_net(PAIR)
+    net = build_net_spec(message, phase="TEST")
+    (task,) = served_tasks(net, choose_tasks(net))
+    assert task.outputs == ("feat",)
+    deploy = build_deploy_net(message, net, (task,), {"pair_data", "sim"})
+    assert [(one.blob, one.source, one.part) for one in deploy.inputs] == [("data", "pair_data", (0, 1))]
+    assert [layer.name for layer in deploy.message.layer] == ["data", "feat"]
+    assert list(deploy.message.layer[0].input_param.shape[0].dim) == [1, 1, 3, 3], format_message(deploy.message)
+    (output,) = served_outputs((task,), deploy.outputs)
+    assert (output.name, output.shape, output.has_classes) == ("feat", (2,), False)
+    pairs = np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3)
+    batch = deploy_batch(Batch(0, 2, {"pair_data": pairs}, {"pair_data": pairs}), deploy.inputs)
+    np.testing.assert_array_equal(batch.stored["data"], pairs[:, :1])
+
+
+def test_a_pair_of_two_models_is_refused():
+    net = build_net_spec(parse_net(PAIR.replace('param { name: "w" }', "param { }", 1)), phase="TEST")
+    with pytest.raises(ConfigError, match=r'the two sides of the pair "feat" and "feat_p" do not share their weights'):
+        served_tasks(net, choose_tasks(net))
+
+
+def output_of(task, shape, n_classes=0):
+    return ServedOutput("o", "o", task, shape, n_classes, chosen=None)
+
+
+def test_a_rounded_file_is_judged_by_its_answers():
+    labels = output_of("multi_label", (2,), 2)
+    assert labels.agreement(np.array([[0.4, 0.6], [0.7, 0.2]]), np.array([[0.1, 0.9], [0.4, 0.3]])) == 0.75
+    pixels = output_of("segmentation", (2, 1, 2), 2)
+    expected = np.array([[[[0.9, 0.2]], [[0.1, 0.8]]]])
+    assert pixels.agreement(expected[:, ::-1], expected) == 0
+    assert pixels.agreement(expected, expected) == 1
+    numbers = output_of("regression", (1,))
+    assert numbers.agreement(np.array([[10.0], [1.2]]), np.array([[10.0], [0.1]])) == 0.5
