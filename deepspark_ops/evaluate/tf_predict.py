@@ -17,8 +17,6 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.evaluate.score_blob import ScoreBlob
-from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
@@ -26,8 +24,6 @@ from deepspark_ops.evaluate.trained_net import TrainedNet
 _log = logging.getLogger(__name__)
 
 Feeds = Mapping[str, npt.NDArray[np.float32]]
-Predict = Callable[[Feeds], npt.NDArray[np.float64]]
-"""Takes the data layers' blobs, full batches; returns probabilities (batch_size, n_classes), a fresh array."""
 Answers = Callable[[Feeds], dict[str, npt.NDArray[Any]]]
 """Takes the data layers' blobs, full batches; returns blob -> (batch_size, ...)."""
 
@@ -58,32 +54,6 @@ def open_answers(
     device = next(iter(ready.names), "")
     answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
     return answers, ready.description
-
-
-def compile_probabilities(
-    net: NetSpec, params: Vector, scores: ScoreBlob, *, n_threads: int, device: str = ""
-) -> Predict:
-    """Compile ``net`` and return the function that gives class probabilities.
-
-    Args:
-        net: Built for phase TEST.
-        params: Its parameter vector, shape (n_params,).
-        scores: Where its class scores are.
-        n_threads: TensorFlow's threads; fixed for the process by the first net compiled in it.
-        device: TensorFlow's name of the device; empty: its own choice.
-
-    Raises:
-        NetError: A layer type that cannot be computed.
-    """
-    forward = compile_forward(net, n_threads=n_threads, outputs=[scores.name], device=device)
-    held = forward.held(tf.constant(params))  # copied into TensorFlow's memory once, not at every batch
-
-    def predict(feeds: Feeds) -> npt.NDArray[np.float64]:
-        values = forward(held, feeds)[scores.name]
-        values = values.reshape(len(values), scores.n_classes)
-        return values.astype(np.float64) if scores.is_probability else softmax(values)
-
-    return predict
 
 
 def compile_answers(

@@ -95,6 +95,21 @@ def _sides(net: NetSpec, tasks: Sequence[ChosenTask], fed: Collection[str]) -> l
     return [side for layer in slices for side in _parts(net, layer)]
 
 
+def inputs_of_sides(net: NetSpec, task: ChosenTask, fed: Collection[str]) -> tuple[DeployInput, ...]:
+    """Return what each side of a pair is computed from: a data blob, or the channels of one that a Slice parts."""
+    sides = {one.blob: one for one in _sides(net, [task], fed)}
+    found = []
+    for output in task.outputs:
+        needed = {output}
+        for layer in reversed(net.layers):
+            if not needed.isdisjoint(layer.tops):
+                needed.update(() if not sides.keys().isdisjoint(layer.tops) else layer.bottoms)
+        found += [one for blob, one in sides.items() if blob in needed] or [
+            DeployInput(blob, blob) for blob in net.inputs if blob in needed and blob in fed
+        ]
+    return tuple(found)
+
+
 def _parts(net: NetSpec, layer: LayerSpec) -> list[DeployInput]:
     if layer.definition.options.axis != 1:  # type: ignore[attr-defined]
         return []

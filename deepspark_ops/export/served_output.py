@@ -21,7 +21,6 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import sigmoid
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.net_wiring import origins
 from deepspark_ops.export.manifest import OutputBlob
 
 SCORES: Final = "scores"
@@ -155,9 +154,3 @@ def _free_name(name: str, taken: set[str]) -> str:
     while free in taken:
         free, number = f"{name}_{number}", number + 1
     return free
-
-
-def pair_of_blobs(net: NetSpec, task: ChosenTask) -> tuple[str, ...]:
-    """Return the data blobs that each side of a pair is made of; one twice where a Slice parts it."""
-    made = origins(net)
-    return tuple(min(made[blob].data) for blob in task.outputs)

@@ -28,6 +28,7 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_task, task_wi
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tf_predict import compile_answers, compile_targets, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
+from deepspark_ops.export.deploy_net import inputs_of_sides
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     SAVED_MODEL_NAME,
@@ -36,7 +37,7 @@ from deepspark_ops.export.manifest import (
     InputContract,
     read_manifest,
 )
-from deepspark_ops.export.served_output import pair_of_blobs
+from deepspark_ops.export.served_input import stored_parts
 from deepspark_ops.export.tf_saved_model import Serve, load_saved_model
 from deepspark_ops.run_paths import write_text_whole
 
@@ -124,11 +125,10 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
         if task.task != "embedding":
             return {task.output: {}}
         (contract,) = manifest.inputs
-        blobs = pair_of_blobs(trained.net, task)
-        if len(set(blobs)) > 1:
-            return {side: {contract.name: batch.stored[blob]} for side, blob in zip(task.outputs, blobs, strict=True)}
-        halves = np.split(batch.stored[blobs[0]], len(task.outputs), axis=1)
-        return {side: {contract.name: half} for side, half in zip(task.outputs, halves, strict=True)}
+        fed = {top for layer in trained.samples.layers for top in layer.tops}
+        inputs = inputs_of_sides(trained.net, task, fed)
+        parts = stored_parts(batch.stored, inputs)
+        return {side: {contract.name: parts[one.blob]} for side, one in zip(task.outputs, inputs, strict=True)}
 
     return answer
 

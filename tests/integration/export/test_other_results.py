@@ -1,0 +1,121 @@
+"""Runs of nets that are no classifiers, or more than one: exported, answered by the bundle, and scored as delivered."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.export.bundle import write_bundle
+from deepspark_ops.export.scores.bundle_scores import score_bundle
+from deepspark_ops.predict.answers import write_answers
+from tests.integration.small_run import NET, make_dataset, make_run
+
+pytestmark = pytest.mark.tf
+
+DATA = NET[: NET.index('layer { name: "conv"')]
+FILLER = 'weight_filler { type: "xavier" }'
+AUTOENCODER = (
+    DATA
+    + f"""
+layer {{ name: "small" type: "Pooling" bottom: "data" top: "small"
+  pooling_param {{ pool: AVE kernel_size: 4 stride: 4 }} }}
+layer {{ name: "code" type: "InnerProduct" bottom: "small" top: "code"
+  inner_product_param {{ num_output: 6 {FILLER} }} }}
+layer {{ name: "flat" type: "InnerProduct" bottom: "code" top: "flat"
+  inner_product_param {{ num_output: 432 {FILLER} }} }}
+layer {{ name: "again" type: "Reshape" bottom: "flat" top: "again"
+  reshape_param {{ shape {{ dim: 0 dim: 3 dim: 12 dim: 12 }} }} }}
+layer {{ name: "fc" type: "InnerProduct" bottom: "code" top: "fc"
+  inner_product_param {{ num_output: 3 {FILLER} }} }}
+layer {{ name: "error" type: "EuclideanLoss" bottom: "again" bottom: "data" top: "error" loss_weight: 0.01 }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" loss_weight: 0.005 }}
+"""
+)
+SHARED = 'param { name: "w" } param { name: "b" }'
+SIAMESE = (
+    DATA.replace(' mean_file: "mean"', "")  # of the two channels' means a branch would take one
+    + f"""
+layer {{ name: "part" type: "Slice" bottom: "data" top: "left" top: "right" top: "rest" }}
+layer {{ name: "quiet" type: "Silence" bottom: "rest" }}
+layer {{ name: "feat" type: "InnerProduct" bottom: "left" top: "feat"
+  {SHARED} inner_product_param {{ num_output: 4 {FILLER} }} }}
+layer {{ name: "feat_p" type: "InnerProduct" bottom: "right" top: "feat_p"
+  {SHARED} inner_product_param {{ num_output: 4 {FILLER} }} }}
+layer {{ name: "sim" type: "Threshold" bottom: "label" top: "sim" threshold_param {{ threshold: 0.5 }} }}
+layer {{ name: "loss" type: "ContrastiveLoss" bottom: "feat" bottom: "feat_p" bottom: "sim" top: "loss" }}
+"""
+)
+
+
+def run_blocks(folder: Path, ends: str) -> str:
+    card = (folder / "README.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    code = f"for code in {[block + ends for block in blocks]!r}: exec(code, {{}})"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_an_autoencoder_that_also_classifies(tmp_path: Path) -> None:
+    images, _ = make_dataset(tmp_path / "data")["test"]
+    run = make_run(tmp_path / "run", tmp_path / "data", net=AUTOENCODER, n_steps=5)
+    evaluated = run_evaluate(EvaluateConfig(run_dir=run.root)).metrics
+    assert evaluated.task == "reconstruction"
+    made = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda _: None)
+    manifest = made.manifest
+    assert [(one.name, one.task, one.shape) for one in manifest.outputs] == [
+        ("again", "reconstruction", (-1, 3, 12, 12)),
+        ("prob", "classification", (-1, 3)),
+    ]
+    assert (manifest.format_version, manifest.output.scores, manifest.output.classes) == (5, "again", "")
+    assert manifest.output.labels == ()
+    assert {one.file for one in manifest.check.outside} == {
+        "weights.caffemodel", "model.keras", "model.onnx", "model.tflite"
+    }  # fmt: skip
+    assert manifest.check.left_out == {}
+    assert manifest.check.largest() < 1e-4
+    card = (made.folder / "README.md").read_text()
+    assert "An autoencoder, exported by DeepSpark." in card
+    assert "- again: float32 (N, 3, 12, 12), the input again, as the net takes it" in card
+    shown = run_blocks(made.folder, "\nprint(again.shape, prob.shape, float(prob.sum()).__round__(4))\n")
+    assert shown == "(1, 3, 12, 12) (1, 3) 1.0\n" * 5
+
+    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=made.folder, output=tmp_path / "scored"))
+    assert scored.main.value == pytest.approx(evaluated.main.value, rel=1e-4)
+
+    output = tmp_path / "answers.parquet"
+    config = PredictConfig(bundle=made.folder, input=tmp_path / "data", output=output)
+    write_answers(config, on_step=lambda _: None)
+    table = pq.read_table(output)
+    assert table.column_names == ["id", "again", "prob", "error"]
+    again = np.array(table["again"].to_pylist()).reshape(-1, 3, 12, 12)
+    assert len(again) == len(images)
+    assert table.schema.field("again").metadata == {b"shape": b"3,12,12", b"task": b"reconstruction"}
+    np.testing.assert_allclose(np.array(table["prob"].to_pylist()).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_of_a_siamese_net_one_branch_is_delivered_and_pairs_are_scored_by_it(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data")
+    run = make_run(tmp_path / "run", tmp_path / "data", net=SIAMESE, n_steps=5)
+    evaluated = run_evaluate(EvaluateConfig(run_dir=run.root)).metrics
+    made = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model,caffe"), on_step=lambda _: None)
+    (one,) = made.manifest.outputs
+    assert (one.name, one.task, one.shape) == ("feat", "embedding", (-1, 4))
+    assert made.manifest.inputs[0].shape == (-1, -1, -1, 1)
+    assert "this is one of them, so that it takes one sample" in (made.folder / "README.md").read_text()
+    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=made.folder, output=tmp_path / "scored"))
+    assert scored.main.value == pytest.approx(evaluated.main.value, abs=1e-6)
+    assert scored.loss == pytest.approx(evaluated.loss, rel=1e-4)
+    found = json.loads((tmp_path / "scored" / "metrics.json").read_text())
+    assert found["task"] == "embedding"
