@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 
 from deepspark_ops.config.source_formats import SourceFormat
-from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.table_files import data_files, separator_of
 
@@ -58,6 +58,8 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
     """
     try:
         table = _first_avro(path, n_rows) if name == "avro" else _first_of_files(path, name, n_rows)
+    except DeepSparkError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         msg = f"{path}: not a readable table of format {name}: {str(error).splitlines()[0]}"
         raise DataError(msg) from error

@@ -403,6 +403,7 @@ def _commit_split(
         encoded=False,
         source=recipe.source(split),
         recipe_sha256=recipe.sha256,
+        options=dict(recipe.options),
         sample_shape=(plan.shared.columns.n_features,),
         n_samples=sum(shard.n_samples for shard in shards),
         n_classes=plan.shared.n_classes,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from caffe_import.errors import NetError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.train.data.data_binding import DataBinding, dataset_orders
 from tests.paths import FIXTURES
+from tests.reference.table_files import a_table, ingest_parts, write_table
 
 CAFFE = FIXTURES / "caffe"
 LAYER = """
@@ -85,3 +89,29 @@ def test_net_without_fed_layers_needs_no_data() -> None:
     dummy = 'dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: "constant" value: 1 } }'
     net, binding = bound(f'layer {{ name: "d" type: "DummyData" top: "data" {dummy} }}')
     assert binding.fed_layers(net) == ()
+
+
+@pytest.fixture
+def weighted_table(tmp_path):
+    table = a_table(60).append_column("w", pa.array(np.arange(60.0)))
+    options = {"label_column": "price", "weight_column": "w", "feature_columns": "f*", "test_fraction": 0}
+    config = IngestConfig(source=write_table(tmp_path / "t.parquet", table), output=tmp_path / "out", **options)
+    ingest_parts(config, [table], tmp_path / "work")
+    return DataBinding(config.output, tmp_path)
+
+
+def test_columns_of_a_table_are_found_by_the_names_of_tops(weighted_table) -> None:
+    text = hdf5_layer("a", "weight", "data") + hdf5_layer("b", "x", "y")
+    shapes = partial(weighted_table.sample_shapes, "TRAIN")
+    net = build_net_spec(parse_net(text), phase="TRAIN", sample_shapes=shapes)
+    found = {layer.name: (layer.columns, list(layer.tops.values())) for layer in weighted_table.fed_layers(net)}
+    assert found == {"a": ((2, 0), [(8,), (8, 3)]), "b": ((0, 1), [(8, 3), (8,)])}
+
+
+def test_a_transform_of_features_is_refused(weighted_table) -> None:
+    text = hdf5_layer("a", "data", "label").replace("HDF5Data", "Data").replace("hdf5_data_param", "data_param")
+    text = text.replace("data_param {", "transform_param { scale: 2 } data_param {", 1)
+    shapes = partial(weighted_table.sample_shapes, "TRAIN")
+    net = build_net_spec(parse_net(text), phase="TRAIN", sample_shapes=shapes)
+    with pytest.raises(NetError, match=r'"a" .Data.: its transform_param is for images, and the dataset.s samples are'):
+        weighted_table.fed_layers(net)
