@@ -68,6 +68,30 @@ class Hdf5Source:
             filled += n
         return out
 
+    def texts(self, name: str, start: int, count: int) -> list[str]:
+        """Return the values of another dataset of the files, numbers or texts, as texts.
+
+        Raises:
+            DataSourceError: A file is damaged or has no such dataset.
+        """
+        check_range(start, count, len(self))
+        found: list[str] = []
+        while len(found) < count:
+            index = bisect_right(self._stops, start + len(found))
+            row = start + len(found) - (self._stops[index - 1] if index else 0)
+            n = min(count - len(found), self._stops[index] - (start + len(found)))
+            handle = self._file(index)
+            if name not in handle:
+                msg = f'{self._files[index]}: no dataset "{name}"; the file holds {", ".join(sorted(handle))}'
+                raise DataSourceError(msg)
+            try:
+                values = handle[name][row : row + n].tolist()
+            except HDF5_ERRORS as error:
+                msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+                raise DataSourceError(msg) from error
+            found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+        return found
+
     def close(self) -> None:
         """Close the open file."""
         if self._open is not None:

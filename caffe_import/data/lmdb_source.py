@@ -85,8 +85,12 @@ class LmdbSource:
 
     def key(self, index: int) -> str:
         """Return the key of the record at ``index``."""
-        with self.records(index, 1) as records:
-            return next(records)[0].decode("utf-8", "backslashreplace")
+        return self.keys(index, 1)[0]
+
+    def keys(self, start: int, count: int) -> list[str]:
+        """Return the keys of ``count`` records from position ``start`` on."""
+        with self.records(start, count) as records:
+            return [key.decode("utf-8", "backslashreplace") for key, _ in records]
 
     @contextmanager
     def records(self, start: int, count: int) -> Iterator[Iterator[tuple[bytes, memoryview]]]:

@@ -41,6 +41,13 @@ class EvaluateConfig(StageConfig):
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
     target_blob: TargetBlob = None
+    slices: str | None = Field(
+        None,
+        min_length=1,
+        description="Properties of samples, commas between them; the report has figures for each value: class, folder,"
+        " shard, and group and id of a dataset made of a table, by these words or their columns' names",
+    )
+    scores: bool = Field(False, description="Write the scores of all classes of each sample into samples.parquet, too")
     master: str | None = Field(
         None, description="Spark master, to score in tasks of Spark, for many samples; default: in this process"
     )
@@ -51,6 +58,11 @@ class EvaluateConfig(StageConfig):
     insecure_network: bool = Field(
         False, description="Accept a cluster whose settings do not let driver and executors encrypt what they send"
     )
+
+    @property
+    def slice_columns(self) -> tuple[str, ...]:
+        """The properties of ``slices``, each once."""
+        return tuple(dict.fromkeys(name.strip() for name in (self.slices or "").split(",") if name.strip()))
 
 
 class ScoreBundleConfig(StageConfig):

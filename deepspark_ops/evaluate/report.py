@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
+from deepspark_ops.evaluate.task_pages.slices import slice_sections
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.page_templates import template_environment
@@ -71,6 +72,7 @@ def render_report(
         headline=f"{percent(classes.top1)} correct" if classes else f"{metrics.main.label} {metrics.main.text()}",
         page=page,
         others=metrics.others,
+        slices=slice_sections(metrics),
         tiles=_tiles(classes) if classes else page.tiles if page else (),
         against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
         **(_class_view(classes, names, pictures) if classes else {}),

@@ -90,6 +90,10 @@ class Samples:
         sample: Column = layer.samples.read_wrapped(index, 1)[layer.columns[0]][0]
         return sample
 
+    def names(self, start: int, count: int) -> list[str] | None:
+        """Return what the source calls samples [start, start + count): files, an LMDB's keys; None without names."""
+        return self.layers[0].samples.keys(start, count)
+
     def read(self, start: int, count: int) -> Batch:
         """Return samples [start, start + count), at most ``batch_size`` of them.
 
@@ -135,6 +139,10 @@ class SampleDigest:
         for start in sorted(self._content):
             digest.update(self._content[start])
         return f"sha256:{digest.hexdigest()}"
+
+    def of_batch(self, start: int) -> npt.NDArray[np.uint64]:
+        """Return the hashes of the batch that begins at ``start``."""
+        return np.frombuffer(self._content[start], "<u8").astype(np.uint64)
 
     def content(self) -> npt.NDArray[np.uint64]:
         """Return a hash of each sample's values, (n_samples,)."""

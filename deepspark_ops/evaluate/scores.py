@@ -217,6 +217,10 @@ class ScoreSum:
             self._keep_mistake(mistake)
         self._answers += other._answers
 
+    def last(self) -> Answers | None:
+        """Return the answers of the batch that was added last with a sample that counts; None before."""
+        return self._answers[-1] if self._answers else None
+
     def result(self) -> Scores:
         """Return the scores of everything added so far.
 

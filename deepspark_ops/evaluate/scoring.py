@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.evaluate.per_sample.each_batch import EachBatch, ScoredBatch
+from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.samples import Batch, SampleDigest, Samples
 from deepspark_ops.evaluate.tasks.answers import require_target, targets_of
@@ -40,6 +42,7 @@ def score_samples(
     worst: int,
     start: int = 0,
     stop: int | None = None,
+    each: EachBatch | None = None,
 ) -> tuple[tuple[TaskSum, ...], SampleDigest]:
     """Score every sample once, in order, or those from ``start`` to before ``stop``.
 
@@ -50,6 +53,7 @@ def score_samples(
         worst: How many samples to keep for the report.
         start: Position of the first sample.
         stop: Position after the last one; None: to the end.
+        each: Takes each batch with the answers of the main result, once they are counted.
 
     Returns:
         A sum for each result, and the samples' digest.
@@ -65,15 +69,30 @@ def score_samples(
     began = logged = time.monotonic()
     with closing(answered_batches(answer, samples.batches(start, stop), digest)) as answered:
         for batch, values in answered:
-            for one in sums:
-                targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
-                one.add([values[name] for name in one.chosen.outputs], targets, start=batch.start)
+            counted = [
+                (
+                    [values[name] for name in one.outputs],
+                    targets_of(one, values, batch.stored, batch.feeds, batch.count),
+                )
+                for one in tasks
+            ]
+            for one, (answers, targets) in zip(sums, counted, strict=True):
+                one.add(answers, targets, start=batch.start)
+            if each is not None:
+                each(ScoredBatch(batch, *counted[0], sums[0].last(), digest.of_batch(batch.start)))
             if time.monotonic() - logged > PROGRESS_INTERVAL_S:
                 logged = time.monotonic()
                 _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
     n_scored = min(stop, samples.n_samples) - start if stop is not None else samples.n_samples - start
     _log.info("scored %s samples in %.1f s", f"{n_scored:,}", time.monotonic() - began)
     return sums, digest
+
+
+def _answers_and_targets(
+    task: ChosenTask, batch: Batch, values: Mapping[str, npt.NDArray[Any]]
+) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]:
+    targets = targets_of(task, values, batch.stored, batch.feeds, batch.count)
+    return [values[name] for name in task.outputs], targets
 
 
 def answers_of_batch(
@@ -108,7 +127,11 @@ def answered_batches(
 
 
 def report_of(
-    sums: Sequence[TaskSum], scored: ScoredOn, names: tuple[str, ...] = (), speed: Speed | None = None
+    sums: Sequence[TaskSum],
+    scored: ScoredOn,
+    names: tuple[str, ...] = (),
+    speed: Speed | None = None,
+    slices: SliceSums | None = None,
 ) -> MetricsReport:
     """Return the report of a net's results; the further ones are in that of the main one.
 
@@ -117,6 +140,7 @@ def report_of(
         scored: What was scored on what; its blobs are replaced by each result's own.
         names: Of the classes of a net with one result: of several nobody knows whose they are.
         speed: How fast the net scores.
+        slices: Of the main result; None for none.
     """
 
     def head(one: TaskSum, **further: Any) -> ReportHead:
@@ -126,6 +150,8 @@ def report_of(
     others = tuple(one.metrics(head(one)) for one in sums[1:])
     known = names if sums[0].chosen.task in ("classification", "segmentation", "multi_label") else ()
     metrics = sums[0].metrics(head(sums[0], names=known, speed=speed, others=others))
+    if slices is not None:
+        metrics = metrics.model_copy(update={"slices": slices.result(head(sums[0], names=known))})
     for one, found in zip(sums, metrics.results(), strict=True):
         _log.info("%s: %s", found.task.replace("_", " "), one.line(found))
     return metrics

@@ -53,7 +53,12 @@ def main(config_path: Path) -> None:
 
 
 def score_on(
-    context: SparkContext, config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answers: Any
+    context: SparkContext,
+    config: EvaluateConfig,
+    trained: TrainedNet,
+    tasks: Sequence[ChosenTask],
+    answers: Any,
+    rows: Path | None,
 ) -> Scored:
     """Score every sample in tasks of Spark; a ``stage.ScoreAll`` once the context is bound.
 
@@ -63,6 +68,7 @@ def score_on(
         trained: The net, as the driver has opened it.
         tasks: Its results; each task of Spark finds them by itself.
         answers: Unused here: the driver computes nothing.
+        rows: Folder for files with a row for each sample, which tasks see, too; None for none.
 
     Raises:
         DataError: What a task found wrong with the samples or the net.
@@ -70,7 +76,8 @@ def score_on(
     """
     # The same weights for all, though training may go on and leave another snapshot.
     pinned = with_paths_from(config, Path.cwd()).model_copy(update={"weights": trained.weights.path.absolute()})
-    part = PartConfig(pinned.model_dump_json(), threads=int(context.getConf().get("spark.task.cpus", "1") or 1))
+    threads = int(context.getConf().get("spark.task.cpus", "1") or 1)
+    part = PartConfig(pinned.model_dump_json(), threads, rows)
     bounds = part_bounds(
         trained.samples.n_samples,
         batch_size=trained.samples.batch_size,

@@ -14,12 +14,14 @@ from deepspark_ops.evaluate.comparison.mistake_pictures import PICTURE_PIXELS, k
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
-from deepspark_ops.evaluate.parts.part_scores import Scored
+from deepspark_ops.evaluate.parts.part_scores import Scored, score_range
+from deepspark_ops.evaluate.per_sample.each_batch import rows_folder, write_rows
+from deepspark_ops.evaluate.per_sample.properties import check_properties
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
-from deepspark_ops.evaluate.scoring import answers_of_batch, measure_speed, report_of, score_samples, scored_samples
+from deepspark_ops.evaluate.scoring import answers_of_batch, measure_speed, report_of, scored_samples
 from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
@@ -53,13 +55,15 @@ class Evaluation:
     report_path: Path
 
 
-ScoreAll = Callable[[EvaluateConfig, TrainedNet, Sequence[ChosenTask], AnswersOf], Scored]
-"""Scores every sample: config, net, its results, and what gives them in this process."""
+ScoreAll = Callable[[EvaluateConfig, TrainedNet, Sequence[ChosenTask], AnswersOf, Path | None], Scored]
+"""Scores every sample: config, net, its results, what gives them in this process, folder for files of rows."""
 
 
-def score_here(config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answers: AnswersOf) -> Scored:
+def score_here(
+    config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answers: AnswersOf, rows: Path | None
+) -> Scored:
     """Score every sample in this process."""
-    return Scored(*score_samples(answers_of_batch(answers), trained.samples, tasks, worst=config.worst))
+    return score_range(config, trained.samples, tasks, answers_of_batch(answers), rows)
 
 
 def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evaluation:
@@ -73,12 +77,13 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """
     output = config.output or RunPaths(config.run_dir).evaluation
-    with open_run(config) as trained:
+    with open_run(config) as trained, rows_folder(output) as rows:
         tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         for task in tasks:
             _log.info("result: %s", task.text())
+        check_properties(config.slice_columns, trained.samples, tasks[0])
         answers, device = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
-        scored = score(config, trained, tasks, answers)
+        scored = score(config, trained, tasks, answers, rows)
         metrics = report_of(
             scored.sums,
             ScoredOn(
@@ -95,6 +100,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             ),
             trained.samples.class_names,
             _speed(answers, trained.samples, device),
+            scored.slices,
         )
         samples = scored_samples(metrics, scored.sums[0], scored.digest)
         section = _section(config, Evaluated(metrics, samples))
@@ -110,11 +116,12 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             section=section,
             examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
         )
-    evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
-    write_text_whole(evaluation.report_path, page)
-    write_samples(output / SAMPLES_NAME, samples)
-    write_mistake_pictures(output, samples, mistakes)
-    write_text_whole(evaluation.metrics_path, metrics.to_json())
+        evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
+        write_text_whole(evaluation.report_path, page)
+        write_samples(output / SAMPLES_NAME, samples)
+        write_rows(output, rows, metrics.scored.weights_digest)
+        write_mistake_pictures(output, samples, mistakes)
+        write_text_whole(evaluation.metrics_path, metrics.to_json())
     return evaluation
 
 

@@ -14,9 +14,9 @@ from deepspark_ops.predict.blob_answer import BlobAnswer
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
-from deepspark_ops.predict.parquet_output import parquet_output
 from deepspark_ops.predict.samples import BundleForm, Parts, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
+from deepspark_ops.shards.parquet_output import parquet_output
 
 
 def write_answers(config: BundleInputConfig, *, on_step: OnStep) -> Summary:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.predict.parquet_output import ParquetOutput
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
 from deepspark_ops.processes.ahead import ahead
+from deepspark_ops.shards.parquet_output import ParquetOutput
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
 """Takes samples, at least one and of any shapes; returns per column one value a sample."""

@@ -148,6 +148,39 @@ class Dataset:
         key = f' ("{source.key(row)}")' if isinstance(source, LmdbSource | ImageSource) else ""
         return f"sample {index}{key} of {self.shards[shard].name}"
 
+    def keys(self, shard: int, start: int, count: int) -> list[str] | None:
+        """Return what the source calls its samples: an LMDB's keys, image files; None where they have no names.
+
+        Raises:
+            DataError: The shard is damaged.
+        """
+        source = self._source(shard)
+        ranges = row_ranges(self.shards[shard].excluded, start, count)
+        if isinstance(source, LmdbSource):
+            try:
+                return [key for first, stop in ranges for key in source.keys(first, stop - first)]
+            except CaffeImportError as error:
+                raise DataError(str(error)) from error
+        if isinstance(source, ImageSource):
+            return [source.key(row) for first, stop in ranges for row in range(first, stop)]
+        return None
+
+    def texts(self, shard: int, start: int, count: int, name: str) -> list[str]:
+        """Return a further column of an HDF5 shard, such as ``group`` or ``id`` of a table's rows, as texts.
+
+        Raises:
+            DataError: The shards have no such column.
+        """
+        source = self._source(shard)
+        if not isinstance(source, Hdf5Source):
+            msg = f'{self.shards[shard].name}: no column "{name}"; only a dataset made of a table has such columns'
+            raise DataError(msg)
+        ranges = row_ranges(self.shards[shard].excluded, start, count)
+        try:
+            return [text for first, stop in ranges for text in source.texts(name, first, stop - first)]
+        except CaffeImportError as error:
+            raise DataError(str(error)) from error
+
     def close(self) -> None:
         """Close every file; a later read opens them again."""
         for source in self._opened.values():

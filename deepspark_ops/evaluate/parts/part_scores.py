@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.evaluate.samples import SampleDigest
+from deepspark_ops.evaluate.per_sample.each_batch import each_batch, rows_file
+from deepspark_ops.evaluate.per_sample.slices import SliceSums
+from deepspark_ops.evaluate.samples import SampleDigest, Samples
 from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, score_samples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
@@ -26,16 +29,19 @@ class Scored:
     Attributes:
         sums: Of each result of the net, the main one first.
         digest: Of the samples.
+        slices: Of the main result.
     """
 
     sums: tuple[TaskSum, ...]
     digest: SampleDigest
+    slices: SliceSums
 
     def merged(self, other: Scored) -> Scored:
         """Return this with what is known of other samples; this one is used up."""
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             mine.merge(theirs)
         self.digest.merge(other.digest)
+        self.slices.merge(other.slices)
         return self
 
 
@@ -46,10 +52,12 @@ class PartConfig:
     Attributes:
         text: The config, JSON, its paths absolute, its weights named.
         threads: TensorFlow's in a task.
+        rows: Folder for files with a row for each sample; None for none.
     """
 
     text: str
     threads: int
+    rows: Path | None
 
 
 def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
@@ -80,18 +88,34 @@ def score_part(part: PartConfig, start: int, stop: int) -> Scored:
     Raises:
         DeepSparkError, CaffeImportError: As of stage evaluate.
     """
-    config, trained, tasks, answer = _opened(part)
-    return Scored(*score_samples(answer, trained.samples, tasks, worst=config.worst, start=start, stop=stop))
+    config, trained, tasks, answer = _opened(part.text, part.threads)
+    return score_range(config, trained.samples, tasks, answer, part.rows, start, stop)
+
+
+def score_range(
+    config: EvaluateConfig,
+    samples: Samples,
+    tasks: Sequence[ChosenTask],
+    answer: Answer,
+    rows: Path | None,
+    start: int = 0,
+    stop: int | None = None,
+) -> Scored:
+    """Score samples from ``start`` to before ``stop`` by a net that is there; the rows' file is in folder ``rows``."""
+    path = None if rows is None else rows_file(rows, start)
+    with each_batch(config, samples, tasks[0], path) as (each, slices):
+        found = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
+    return Scored(*found, slices)
 
 
 @cache
-def _opened(part: PartConfig) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
+def _opened(text: str, threads: int) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
     """Compile the net in this process; the next part finds it, and its files stay open as long as the process."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.evaluate.tf_predict import open_answers  # TensorFlow
 
-    config = parse_config(EvaluateConfig, json.loads(part.text))
+    config = parse_config(EvaluateConfig, json.loads(text))
     trained = ExitStack().enter_context(open_run(config))
     tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
-    answers, _ = open_answers(trained, tasks, config, n_threads=part.threads)
+    answers, _ = open_answers(trained, tasks, config, n_threads=threads)
     return config, trained, tasks, answers_of_batch(answers)

@@ -146,6 +146,10 @@ class ClassificationTask(TaskSum):
         n_wrong = scores.n_samples - int(np.trace(scores.confusion))
         return f"top-1 {figure_text(scores.top1, is_share=True)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
 
+    def last(self) -> Answers | None:
+        """Return the answers of the batch that was added last with a sample that counts; None before."""
+        return self._sum.last()
+
     def samples(self) -> Answers:
         """Return the answers, sample by sample."""
         return self.scores().answers

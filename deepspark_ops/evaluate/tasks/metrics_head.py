@@ -125,6 +125,24 @@ class FigureRow(Frozen):
         return "\u2013" if self.value is None else figure_text(self.value, is_share=self.is_share)
 
 
+class SliceReport(Frozen):
+    """The samples that have one value of a property.
+
+    Attributes:
+        column: The property, ``class``, ``folder``, ``group``, ...
+        value: Its value.
+        n_samples: Samples with it that count.
+        main: The figure to judge by, of these samples alone.
+        rows: Their figures.
+    """
+
+    column: str
+    value: str
+    n_samples: int
+    main: MainFigure
+    rows: tuple[FigureRow, ...]
+
+
 def figure_text(value: float, *, is_share: bool) -> str:
     """Return a figure's value with as many digits as make sense.
 
@@ -163,6 +181,7 @@ class MetricsReport(Frozen):
         loss: Mean of the samples' own error, as ``samples.h5`` has it sample by sample; lower is better.
         speed: How fast the net scores; None if it was not measured.
         others: Further results of a net that has several, each with figures of its own.
+        slices: Figures of the samples with each value of the properties that were asked for; of the main result.
     """
 
     format_version: Literal[3] = METRICS_VERSION
@@ -175,6 +194,7 @@ class MetricsReport(Frozen):
     loss: float
     speed: Speed | None = None
     others: Annotated[tuple[SerializeAsAny[MetricsReport], ...], BeforeValidator(_read_others)] = ()
+    slices: tuple[SliceReport, ...] = ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

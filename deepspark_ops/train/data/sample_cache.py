@@ -78,6 +78,28 @@ class SampleCache:
         with self._lock:
             return self.dataset.sample_name(shard, index)
 
+    def pieces(self, position: int, count: int) -> list[tuple[int, int, int]]:
+        """Return where samples ``[position, position + count)`` of the whole are: shard, first in it, how many."""
+        found, stop = [], position + count
+        while position < stop:
+            shard, index = self._place(position)
+            piece = min(stop, self._firsts[shard + 1]) - position
+            found.append((shard, index, piece))
+            position += piece
+        return found
+
+    def keys(self, position: int, count: int) -> list[str] | None:
+        """Return what the source calls samples ``[position, position + count)``; None where they have no names."""
+        with self._lock:
+            parts = [self.dataset.keys(*piece) for piece in self.pieces(position, count)]
+        known = [part for part in parts if part is not None]
+        return [key for part in known for key in part] if len(known) == len(parts) else None
+
+    def texts(self, position: int, count: int, name: str) -> list[str]:
+        """Return a further column of samples ``[position, position + count)``; see ``Dataset.texts``."""
+        with self._lock:
+            return [text for piece in self.pieces(position, count) for text in self.dataset.texts(*piece, name)]
+
     def close(self) -> None:
         """Close the dataset's files and forget what was read."""
         with self._lock:

@@ -18,7 +18,7 @@ from deepspark_ops.evaluate.stage import run_evaluate
 
 
 def main(run: Path, broken: Path, folder: Path) -> None:
-    config = EvaluateConfig(run_dir=run, output=folder, batch_size=10, master="local[2]", task_samples=20)
+    config = EvaluateConfig(run_dir=run, output=folder, batch_size=10, slices="class,shard", task_samples=20)
     with open_context(config) as context:
         run_evaluate(config, partial(score_on, context))
         try:

@@ -7,6 +7,7 @@ import sys
 
 import h5py
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from caffe_import.files.caffemodel import write_caffemodel
@@ -30,7 +31,8 @@ def test_tasks_of_spark_give_the_figures_of_one_process(tmp_path):
     run = make_run(tmp_path / "made", tmp_path / "data", n_steps=8)
     with open_trained_net(run.root, weights=None, dataset=None, split="test", batch_size=10) as trained:
         write_caffemodel(tmp_path / "nan.caffemodel", trained.net, np.full_like(trained.params, np.nan))
-    expected = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "here", batch_size=10)).metrics
+    config = EvaluateConfig(run_dir=run.root, output=tmp_path / "here", batch_size=10, slices="class,shard")
+    expected = run_evaluate(config).metrics
 
     script = ROOT / "tests" / "integration" / "evaluate" / "in_one_spark.py"
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
@@ -44,6 +46,9 @@ def test_tasks_of_spark_give_the_figures_of_one_process(tmp_path):
         assert set(here) == set(there)
         for name in here:
             np.testing.assert_array_equal(here[name][:], there[name][:])
+    rows = [pq.read_table(tmp_path / place / "samples.parquet") for place in ("here", "there")]
+    assert rows[0].equals(rows[1], check_metadata=True)
+    assert len(expected.slices) == 5
     refused = (tmp_path / "there" / "refused.txt").read_text()
     assert re.fullmatch(
         r"sample \d+: the net's scores are not finite; the weights diverged, score an earlier snapshot", refused

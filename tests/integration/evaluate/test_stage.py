@@ -5,6 +5,7 @@ import sys
 import cv2
 import h5py
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from caffe_import.errors import WeightsError
@@ -101,7 +102,7 @@ def test_another_split_reads_its_samples_with_the_test_transform(run, dataset, t
 
 def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", worst=5))
-    names = ["metrics.json", "mistakes.zip", "report.html", "samples.h5"]
+    names = ["metrics.json", "mistakes.zip", "report.html", "samples.h5", "samples.parquet"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     metrics = read_metrics(evaluation.metrics_path)
     assert metrics == evaluation.metrics
@@ -166,6 +167,53 @@ def test_pictures_of_the_mistakes_are_kept(run, dataset, tmp_path):
     for index, picture in archive.read(wrong).items():
         pixels = cv2.imdecode(np.frombuffer(picture.content, np.uint8), cv2.IMREAD_UNCHANGED)
         np.testing.assert_array_equal(pixels, np.moveaxis(images[index], 0, 2))
+
+
+def test_rows_and_slices_say_what_the_figures_say(run, dataset, tmp_path):
+    root, samples = dataset
+    images, labels = samples["test"]
+    config = EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=10, slices="class,folder,shard", scores=True)
+    metrics = run_evaluate(config).metrics
+    table = pq.read_table(tmp_path / "samples.parquet")
+    rows = table.to_pylist()
+    weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
+    expected = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    assert [row["index"] for row in rows] == list(range(53))
+    assert [row["label"] for row in rows] == labels.tolist()
+    assert [row["name"] for row in rows] == [f"{at:08d}_x" for at in range(53)]
+    for row, shares in zip(rows, expected, strict=True):
+        np.testing.assert_allclose(row["scores"], shares, atol=1e-5)
+        assert row["predicted"] == int(np.argmax(shares))
+        assert row["probability"] == pytest.approx(max(shares), abs=1e-5)
+        assert row["label_probability"] == pytest.approx(shares[row["label"]], abs=1e-5)
+        assert row["loss"] == pytest.approx(-np.log(shares[row["label"]]), abs=1e-4)
+        assert (row["rank"] == 0) == (row["predicted"] == row["label"])
+    content = read_evaluation(tmp_path).samples.content
+    assert [row["content"] for row in rows] == content.tolist()
+    assert table.schema.metadata[b"deepspark.weights"].decode() == metrics.scored.weights_digest
+
+    found = {(one.column, one.value): one for one in metrics.slices}
+    assert list(found) == [
+        *(("class", name) for name in sorted(CLASS_NAMES)),
+        ("folder", "."),
+        *(("shard", f"test-0000{at}.lmdb") for at in range(2)),
+    ]
+    for report in metrics.classes:
+        assert found["class", report.name].main.value == report.accuracy
+        assert found["class", report.name].n_samples == report.support
+    assert found["folder", "."].main.value == metrics.top1
+    right = [row["rank"] == 0 for row in rows]
+    assert found["shard", "test-00000.lmdb"].main.value == pytest.approx(np.mean(right[:27]))
+    assert found["shard", "test-00001.lmdb"].n_samples == 26
+    assert "<h2>By folder</h2>" in (tmp_path / "report.html").read_text()
+    assert [path for path in tmp_path.parent.iterdir() if path.name.startswith(".samples")] == []
+
+
+def test_unknown_slice_is_refused_with_those_there_are(run, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", slices="class,colour"))
+    assert str(caught.value) == ("slices=colour: these samples have no such property; known: class, folder, shard")
+    assert not (tmp_path / "out").exists()
 
 
 def test_mirror_does_not_make_scores_random(run, tmp_path):

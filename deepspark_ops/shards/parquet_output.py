@@ -28,14 +28,25 @@ class ParquetOutput:
         self._n_rows = self._n_bytes = 0
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows: per column of the schema one value a row, None for nothing; a list column takes numpy vectors."""
-        arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
+        """Add rows: per column of the schema one value a row, None for nothing.
+
+        A list column takes numpy vectors; an Arrow array is taken as it is.
+        """
+        arrays = [
+            values if isinstance(values := columns[field.name], pa.Array) else pa.array(values, field.type)
+            for field in self._schema
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._held.append(batch)
         self._n_rows += batch.num_rows
         self._n_bytes += batch.nbytes
         if self._n_rows >= ROWS_WRITTEN or self._n_bytes >= BYTES_WRITTEN:
             self.flush()
+
+    def write(self, table: pa.Table) -> None:
+        """Write a table of the schema as a row group of its own."""
+        self.flush()
+        self._writer.write_table(table.cast(self._schema))
 
     def flush(self) -> None:
         """Write what is held."""

@@ -1,0 +1,120 @@
+"""What becomes of each batch that was scored, beside its figures: rows of ``samples.parquet``, and slices."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.evaluate.per_sample.properties import property_values
+from deepspark_ops.evaluate.per_sample.slices import SliceSums
+from deepspark_ops.evaluate.samples import Batch, Samples
+from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+
+ROWS_NAME: Final = "samples.parquet"
+Array = npt.NDArray[Any]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """A batch, and what the main result of the net came to.
+
+    Attributes:
+        batch: The samples.
+        answers: Of each output of the result (n, ...), after its activation.
+        targets: (n, ...), what they should be.
+        losses: Errors of samples that count, those of this batch among them; None before there is one.
+        content: (n,), hashes of the samples' stored values.
+    """
+
+    batch: Batch
+    answers: Sequence[Array]
+    targets: Array
+    losses: SampleLosses | None
+    content: npt.NDArray[np.uint64]
+
+
+EachBatch = Callable[[ScoredBatch], None]
+
+
+@contextmanager
+def each_batch(
+    config: EvaluateConfig, samples: Samples, chosen: ChosenTask, rows_path: Path | None
+) -> Iterator[tuple[EachBatch, SliceSums]]:
+    """Return what takes each batch, and the slices that it fills; rows are in their file after the block.
+
+    Args:
+        config: Names the slices, and whether rows have scores.
+        samples: All samples.
+        chosen: The main result of the net.
+        rows_path: File for rows; None for none.
+    """
+    slices = SliceSums(config.slice_columns, chosen)
+
+    def add_to_slices(scored: ScoredBatch) -> None:
+        start, count = scored.batch.start, scored.batch.count
+        values = {
+            column: property_values(column, samples, start, count, scored.targets) for column in config.slice_columns
+        }
+        slices.add(values, scored.answers, scored.targets, start=start)
+
+    if rows_path is None:
+        yield add_to_slices, slices
+        return
+    from deepspark_ops.evaluate.per_sample.rows import SampleRows, rows_schema  # pyarrow
+    from deepspark_ops.shards.parquet_output import parquet_output
+
+    schema = rows_schema(chosen, has_scores=config.scores)
+    with parquet_output(rows_path, schema) as output:
+        rows = SampleRows(output, chosen, schema)
+
+        def add(scored: ScoredBatch) -> None:
+            add_to_slices(scored)
+            start, count = scored.batch.start, scored.batch.count
+            names = samples.names(start, count)
+            rows.add(start, names, scored.content, scored.answers, scored.targets, scored.losses)
+
+        yield add, slices
+
+
+@contextmanager
+def rows_folder(output: Path) -> Iterator[Path | None]:
+    """Return a folder for the files of rows, gone after the block; None without pyarrow, which writes them.
+
+    It is beside ``output`` or in the nearest folder above that is there: what sees the one sees the other.
+    """
+    if find_spec("pyarrow") is None:
+        yield None
+        return
+    above = next(folder for folder in output.absolute().parents if folder.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".samples-", dir=above) as folder:
+        yield Path(folder)
+
+
+def rows_file(folder: Path, start: int) -> Path:
+    """Return the file of the rows from position ``start`` on; files sort as the samples do."""
+    return folder / f"{start:015d}.parquet"
+
+
+def write_rows(output: Path, folder: Path | None, weights_digest: str) -> None:
+    """Write ``samples.parquet`` of the files of rows; without pyarrow an older one goes: it is of other scores."""
+    path = output / ROWS_NAME
+    if folder is None:
+        path.unlink(missing_ok=True)
+        _log.info("%s is not written: that needs pyarrow (pip install 'deepspark[tables]')", ROWS_NAME)
+        return
+    from deepspark_ops.evaluate.per_sample.rows import join_rows  # pyarrow
+
+    join_rows(path, sorted(folder.glob("[0-9]*.parquet")), weights_digest)

@@ -1,0 +1,85 @@
+"""What samples have in common besides their class: the folder that they come from, their shard, a table's group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.samples import Samples
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+
+CLASS: Final = "class"
+FOLDER: Final = "folder"
+SHARD: Final = "shard"
+_KEY_DIGITS: Final = 8
+"""LMDB keys of ingested images begin with so many digits and ``_``, as ``convert_imageset`` writes them."""
+
+
+def known_properties(samples: Samples, chosen: ChosenTask) -> tuple[str, ...]:
+    """Return the properties that these samples have."""
+    found = [CLASS] if chosen.task == "classification" else []
+    if samples.names(0, 1) is not None:
+        found.append(FOLDER)
+    return (*found, SHARD, *_table_columns(samples))
+
+
+def check_properties(columns: Sequence[str], samples: Samples, chosen: ChosenTask) -> None:
+    """Refuse a property that the samples do not have.
+
+    Raises:
+        ConfigError: There is one; says which there are.
+    """
+    known = known_properties(samples, chosen) if columns else ()
+    for column in columns:
+        if column not in known:
+            msg = f"slices={column}: these samples have no such property; known: {', '.join(known)}"
+            raise ConfigError(msg)
+
+
+def property_values(column: str, samples: Samples, start: int, count: int, labels: npt.NDArray[Any]) -> list[str]:
+    """Return the property of samples [start, start + count).
+
+    Args:
+        column: One of ``known_properties``.
+        samples: All samples.
+        start: Position of the first.
+        count: How many.
+        labels: Their classes, where ``column`` is that.
+    """
+    cache = samples.layers[0].samples
+    if column == CLASS:
+        names = samples.class_names
+        whole = labels.reshape(count).astype(int).tolist()
+        return [names[label] if 0 <= label < len(names) else str(label) for label in whole]
+    if column == FOLDER:
+        return [folder_of(name) for name in samples.names(start, count) or ()]
+    if column == SHARD:
+        shards = cache.dataset.shards
+        return [Path(shards[shard].name).name for shard, _, n in cache.pieces(start, count) for _ in range(n)]
+    return cache.texts(start, count, _table_columns(samples)[column])
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of an image by its key or path.
+
+    Example:
+        >>> folder_of("00000017_dir/cat.jpg"), folder_of("cat.jpg"), folder_of("/data/a/1.png")
+        ('dir', '.', '/data/a')
+    """
+    digits, mark, rest = name.partition("_")
+    is_key = mark and len(digits) == _KEY_DIGITS and digits.isdigit()
+    return str(PurePosixPath(rest if is_key else name).parent)
+
+
+def _table_columns(samples: Samples) -> dict[str, str]:
+    """Return the names that rows of a table can be told apart by -> the column of the shards."""
+    manifest = samples.layers[0].samples.dataset.manifest
+    if manifest is None or manifest.table is None or manifest.shard_format != "hdf5":
+        return {}
+    given = {"group": manifest.table.group, "id": manifest.table.id}
+    named = {name: column for column, name in given.items() if name is not None}
+    return named | {column: column for column, name in given.items() if name is not None}

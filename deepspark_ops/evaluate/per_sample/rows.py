@@ -1,0 +1,223 @@
+"""``samples.parquet``: a row for each sample, for whoever wants to look at answers with a tool for tables.
+
+Columns of every task: ``index`` (position in the order it was read), ``name`` (file or LMDB key; null where the source
+has none), ``content`` (hash of the stored values, as in ``samples.h5``), ``loss`` (the sample's own error, null for one
+that does not count), and those of ``task_fields``. The file's metadata say the task, the net's weights and the format's
+version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deepspark_ops.config.task import TaskName
+from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.task_sum import rows_of
+from deepspark_ops.shards.parquet_output import ParquetOutput, parquet_output
+
+ROWS_VERSION: Final = 1
+MAX_NUMBERS: Final = 1_024
+"""Numbers of a sample's answer that are written; a regression of more has its error alone."""
+
+Array = npt.NDArray[Any]
+_NUMBERS = pa.list_(pa.float32())
+_CORE = [
+    pa.field("index", pa.int64()),
+    pa.field("name", pa.string()),
+    pa.field("content", pa.uint64()),
+    pa.field("loss", pa.float64()),
+]
+
+
+def rows_schema(chosen: ChosenTask, *, has_scores: bool) -> pa.Schema:
+    """Return the columns of the rows of one result of a net."""
+    metadata = {"deepspark.samples_version": str(ROWS_VERSION), "deepspark.task": chosen.task}
+    return pa.schema([*_CORE, *task_fields(chosen, has_scores=has_scores)], metadata=metadata)
+
+
+def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
+    """Return a task's own columns.
+
+    Classification: ``label``, ``predicted``, ``probability`` (of ``predicted``), ``label_probability``, ``rank`` (other
+    classes that score as much as the true one), on demand ``scores``, a probability a class. Several labels: ``labels``
+    and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``. A
+    reconstruction: ``mae``. A class a pixel: ``pixels`` (that count), ``right``.
+
+    Args:
+        chosen: The result.
+        has_scores: Whether a classification has its ``scores``.
+    """
+    if chosen.task == "classification":
+        names = {"label": pa.int32(), "predicted": pa.int32(), "rank": pa.int32()}
+        names |= {"probability": pa.float32(), "label_probability": pa.float32()}
+        return [pa.field(*one) for one in names.items()] + ([pa.field("scores", _NUMBERS)] if has_scores else [])
+    if chosen.task == "regression" and chosen.n_values > MAX_NUMBERS:
+        return []
+    return [pa.field(*one) for one in _FIELDS[chosen.task].items()]
+
+
+_FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
+    "multi_label": {"labels": pa.list_(pa.int32()), "probabilities": _NUMBERS},
+    "regression": {"true": _NUMBERS, "predicted": _NUMBERS},
+    "embedding": {"is_same": pa.bool_(), "distance": pa.float32()},
+    "reconstruction": {"mae": pa.float64()},
+    "segmentation": {"pixels": pa.int64(), "right": pa.int64()},
+}
+
+
+def task_columns(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    """Return a batch's values of a task's own columns; more of them than are written may be there.
+
+    Args:
+        chosen: The result.
+        answers: Of each output (n, ...), after its activation.
+        targets: (n, ...).
+        losses: Of the samples of the batch that count.
+        start: Position of the first sample.
+    """
+    return _COLUMNS[chosen.task](chosen, answers, targets, losses, start)
+
+
+def _classification(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    shares, n = answers[0], len(answers[0])
+    at = losses.index - start
+    found = {name: _spread(getattr(losses, name), at, n) for name in ("label", "predicted", "rank")}
+    predicted, label = getattr(losses, "predicted"), getattr(losses, "label")  # noqa: B009 - of Answers
+    return {
+        **found,
+        "probability": _spread(shares[at, predicted].astype(np.float32), at, n),
+        "label_probability": _spread(shares[at, label].astype(np.float32), at, n),
+        "scores": list(shares.astype(np.float32)),
+    }
+
+
+def _multi_label(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    return {
+        "labels": list(rows_of(targets).astype(np.int32)),
+        "probabilities": list(rows_of(answers[0]).astype(np.float32)),
+    }
+
+
+def _regression(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    return {
+        "true": list(rows_of(targets).astype(np.float32)),
+        "predicted": list(rows_of(answers[0]).astype(np.float32)),
+    }
+
+
+def _embedding(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    first, second = (rows_of(answer) for answer in answers)
+    distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
+    return {"is_same": targets.reshape(len(targets)) == 1, "distance": distance}
+
+
+def _reconstruction(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    return {"mae": np.abs(rows_of(answers[0]) - rows_of(targets)).mean(axis=1)}
+
+
+def _segmentation(
+    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
+) -> dict[str, Sequence[Any]]:
+    labels = targets.reshape(len(targets), -1)
+    counted = np.ones(labels.shape, np.bool_) if chosen.ignore_label is None else labels != chosen.ignore_label
+    pixels = counted.sum(axis=1)
+    wrong = np.zeros(len(labels))
+    wrong[losses.index - start] = losses.loss
+    return {"pixels": pixels, "right": np.rint(pixels * (1.0 - wrong)).astype(np.int64)}
+
+
+_COLUMNS: Final[Mapping[TaskName, Callable[..., dict[str, Sequence[Any]]]]] = {
+    "classification": _classification,
+    "multi_label": _multi_label,
+    "regression": _regression,
+    "embedding": _embedding,
+    "reconstruction": _reconstruction,
+    "segmentation": _segmentation,
+}
+
+
+def _spread(values: Array, at: Array, n: int) -> pa.Array:
+    """Return (n,) values with those of the rows ``at``, null elsewhere."""
+    wide = np.zeros(n, values.dtype)
+    wide[at] = values
+    is_missing = np.ones(n, np.bool_)
+    is_missing[at] = False
+    return pa.array(wide, mask=is_missing)
+
+
+class SampleRows:
+    """Writes rows batch by batch, some megabytes at a time. Not thread-safe."""
+
+    def __init__(self, output: ParquetOutput, chosen: ChosenTask, schema: pa.Schema) -> None:
+        """Write to ``output``, whose columns are those of ``schema``, the rows of one result."""
+        self._output = output
+        self._chosen = chosen
+        self._names = set(schema.names)
+
+    def add(
+        self,
+        start: int,
+        names: Sequence[str] | None,
+        content: npt.NDArray[np.uint64],
+        answers: Sequence[Array],
+        targets: Array,
+        losses: SampleLosses | None,
+    ) -> None:
+        """Write a batch.
+
+        Args:
+            start: Position of its first sample.
+            names: Of the samples; None where they have none.
+            content: Their hashes, (n,).
+            answers: Of each output (n, ...), after its activation.
+            targets: (n, ...).
+            losses: Errors of the samples that count; others in it are left out.
+        """
+        n = len(content)
+        counted = _of_batch(losses, start, n)
+        columns: dict[str, Any] = {
+            "index": start + np.arange(n, dtype=np.int64),
+            "name": names if names is not None else [None] * n,
+            "content": content,
+            "loss": _spread(counted.loss, counted.index - start, n),
+            **task_columns(self._chosen, answers, targets, counted, start),
+        }
+        self._output.add({name: values for name, values in columns.items() if name in self._names})
+
+
+def join_rows(path: Path, parts: Sequence[Path], weights_digest: str) -> None:
+    """Write the rows of files, in their order, as one file, a row group at a time; it is there whole or not at all."""
+    schema = pq.read_schema(parts[0])
+    metadata = {**(schema.metadata or {}), b"deepspark.weights": weights_digest.encode()}
+    with parquet_output(path, schema.with_metadata(metadata)) as output:
+        for part in parts:
+            with pq.ParquetFile(part) as file:
+                for group in range(file.num_row_groups):
+                    output.write(file.read_row_group(group))
+
+
+def _of_batch(losses: SampleLosses | None, start: int, n: int) -> Any:
+    if losses is None:
+        return SampleLosses(np.zeros(0, np.int64), np.zeros(0))
+    inside = (losses.index >= start) & (losses.index < start + n)
+    return type(losses)(**{name: values[inside] for name, values in vars(losses).items()})

@@ -1,0 +1,33 @@
+"""What a report shows of slices: a table for each property, the worst values first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepspark_ops.evaluate.charts import grouped
+from deepspark_ops.evaluate.task_pages.parts import Section, Table
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, SliceReport
+
+MAX_ROWS = 100
+"""Values in a table; ``metrics.json`` has all."""
+
+
+def slice_sections(metrics: MetricsReport) -> Sequence[Section]:
+    """Return a section for each property that was asked for; none without."""
+    columns = list(dict.fromkeys(one.column for one in metrics.slices))
+    return [_section(column, [one for one in metrics.slices if one.column == column]) for column in columns]
+
+
+def _section(column: str, slices: Sequence[SliceReport]) -> Section:
+    sign = 1 if slices[0].main.higher_is_better else -1
+    order = sorted(slices, key=lambda one: (sign * one.main.value, one.value))
+    names = list(dict.fromkeys((row.name, row.label) for one in slices for row in one.rows))
+    rows = []
+    for one in order[:MAX_ROWS]:
+        texts = {row.name: row.text() for row in one.rows}
+        rows.append((one.value, *(texts.get(name, "\u2013") for name, _ in names), grouped(one.n_samples)))
+    left_out = f", {MAX_ROWS} of {grouped(len(slices))}" if len(slices) > MAX_ROWS else ""
+    lead = f"The figures of the samples with each {column}, the worst first{left_out}."
+    return Section(
+        f"By {column}", lead, table=Table((column.capitalize(), *(label for _, label in names), "Samples"), rows)
+    )

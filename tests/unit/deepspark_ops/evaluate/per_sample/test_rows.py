@@ -1,0 +1,92 @@
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, rows_schema
+from deepspark_ops.evaluate.tasks.registry import sum_of
+from deepspark_ops.shards.parquet_output import parquet_output
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
+
+
+def write(path, chosen, values, targets, rows, *, has_scores=False, batch=7):
+    total = sum_of(chosen)
+    schema = rows_schema(chosen, has_scores=has_scores)
+    with parquet_output(path, schema) as output:
+        written = SampleRows(output, chosen, schema)
+        for start in range(rows.start, rows.stop, batch):
+            part = slice(start, min(start + batch, rows.stop))
+            answers = [value[part] for value in values]
+            total.add(answers, targets[part], start=start)
+            content = np.arange(part.start, part.stop, dtype=np.uint64)
+            names = None if start % 2 else [f"s{at}" for at in range(part.start, part.stop)]
+            written.add(start, names, content, answers, targets[part], total.last())
+    return total
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_rows_have_the_error_and_the_answer_of_each_sample(task, tmp_path):
+    chosen, values, targets = case(task)
+    total = write(tmp_path / "rows", chosen, values, targets, range(N))
+    rows = pq.read_table(tmp_path / "rows").to_pylist()
+    assert [row["index"] for row in rows] == list(range(N))
+    assert [row["loss"] for row in rows] == total.samples().loss.tolist()
+    assert rows[1]["name"] == "s1"
+    assert rows[7]["name"] is None
+    for at in (0, 50, N - 1):
+        check(task, rows[at], [value[at] for value in values], targets[at])
+
+
+def check(task, row, values, target):
+    if task == "classification":
+        assert (row["label"], row["predicted"]) == (target, int(values[0].argmax()))
+        assert row["probability"] == pytest.approx(values[0].max(), rel=1e-6)
+        assert row["label_probability"] == pytest.approx(values[0][target], rel=1e-6)
+        assert "scores" not in row
+    elif task == "multi_label":
+        assert row["labels"] == target.tolist()
+        assert row["probabilities"] == pytest.approx(values[0].tolist(), rel=1e-6)
+    elif task == "regression":
+        assert (row["true"], row["predicted"]) == (target.tolist(), values[0].tolist())
+    elif task == "embedding":
+        assert row["is_same"] == bool(target)
+        assert row["distance"] == pytest.approx(float(np.linalg.norm(values[0] - values[1])), rel=1e-6)
+    elif task == "reconstruction":
+        assert row["mae"] == pytest.approx(float(np.abs(values[0] - target).mean()), rel=1e-6)
+    else:
+        assert row["pixels"] == 25
+        assert row["right"] == int((values[0].argmax(axis=0) == target).sum())
+
+
+def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):
+    chosen, values, targets = case("classification")
+    chosen = type(chosen)(**{**vars(chosen), "ignore_label": 2})
+    targets[7:14] = 2  # a whole batch
+    write(tmp_path / "rows", chosen, values, targets, range(N), has_scores=True)
+    rows = pq.read_table(tmp_path / "rows").to_pylist()
+    for row, label, shares in zip(rows, targets, values[0], strict=True):
+        assert row["loss"] is None if label == 2 else row["loss"] == pytest.approx(-np.log(shares[label]))
+        assert row["label"] == (None if label == 2 else label)
+        assert row["scores"] == pytest.approx(shares.tolist(), rel=1e-6)
+
+
+def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
+    chosen, values, targets = case("regression")
+    paths = [tmp_path / f"{start}.parquet" for start in (0, 49)]
+    write(paths[0], chosen, values, targets, range(49))
+    write(paths[1], chosen, values, targets, range(49, N))
+    join_rows(tmp_path / "all.parquet", paths, "sha256:7")
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert table["index"].to_pylist() == list(range(N))
+    metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    assert metadata == {
+        "deepspark.samples_version": "1",
+        "deepspark.task": "regression",
+        "deepspark.weights": "sha256:7",
+    }
+
+
+def test_many_numbers_are_left_out():
+    chosen, _, _ = case("regression")
+    wide = type(chosen)(**{**vars(chosen), "shape": (5_000,)})
+    assert rows_schema(wide, has_scores=False).names == ["index", "name", "content", "loss"]

@@ -1,0 +1,72 @@
+import re
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.per_sample.slices import MAX_VALUES, SliceSums
+from deepspark_ops.evaluate.tasks.registry import sum_of
+from deepspark_ops.evaluate.tasks.task_sum import ReportHead
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
+
+KINDS = ["b", "a", "c"]
+
+
+def kind_of(rows):
+    return [KINDS[at * at % 7 % 3] for at in rows]
+
+
+def sliced(chosen, values, targets, rows, *, batch=11):
+    total = SliceSums(("kind", "half"), chosen)
+    for start in range(rows.start, rows.stop, batch):
+        part = range(start, min(start + batch, rows.stop))
+        given = {"kind": kind_of(part), "half": ["first" if at < N // 2 else "second" for at in part]}
+        at = slice(part.start, part.stop)
+        total.add(given, [value[at] for value in values], targets[at], start=start)
+    return total
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_a_slice_has_the_figures_of_its_samples_alone(task):
+    chosen, values, targets = case(task)
+    result = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
+    found = [(one.column, one.value) for one in result]
+    assert found == [*(("kind", kind) for kind in "abc"), ("half", "first"), ("half", "second")]
+    for one in result[:3]:
+        rows = [at for at, kind in enumerate(kind_of(range(N))) if kind == one.value]
+        alone = sum_of(chosen)
+        alone.add([value[rows] for value in values], targets[rows], start=0)
+        expected = alone.metrics(ReportHead(SCORED))
+        assert (one.n_samples, one.main) == (len(rows), expected.main)
+        figures = [np.nan if row.value is None else row.value for row in one.rows]
+        wanted = [np.nan if row.value is None else row.value for row in expected.rows()]
+        np.testing.assert_allclose(figures, wanted, rtol=1e-12)
+
+
+def test_slices_of_parts_are_put_together():
+    chosen, values, targets = case("regression")
+    whole = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
+    first = sliced(chosen, values, targets, range(55, N))
+    first.merge(sliced(chosen, values, targets, range(55)))
+    assert [(one.value, one.main.value) for one in first.result(ReportHead(SCORED))] == [
+        (one.value, one.main.value) for one in whole
+    ]
+
+
+def test_values_without_a_sample_that_counts_are_left_out():
+    chosen, values, targets = case("segmentation")
+    chosen = type(chosen)(**{**vars(chosen), "ignore_label": 9})
+    targets[:] = 9
+    targets[5] = 1
+    total = SliceSums(("kind",), chosen)
+    total.add({"kind": ["x"] * 5 + ["y"] * 5}, [values[0][:10]], targets[:10], start=0)
+    assert [one.value for one in total.result(ReportHead(SCORED))] == ["y"]
+
+
+def test_a_property_that_names_samples_is_refused():
+    chosen, *_ = case("regression")
+    total = SliceSums(("id",), chosen)
+    n = MAX_VALUES + 1
+    with pytest.raises(ConfigError, match=re.escape("slices=id: more than 1,000 values, the last ")):
+        total.add({"id": [f"{at:06d}" for at in range(n)]}, [np.zeros((n, 3))], np.zeros((n, 3)), start=0)
