@@ -98,7 +98,7 @@ def served_tasks(net: NetSpec, tasks: Sequence[ChosenTask]) -> tuple[ChosenTask,
     Raises:
         ConfigError: The sides of a pair have weights of their own: they are two models.
     """
-    return tuple(_one_side(net, task) if task.task == "embedding" else task for task in tasks)
+    return tuple(_one_side(net, task) if len(task.outputs) > 1 else task for task in tasks)
 
 
 def _one_side(net: NetSpec, task: ChosenTask) -> ChosenTask:

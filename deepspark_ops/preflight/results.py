@@ -8,7 +8,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_tasks
-from deepspark_ops.evaluate.tasks.registry import TASKS
+from deepspark_ops.evaluate.tasks.registry import kind_of
 from deepspark_ops.preflight.report import ResultReport
 
 
@@ -30,7 +30,7 @@ def results_of(net: Callable[[], NetSpec], wish: TaskWish) -> tuple[tuple[Result
             target=one.target,
             activation=one.activation,
             found_by=one.found_by,
-            figures=TASKS[one.task].figures,
+            figures=kind_of(one).figures,
             text=one.text(),
         )
         for one in tasks

@@ -171,21 +171,28 @@ class NeighbourSum:
 
     def result(self) -> Neighbours:
         """Compare all kept vectors by their Euclidean distance; of equal ones the earlier is nearer."""
-        if self._vectors is None:
-            return Neighbours(self._n_samples, 0, 0, None, None)
-        order = np.argsort(self._indices)
-        vectors, labels = self._vectors[order].astype(np.float64), self._labels[order]
-        found = np.concatenate(
-            [_ranks_of_class(vectors, labels, start) for start in range(0, len(vectors), _BLOCK_ROWS)]
-        )
+        _, found = self.ranks()
         together = found[found >= 0]
         return Neighbours(
             n_samples=self._n_samples,
-            n_compared=len(vectors),
+            n_compared=len(found),
             n_alone=int(np.count_nonzero(found < 0)),
             recall_at_1=float(np.mean(together < 1)) if len(together) else None,
             recall_at_5=float(np.mean(together < 5)) if len(together) else None,
         )
+
+    def ranks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return, of each kept vector, its position and how many of other classes are nearer than any of its own.
+
+        Returns:
+            Positions, ascending, and numbers, -1 for a sample without another of its class.
+        """
+        if self._vectors is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        order = np.argsort(self._indices)
+        vectors, labels = self._vectors[order].astype(np.float64), self._labels[order]
+        blocks = [_ranks_of_class(vectors, labels, start) for start in range(0, len(vectors), _BLOCK_ROWS)]
+        return self._indices[order], np.concatenate(blocks)
 
     def _keep(
         self, indices: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from deepspark_ops.config.task import TaskName
 from deepspark_ops.evaluate.charts import confusion_chart, grouped
+from deepspark_ops.evaluate.figures.embedding import Neighbours
 from deepspark_ops.evaluate.figures.extremes import NamedSample
 from deepspark_ops.evaluate.figures.figure_charts import (
     bar_chart,
@@ -202,7 +203,10 @@ def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
 
 def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, EmbeddingMetrics)
+    if metrics.neighbours is not None:
+        return _neighbours(metrics, metrics.neighbours)
     found = metrics.figures
+    assert found is not None
     ranked = {"pairs": found.ranked}
     cards = []
     if found.ranked.roc:
@@ -234,6 +238,16 @@ def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
         ],
         [Section("Worst pairs", "Pairs with the largest contrastive loss.", shown=worst)] if worst else [],
     )
+
+
+def _neighbours(metrics: EmbeddingMetrics, found: Neighbours) -> TaskPage:
+    alone = f" {grouped(found.n_alone)} are the only ones of their class and do not count." if found.n_alone else ""
+    lead = (
+        f"Each of {grouped(found.n_compared)} samples is compared with all others by the distance of their vectors of "
+        f"{metrics.width} numbers: is the nearest one of its class?{alone}"
+    )
+    table = Table(("Figure", "Value"), [(row.label, row.text()) for row in metrics.rows()])
+    return TaskPage(tiles_of(metrics), [Section("Nearest neighbours", lead, table=table)])
 
 
 def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:

@@ -35,7 +35,8 @@ class ChosenTask:
 
     Attributes:
         task: What it is.
-        outputs: Blobs with the answers, as the user named them: one, or the two sides of a pair (embedding).
+        outputs: Blobs with the answers, as the user named them: one, or the two sides of a pair (embedding; one blob
+            of it is a vector a sample, whose target is its class).
         target: Blob with what the answers should be; None if the net has none. No learned layer has a part in it, but
             it may be computed from data (Slice, Flatten).
         is_target_fed: Is ``target`` a top of a data layer itself?
@@ -311,7 +312,7 @@ def _of_task(net: NetSpec, task: TaskName, found: Sequence[ChosenTask]) -> tuple
     chosen = [one for one in found if one.task == task]
     if chosen:
         return (chosen[0], *(one for one in found if one is not chosen[0]))
-    alike = [one for one in found if len(one.outputs) == (_SIDES if task == "embedding" else 1)]
+    alike = [] if task == "embedding" else [one for one in found if len(one.outputs) == 1]
     if not alike:
         told = "; ".join(one.text() for one in found) or "nothing"
         msg = f"task={task}: the net shows {told}; name the blobs (output_blob, target_blob)"
@@ -359,8 +360,8 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     """
     where, full = chosen.found_by, net.blob_shapes[chosen.output]
     shapes = {name: net.blob_shapes[name] for name in chosen.outputs}
-    if len(chosen.outputs) != (_SIDES if chosen.task == "embedding" else 1):
-        wanted = "two blobs, the sides of a pair" if chosen.task == "embedding" else "one blob"
+    if len(chosen.outputs) > (_SIDES if chosen.task == "embedding" else 1):
+        wanted = "one blob, or the two sides of a pair" if chosen.task == "embedding" else "one blob"
         msg = f"{where}: output_blob has {len(chosen.outputs)} names; {chosen.task} needs {wanted}"
         raise NetError(msg)
     problem = ""
@@ -389,7 +390,7 @@ _FITTING: Final[dict[TaskName, str]] = {
     "classification": "a whole number a sample is needed",
     "multi_label": "a 0 or 1 for each value is needed",
     "regression": "a number for each value is needed",
-    "embedding": "one number a pair is needed, 1 for similar and 0 for not",
+    "embedding": "one number is needed: the class of a sample, or of a pair 1 for similar and 0 for not",
     "reconstruction": "a number for each value is needed",
     "segmentation": "a whole number a pixel is needed",
 }

@@ -1,4 +1,7 @@
-"""Embedding: are two samples alike, by the distance of their vectors? Judged by the ROC-AUC of the pairs.
+"""Embedding: are samples alike, by the distance of their vectors? Of pairs judged by their ROC-AUC.
+
+Of one vector a sample and its class, judged by the share of samples whose nearest neighbour is of their class; a
+sample's own error is 0 if it is, else 1. So many samples are compared as ``figures.embedding.MAX_NEIGHBOURS`` says.
 
 A pair's own error is what ContrastiveLoss takes for it, half of d^2 for a similar pair and half of max(margin - d, 0)^2
 for another (Caffe's contrastive_loss_layer.cpp), whose mean is the net's loss.
@@ -12,33 +15,46 @@ from typing import Final, Literal, Self
 import numpy as np
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.figures.embedding import Verification, VerificationSum
+from deepspark_ops.evaluate.figures.embedding import Neighbours, NeighbourSum, Verification, VerificationSum
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
+from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 DEFAULT_MARGIN: Final = 1.0
 """Caffe's."""
+NEAREST: Final = "Nearest neighbour of its class"
 
 
 class EmbeddingMetrics(MetricsReport):
     """The whole file.
 
     Attributes:
-        figures: What the pairs say.
+        figures: What the pairs say; None where single vectors were compared by their classes.
         width: Numbers of a vector.
         worst: Pairs with the largest errors; that is their value.
+        neighbours: Whether the nearest vectors are of the same class; None of pairs.
     """
 
     task: Literal["embedding"] = "embedding"
-    figures: Verification
+    figures: Verification | None
     width: int
     worst: tuple[NamedSample, ...] = ()
+    neighbours: Neighbours | None = None
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
+        if (near := self.neighbours) is not None:
+            return (
+                FigureRow(name="recall_at_1", label=NEAREST, value=near.recall_at_1, is_share=True),
+                FigureRow(
+                    name="recall_at_5", label="One of the nearest five of its class", value=near.recall_at_5,
+                    is_share=True,
+                ),
+            )  # fmt: skip
         found = self.figures
+        assert found is not None
         return (
             FigureRow(name="roc_auc", label="ROC-AUC of pairs", value=found.ranked.roc_auc, is_share=True),
             FigureRow(
@@ -111,4 +127,54 @@ class EmbeddingTask(TaskSum):
             figures=found,
             width=self.chosen.n_values,
             worst=self._worst.result(),
+        )
+
+
+class NeighbourTask(TaskSum):
+    """Sums single vectors over batches, by the classes of their samples."""
+
+    task = "embedding"
+    figures = "nearest neighbours of the same class"
+
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
+        """Start at nothing."""
+        super().__init__(chosen)
+        self._sum = NeighbourSum()
+
+    def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
+        """Count vectors (n, ...) of samples of classes (n,)."""
+        self._sum.add(rows_of(answers[0]), targets.reshape(len(targets)), start=start)
+
+    def _merge(self, other: Self) -> None:
+        self._sum.merge(other._sum)
+
+    def samples(self) -> SampleLosses:
+        """Return of each compared sample whether its nearest neighbour is of another class."""
+        index, rank = self._sum.ranks()
+        return SampleLosses(index[rank >= 0], (rank[rank >= 0] > 0).astype(np.float64))
+
+    def metrics(self, head: ReportHead) -> EmbeddingMetrics:
+        """Return the figures.
+
+        Raises:
+            DataError: No two samples are of one class.
+        """
+        found = self._sum.result()
+        if found.recall_at_1 is None:
+            msg = f"of {found.n_compared} samples no two are of one class: there is no neighbour to find"
+            raise DataError(msg)
+        return EmbeddingMetrics(
+            created=now_text(),
+            scored=head.scored,
+            main=MainFigure(
+                name="recall_at_1", label=NEAREST, value=found.recall_at_1, higher_is_better=True, is_share=True
+            ),
+            n_samples=found.n_compared - found.n_alone,
+            n_ignored=found.n_alone,
+            loss=1.0 - found.recall_at_1,
+            speed=head.speed,
+            others=head.others,
+            figures=None,
+            width=self.chosen.n_values,
+            neighbours=found,
         )

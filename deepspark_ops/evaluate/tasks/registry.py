@@ -8,7 +8,7 @@ from typing import Final
 from deepspark_ops.config.task import TASK_NAMES, TaskName
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.classification import ClassificationTask
-from deepspark_ops.evaluate.tasks.embedding import EmbeddingTask
+from deepspark_ops.evaluate.tasks.embedding import EmbeddingTask, NeighbourTask
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelTask
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionTask
 from deepspark_ops.evaluate.tasks.regression import RegressionTask
@@ -29,4 +29,10 @@ assert set(TASKS) == set(TASK_NAMES)
 
 def sum_of(chosen: ChosenTask, *, worst: int = 0) -> TaskSum:
     """Return a fresh sum of one result of a net; ``worst``: samples to keep for the report."""
-    return TASKS[chosen.task](chosen, worst=worst)
+    return kind_of(chosen)(chosen, worst=worst)
+
+
+def kind_of(chosen: ChosenTask) -> type[TaskSum]:
+    """Return how a result is summed."""
+    is_single = chosen.task == "embedding" and len(chosen.outputs) == 1
+    return NeighbourTask if is_single else TASKS[chosen.task]

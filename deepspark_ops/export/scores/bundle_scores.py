@@ -122,7 +122,7 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
 
     def sides(batch: Batch) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Return output's blob -> what the bundle's one input is for it; nothing of its own but for a pair."""
-        if task.task != "embedding":
+        if len(task.outputs) == 1:
             return {task.output: {}}
         (contract,) = manifest.inputs
         fed = {top for layer in trained.samples.layers for top in layer.tops}

@@ -227,3 +227,14 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
     alone = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "alone", **options)).metrics
     assert (alone.task, alone.others) == ("regression", ())
     assert alone.main.value == pytest.approx(metrics.others[0].main.value, rel=1e-4)
+
+    # Any blob's values as vectors, judged by the classes of the nearest neighbours.
+    options = {"task": "embedding", "output_blob": "ip", "target_blob": "kind"}
+    near = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "near", batch_size=5, **options))
+    vectors, kinds = forward(test["x"], weights), test["kind"].ravel()
+    distances = np.linalg.norm(vectors[:, None] - vectors[None], axis=2) + np.diag(np.full(N_TEST, np.inf))
+    found_same = kinds[distances.argmin(axis=1)] == kinds
+    assert (near.metrics.main.name, near.metrics.main.value) == ("recall_at_1", pytest.approx(found_same.mean()))
+    samples = read_evaluation(tmp_path / "near").samples
+    assert samples.answers.loss.tolist() == (~found_same).astype(float).tolist()
+    page_of(near, "Nearest neighbours", "One of the nearest five of its class")

@@ -191,7 +191,10 @@ def test_blobs_of_the_user():
         (TaskWish(outputs=("iq",)), r'no blob "iq" in net "n"; known: data, label, ip, loss'),
         (TaskWish(outputs=("data",)), r"output_blob=data: the net does not say what it is for"),
         (TaskWish("regression", ("ip",), "ip"), r"target_blob=ip: the net learns it"),
-        (TaskWish("embedding", ("ip",), "label"), r"output_blob has 1 names; embedding needs two blobs"),
+        (
+            TaskWish("embedding", ("ip", "data", "label")),
+            r"output_blob has 3 names; embedding needs one blob, or the two",
+        ),
         (TaskWish("regression", ("ip",), "data"), r'target "data" \(4, 1, 2, 3\) does not fit "ip" \(4, 7\)'),
         (TaskWish("segmentation", ("ip",), "label"), r"allowed for segmentation: \(N, classes, height, width\)"),
     ],
@@ -199,6 +202,11 @@ def test_blobs_of_the_user():
 def test_a_wish_that_does_not_fit_is_refused_with_what_does(wish, finding):
     with pytest.raises((ConfigError, NetError), match=finding):
         choose(ip(), loss(), wish=wish)
+
+
+def test_any_blob_may_be_compared_as_vectors_by_the_classes_of_neighbours():
+    (found,) = choose(ip(), loss(), wish=task_wish("embedding", "ip", "label"))
+    assert (found.task, found.outputs, found.target, found.activation) == ("embedding", ("ip",), "label", "none")
 
 
 def test_the_choice_in_words():

@@ -105,6 +105,18 @@ def test_each_samples_error_is_the_loops_and_batches_do_not_matter(name, tmp_pat
     assert f"{metrics.main.name}=" in metrics.summary()
 
 
+def test_vectors_without_another_of_their_class_do_not_count():
+    vectors = [np.array([[0.0], [0.1], [5.0], [5.2], [9.0]])]
+    total = summed(chosen("embedding", (1,)), vectors, np.array([0, 0, 1, 0, 2]), cuts=(2,))
+    metrics = total.metrics(ReportHead(SCORED))
+    # Of classes 1 and 2 there is one sample each; the nearest to the last of class 0 is of class 1.
+    assert (metrics.n_samples, metrics.n_ignored, metrics.main.value) == (3, 2, pytest.approx(2 / 3))
+    samples = total.samples()
+    assert (samples.index.tolist(), samples.loss.tolist()) == ([0, 1, 3], [0.0, 0.0, 1.0])
+    with pytest.raises(DataError, match="of 2 samples no two are of one class"):
+        summed(chosen("embedding", (1,)), [np.zeros((2, 1))], np.array([0, 1])).metrics(ReportHead(SCORED))
+
+
 def test_further_results_are_kept_with_their_own_figures(tmp_path):
     others = tuple(
         summed(*CASES[name]).metrics(ReportHead(SCORED)) for name in ("regression", "multi_label", "segmentation")
