@@ -142,6 +142,11 @@ class DatasetPaths:
         return self.versions / digest.removeprefix("sha256:")[:12]
 
     @property
+    def report(self) -> Path:
+        """A page about the dataset, for people; it may be missing."""
+        return self.root / "report.html"
+
+    @property
     def contact_sheet(self) -> Path:
         """A strip of samples of each class, for people; it may be missing."""
         return self.root / "contact_sheet.zip"

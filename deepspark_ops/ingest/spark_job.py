@@ -33,6 +33,7 @@ from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_da
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.report.page import add_report, profile_before
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
@@ -112,6 +113,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
     if beside is not None:
         _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
+    before = profile_before(config.output, config.previous)
     listen_address = choose_listen_address(config.listen_address, config.master)
     is_local = config.master.startswith("local")
     if recipe.sources["train"].format in TABLE_FORMATS:
@@ -140,6 +142,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             _log.info("ingest %s: records %s", split, told)
         if manifest.warnings:
             _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
+    add_report(config.output, before)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests
 

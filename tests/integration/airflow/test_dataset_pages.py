@@ -100,3 +100,18 @@ def test_no_address_leads_to_what_one_may_not_see_or_out_of_the_folder(client: A
     told = [answers[name].json()["error"].replace(name, "") for name in ("hidden-2", "nothing")]
     assert told[0] == told[1]
     assert EVIL not in client.get(f"/datasets/{EVIL.replace('/', '%2F')}").text
+
+
+def test_the_report_of_a_dataset_is_for_those_who_may_read_a_run_of_it(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    hidden = write_dataset(client, "hidden-2", "secret_dag", "run-c")
+    assert "digits-1/report" not in client.get("/datasets/digits-1").text
+    assert client.get("/datasets/digits-1/report").status_code == 404
+    for path in (folder, hidden):
+        (path / "report.html").write_text("<h1>What is in it</h1>")
+    assert 'href="/deepspark/datasets/digits-1/report"' in client.get("/datasets/digits-1").text
+    found = client.get("/datasets/digits-1/report")
+    assert (found.status_code, found.text) == (200, "<h1>What is in it</h1>")
+    assert "sandbox" in found.headers["content-security-policy"]
+    assert "script" not in found.headers["content-security-policy"]
+    assert client.get("/datasets/hidden-2/report").status_code == 404

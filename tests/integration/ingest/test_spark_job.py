@@ -52,7 +52,12 @@ def test_digits_are_ingested_by_plain_python_and_a_rerun_writes_nothing(tmp_path
     assert [line for line in progress if "ingest test: shard 2/2 written, 44 samples" in line]
     assert len(progress) == 6
     assert any("INFO: ingest train: shard 4/4 written, 156 samples, " in line for line in progress)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["contact_sheet.zip", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "contact_sheet.zip",
+        "report.html",
+        "test",
+        "train",
+    ]
     manifest = verify(tmp_path / "out" / "train")
     counts = np.array(manifest.label_histogram) + verify(tmp_path / "out" / "test").label_histogram
     assert (manifest.sample_shape, counts.tolist()) == ((1, 12, 12), [20] * 10)

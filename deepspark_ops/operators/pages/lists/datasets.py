@@ -48,7 +48,16 @@ class DatasetsPage:
         if runs is None:
             return None
         found = self._dataset(name, runs)
-        return {"format_version": ANSWER_VERSION, "dataset": {**found, "samples": self._samples(name)}}
+        has_report = DatasetPaths(self._datasets / name).report.is_file()
+        told = {**found, "samples": self._samples(name), "has_report": has_report}
+        return {"format_version": ANSWER_VERSION, "dataset": told}
+
+    def report(self, readable: Collection[str], name: str) -> str | None:
+        """Return the report of a dataset that may be read; None if there is none."""
+        if name not in self._used(readable):
+            return None
+        path = DatasetPaths(self._datasets / name).report
+        return path.read_text(encoding="utf-8") if path.is_file() else None
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the list, or the page of one dataset.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 
+from deepspark_ops.operators.pages.access.headers import REPORT_HEADERS
 from deepspark_ops.operators.pages.access.rights import Readable
 from deepspark_ops.operators.pages.answers import shown, told
 from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
@@ -33,6 +34,14 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
     @app.get("/datasets")
     def show_datasets(request: Request, readable: Readable) -> Response:
         return shown(request, datasets, datasets.answer(readable))
+
+    @app.get("/datasets/{name}/report")
+    def show_dataset_report(request: Request, readable: Readable, name: str) -> Response:
+        found = datasets.report(readable, name)
+        if found is None:
+            message = f'there is no report of a dataset "{name}", or no run that used it is of a DAG that you may read'
+            return told(request, message, 404, "datasets")
+        return HTMLResponse(found, headers=REPORT_HEADERS)
 
     @app.get("/datasets/{name}")
     def show_dataset(request: Request, readable: Readable, name: str) -> Response:

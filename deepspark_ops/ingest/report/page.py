@@ -1,0 +1,244 @@
+"""``report.html`` of a dataset: one file, no network, no script, light, dark and on paper."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from html import escape
+from importlib import resources
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from markupsafe import Markup
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.contact_sheet import class_strips
+from deepspark_ops.ingest.findings import KINDS, NOTES
+from deepspark_ops.ingest.inspect.facts import dataset_facts
+from deepspark_ops.ingest.report.profile import (
+    Profile,
+    Values,
+    chi_square,
+    common_edges,
+    drift_word,
+    read_profile,
+    stability_index,
+)
+from deepspark_ops.page_templates import template_environment
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.shards.thumbnail import encoded
+
+_log = logging.getLogger(__name__)
+_SHOWN_CLASSES: Final = 200
+_SHOWN_FINDINGS: Final = 40
+_CHART: Final = (320, 120)
+_DISTRIBUTIONS: Final = {
+    "width": "Width of the images as they came, pixels",
+    "height": "Height of the images as they came, pixels",
+    "mean": "Mean of an image's values",
+    "std": "Standard deviation of an image's values",
+}
+
+
+def add_report(dataset: Path, before: Profile | None) -> None:
+    """Write the report beside the splits of a dataset; what goes wrong is a warning, since the dataset is whole.
+
+    Args:
+        dataset: Its folder.
+        before: The version before; None for the first.
+    """
+    path = DatasetPaths(dataset).report
+    try:
+        write_text_whole(path, render_report(dataset, before))
+        _log.info("ingest: report of the dataset: %s", path)
+    except (OSError, DataError) as error:
+        _log.warning("ingest: no report of the dataset: %s", error)
+
+
+def profile_before(dataset: Path, previous: Path | None) -> Profile | None:
+    """Return the profile of what a new version will be compared with; None if there is nothing, or it is damaged."""
+    folder = previous or dataset
+    if not DatasetPaths(folder).manifest("train").is_file():
+        return None
+    try:
+        return read_profile(folder)
+    except DataError:
+        return None
+
+
+def render_report(dataset: Path, before: Profile | None) -> str:
+    """Return the page.
+
+    Raises:
+        DataError: The dataset is missing or damaged.
+    """
+    facts, now = dataset_facts(dataset), read_profile(dataset)
+    strips = class_strips(DatasetPaths(dataset).split("train"))
+    return (
+        template_environment("deepspark_ops.ingest.report")
+        .get_template("page.html.jinja")
+        .render(
+            style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
+            facts=facts,
+            before=before,
+            tiles=_tiles(facts),
+            classes=_classes(facts, now, before)[:_SHOWN_CLASSES],
+            n_classes=len(now.classes),
+            drift=None if before is None else _class_drift(now, before),
+            distributions=_distributions(now, before),
+            warnings=_warnings(facts),
+            findings=_findings(dataset, facts),
+            strips=[(_name(facts, label), encoded(strip).data_uri()) for label, strip in sorted(strips.items())],
+        )
+    )
+
+
+def _name(facts: Mapping[str, Any], label: int) -> str:
+    names = facts["class_names"]
+    return str(names[label]) if names else str(label)
+
+
+def _tiles(facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (name, value, note) of each."""
+    splits = facts["splits"]
+    tiles = [
+        (f"{split} samples", f"{one['n_samples']:,}", f"{len(one['shards']):,} shards") for split, one in splits.items()
+    ]
+    train = splits["train"]
+    shape = " x ".join(str(extent) for extent in train["sample_shape"])
+    tiles.append(("classes", f"{train['n_classes']:,}", f"samples of {shape}"))
+    n_bytes = sum(one["n_bytes"] for one in splits.values())
+    tiles.append(
+        ("on disk", f"{n_bytes / 1e6:,.1f} MB", f"{train['shard_format']}{', encoded' if train['encoded'] else ''}")
+    )
+    duplicates = sum(count for one in splits.values() for kind, count in one["warnings"].items() if "duplicate" in kind)
+    tiles.append(("duplicates", f"{duplicates:,}", "records with the content of an earlier one"))
+    tiles.append(("rejected", f"{sum(one['n_rejected'] for one in splits.values()):,}", "records in no shard"))
+    return tiles
+
+
+def _classes(facts: Mapping[str, Any], now: Profile, before: Profile | None) -> list[dict[str, Any]]:
+    total, total_before = sum(now.classes.values()), sum(before.classes.values()) if before else 0
+    others = {split: one["label_histogram"] for split, one in facts["splits"].items() if split != "train"}
+    largest = max(now.classes.values(), default=1) or 1
+    rows = []
+    for label, (name, count) in enumerate(now.classes.items()):
+        share_before = before.classes.get(name, 0) / max(1, total_before) if before else None
+        share = count / max(1, total)
+        rows.append(
+            {
+                "name": name,
+                "count": count,
+                "share": share,
+                "bar": count / largest,
+                "others": [counts[label] if label < len(counts) else 0 for counts in others.values()],
+                "change": None if share_before is None else share - share_before,
+                "is_new": before is not None and name not in before.classes,
+            }
+        )
+    return rows
+
+
+def _class_drift(now: Profile, before: Profile) -> dict[str, Any]:
+    names = list(dict.fromkeys((*before.classes, *now.classes)))
+    counts = [[one.classes.get(name, 0) for name in names] for one in (before, now)]
+    index = stability_index(*counts)
+    statistic, freedom, chance = chi_square(*counts)
+    gone = [name for name in before.classes if name not in now.classes]
+    return {
+        "index": index,
+        "word": drift_word(index),
+        "chi": statistic,
+        "freedom": freedom,
+        "chance": chance,
+        "gone": gone,
+    }
+
+
+def _distributions(now: Profile, before: Profile | None) -> list[dict[str, Any]]:
+    found = []
+    for column, title in _DISTRIBUTIONS.items():
+        values, weights = now.column(column)
+        if not len(values):
+            continue
+        earlier = before.column(column) if before is not None else (np.empty(0), np.empty(0))
+        edges = common_edges([values, earlier[0]])
+        counts = np.histogram(values, edges, weights=weights)[0]
+        counts_before = np.histogram(earlier[0], edges, weights=earlier[1])[0] if len(earlier[0]) else None
+        index = None
+        if counts_before is not None:
+            # As many as were looked at: a bin without one would else weigh as if thousands had been.
+            index = stability_index(_scaled(counts_before, len(earlier[0])), _scaled(counts, len(values)))
+        is_one_value = len(edges) == 2
+        found.append(
+            {
+                "title": title,
+                "chart": "" if is_one_value else Markup(histogram_svg(title, edges, counts, counts_before)),
+                "index": index,
+                "word": None if index is None else drift_word(index),
+                "range": f"all {values[0]:,.4g}" if is_one_value else f"{values.min():,.4g} to {values.max():,.4g}",
+                "n_looks": len(values),
+            }
+        )
+    return found
+
+
+def _scaled(counts: Values, total: int) -> Values:
+    return np.asarray(counts * (total / max(float(counts.sum()), 1e-12)), np.float64)
+
+
+def histogram_svg(title: str, edges: Values, now: Values, before: Values | None) -> str:
+    """Return shares of the bins as an ``<svg>``: a bar for each, and a line for the version before."""
+    width, height = _CHART
+    shares = now / max(now.sum(), 1e-12)
+    shares_before = None if before is None else before / max(before.sum(), 1e-12)
+    top = max(shares.max(), 0 if shares_before is None else shares_before.max(), 1e-12)
+    step = width / len(shares)
+    parts = [f'<svg class="histogram" viewBox="0 0 {width} {height + 18}" role="img" aria-label="{escape(title)}">']
+    for at, share in enumerate(shares):
+        bar = height * share / top
+        text = f"{edges[at]:,.4g} to {edges[at + 1]:,.4g}: {share:.1%}"
+        if shares_before is not None:
+            text += f", before {shares_before[at]:.1%}"
+        parts.append(
+            f"<g><title>{text}</title>"
+            f'<rect class="room" x="{at * step:.2f}" y="0" width="{step:.2f}" height="{height}"/>'
+            f'<rect class="now" x="{at * step + 1:.2f}" y="{height - bar:.2f}" width="{max(step - 2, 0.5):.2f}"'
+            f' height="{bar:.2f}"/></g>'
+        )
+    if shares_before is not None:
+        points = " ".join(
+            f"{x:.2f},{height - height * share / top:.2f}"
+            for at, share in enumerate(shares_before)
+            for x in (at * step, (at + 1) * step)
+        )
+        parts.append(f'<polyline class="before" points="{points}"/>')
+    parts.append(f'<text x="0" y="{height + 14}">{edges[0]:,.4g}</text>')
+    parts.append(f'<text x="{width}" y="{height + 14}" text-anchor="end">{edges[-1]:,.4g}</text></svg>')
+    return "".join(parts)
+
+
+def _warnings(facts: Mapping[str, Any]) -> list[tuple[str, str, int, bool]]:
+    """Return (split, what, how many, is it only a note) of each kind."""
+    return [
+        (split, KINDS[kind], count, kind in NOTES)
+        for split, one in facts["splits"].items()
+        for kind, count in one["warnings"].items()
+    ]
+
+
+def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return (split, kind, name, text) of the first that are named."""
+    found: list[tuple[str, str, str, str]] = []
+    for split in facts["splits"]:
+        path = DatasetPaths(dataset).split(split) / "warnings.jsonl"
+        if not path.is_file():
+            continue
+        with path.open(encoding="utf-8") as lines:
+            for line in islice(lines, _SHOWN_FINDINGS - len(found)):
+                item = json.loads(line)
+                found.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))
+    return found

@@ -1,0 +1,61 @@
+"""The page of a dataset: it says what is there, compares with the version before, and holds nothing foreign."""
+
+import re
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.report.page import add_report, histogram_svg, profile_before, render_report
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+
+
+@pytest.fixture
+def config(tmp_path):
+    source = write_images(tmp_path / "raw", 60)
+    names = ["<cat>", "dog", "emu"]
+    lines = [f"img/{i}.png {names[i % 3]}" for i in range(60)]
+    source.write_text("\n".join(lines[:40]) + "\n")
+    config = IngestConfig(source=source, output=tmp_path / "out", samples_per_shard=20)
+    ingest(config, tmp_path / "work")
+    source.write_text("\n".join([*lines[:40], *(f"img/{i}.png <cat>" for i in range(40, 60))]) + "\n")
+    (source.parent / "img" / "41.png").write_bytes((source.parent / "img" / "40.png").read_bytes())
+    return config
+
+
+def test_a_second_version_is_compared_with_the_first(tmp_path, config):
+    first = render_report(config.output, None)
+    assert "Since the version before" not in first
+    assert 'class="before"' not in first
+    before = profile_before(config.output, None)
+    ingest(config, tmp_path / "work", goes_on=True)
+    add_report(config.output, before)
+    page = (config.output / "report.html").read_text()
+    assert "Version 2 of" in page
+    assert before.digest[:19] in page
+    assert "&lt;cat&gt;" in page
+    assert "<cat>" not in page
+    index = float(re.search(r"population stability index (\d\.\d+)", page)[1])
+    assert index > 0.02
+    assert page.count('<polyline class="before"') == 2  # mean and spread; all images have one size
+    assert "has the content of train record" in page or "has the content of test record" in page
+    assert page.count("data:image/png;base64,") == 3
+    assert not any(address in page for address in ("http://", "https://", 'src="/', "@import", "<script"))
+
+
+def test_no_report_is_a_warning_and_no_dataset_has_no_profile(tmp_path, config, caplog):
+    assert profile_before(tmp_path / "gone", None) is None
+    (config.output / "test" / "dataset.json").write_text("{")
+    add_report(config.output, None)
+    assert not (config.output / "report.html").exists()
+    assert "ingest: no report of the dataset" in caplog.text
+
+
+def test_a_histogram_has_bars_of_the_shares_and_a_line_for_before():
+    svg = histogram_svg("a < b", np.array([0.0, 1.0, 2.0]), np.array([30.0, 10.0]), np.array([10.0, 30.0]))
+    heights = [float(text) for text in re.findall(r'class="now"[^>]*height="([\d.]+)"', svg)]
+    assert heights == [120.0, 40.0]
+    assert '<polyline class="before" points="0.00,80.00 160.00,80.00 160.00,0.00 320.00,0.00"/>' in svg
+    assert "<title>0 to 1: 75.0%, before 25.0%</title>" in svg
+    assert 'aria-label="a &lt; b"' in svg
