@@ -70,6 +70,7 @@ class Samples:
         manifest = layers[0].samples.dataset.manifest
         self.class_names = manifest.class_names if manifest else ()
         self.split_rule = manifest.split_rule if manifest else None
+        self.table = manifest.table if manifest else None
 
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.

@@ -34,6 +34,7 @@ from deepspark_ops.export.formats.exported_model import CannotHave, ExportedMode
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import (
     CARD_NAME,
+    FEATURES_NAME,
     LABELS_NAME,
     MANIFEST_NAME,
     MANIFEST_VERSION,
@@ -48,7 +49,7 @@ from deepspark_ops.export.manifest import (
 )
 from deepspark_ops.export.model_card import card_text
 from deepspark_ops.export.model_parts import ModelParts, parts_of_run
-from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, stored_parts
+from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, settled_batch, stored_parts
 from deepspark_ops.export.served_output import CLASSES, Answers, ServedOutput, served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import ServedModel
 from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
@@ -127,7 +128,8 @@ class _Export:
         self._outputs = served_outputs(tasks, deploy.outputs)
         self._inputs = find_served_inputs(model.samples, deploy.inputs)
         self._n_threads = len(os.sched_getaffinity(0))
-        self._trained_batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
+        batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
+        self._trained_batch = settled_batch(batch, deploy.inputs, self._inputs)
         self._batch = deploy_batch(self._trained_batch, deploy.inputs)
         self._deploy_inputs = deploy.inputs
 
@@ -234,6 +236,8 @@ class _Export:
         if names := self._labels():
             text = "".join(f"{name}\n" for name in names)
             write_text_whole(self._folder / LABELS_NAME, text)
+        for table in (served.table for served in self._inputs if served.table is not None):
+            write_text_whole(self._folder / FEATURES_NAME, table.model_dump_json(indent=1) + "\n")
         means = [served.transform.mean for served in self._inputs if served.transform is not None]
         for mean in means:
             if mean is not None:

@@ -6,12 +6,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from caffe_import.data.transform import TransformOptions
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import MEAN_NAME
+from deepspark_ops.export.manifest import FEATURES_NAME, MEAN_NAME
+from deepspark_ops.shards.table_columns import TableColumns
 
 TO_BGR = "channels to BGR"
+FILL = f"fill missing features, NaN ({FEATURES_NAME})"
+STANDARDIZE = f"subtract each feature's mean and divide by its standard deviation ({FEATURES_NAME})"
 _MEAN_IMAGE = f"subtract the mean image ({MEAN_NAME})"
 _CROP = re.compile(r"cut out the central (\d+) x \1 pixels")
 _MEAN_VALUES = re.compile(r"subtract (.+) per channel \(BGR\)")
@@ -39,8 +44,28 @@ def steps_in_words(options: TransformOptions | None) -> list[str]:
     return steps
 
 
+def table_steps_in_words(table: TableColumns) -> list[str]:
+    """Return what is done to a table's features, in order; nothing where they are taken as they are."""
+    return [*([FILL] if table.fill_values() is not None else []), *([STANDARDIZE] if table.is_standardized else [])]
+
+
+def table_from_words(steps: Sequence[str], bundle: Path) -> TableColumns | None:
+    """Return how a bundle treats an input's features; None if it takes numbers as they are.
+
+    Raises:
+        DataError: Its file is missing or damaged.
+    """
+    if not {FILL, STANDARDIZE} & set(steps):
+        return None
+    try:
+        return TableColumns.model_validate_json((bundle / FEATURES_NAME).read_bytes())
+    except (OSError, ValidationError) as error:
+        msg = f"{bundle / FEATURES_NAME}: cannot be read: {str(error).splitlines()[0]}; export again"
+        raise DataError(msg) from error
+
+
 def options_from_words(steps: Sequence[str], bundle: Path) -> TransformOptions:
-    """Return the transform that a bundle's steps describe; the turn to BGR is none of it.
+    """Return the transform that a bundle's steps describe; the turn to BGR and what is done to features are none of it.
 
     Args:
         steps: Of an input in ``manifest.json``.
@@ -53,7 +78,7 @@ def options_from_words(steps: Sequence[str], bundle: Path) -> TransformOptions:
     crop_size, scale, mean = 0, 1.0, None
     mean_values: tuple[float, ...] = ()
     for step in steps:
-        if step == TO_BGR:
+        if step in (TO_BGR, FILL, STANDARDIZE):
             continue
         if step == _MEAN_IMAGE:
             mean = read_mean(bundle / MEAN_NAME)

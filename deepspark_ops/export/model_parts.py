@@ -25,6 +25,7 @@ from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SPLITS
+from deepspark_ops.shards.table_columns import TableColumns
 
 CALIBRATION_SAMPLES: Final = 100
 """TensorFlow Lite's own guide asks for about as many."""
@@ -52,6 +53,10 @@ class CheckSamples(Protocol):
     @property
     def layers(self) -> Sequence[InputLayer]:
         """The data layers."""
+
+    @property
+    def table(self) -> TableColumns | None:
+        """How features were filled and standardised, where they come from a table."""
 
     @property
     def n_samples(self) -> int:

@@ -17,9 +17,10 @@ from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.export.deploy_net import DeployInput
-from deepspark_ops.export.input_steps import TO_BGR, steps_in_words
+from deepspark_ops.export.input_steps import TO_BGR, steps_in_words, table_steps_in_words
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.export.model_parts import CheckSamples
+from deepspark_ops.shards.table_columns import TableColumns
 
 _CHANNELS = {1: "gray", 3: "RGB"}
 
@@ -35,6 +36,8 @@ class ServedInput:
         dtype: As stored.
         is_image: (N, H, W, C), red first; else Caffe's own order.
         transform: What the net does to it; None for nothing.
+        table: How the table's features that it takes were filled and standardised before they were stored; None where
+            what is stored is taken.
     """
 
     blob: str
@@ -43,10 +46,13 @@ class ServedInput:
     dtype: Literal["uint8", "float32"]
     is_image: bool
     transform: TransformOptions | None
+    table: TableColumns | None = None
 
     def from_stored(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return stored samples (N, C, H, W), BGR, as this input wants them; a fresh array."""
         values = stored.astype(self.dtype)
+        if self.table is not None:
+            return self.table.restore(values)
         if not self.is_image:
             return values
         if values.shape[1] == 3:
@@ -74,7 +80,15 @@ class ServedInput:
 
     def _steps(self) -> list[str]:
         steps = [TO_BGR] if self.is_image and self.shape[-1] == 3 else []
+        steps += [] if self.table is None else table_steps_in_words(self.table)
         return steps + steps_in_words(self.transform)
+
+    def settled(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what the net takes, (n, ...), as it comes out of a request: the table's numbers are float32 there."""
+        if self.table is None:
+            return values
+        rows = values.reshape(len(values), -1)
+        return self.table.apply(self.table.restore(rows)).reshape(values.shape)
 
 
 def find_served_inputs(samples: CheckSamples, inputs: Sequence[DeployInput]) -> tuple[ServedInput, ...]:
@@ -95,8 +109,19 @@ def find_served_inputs(samples: CheckSamples, inputs: Sequence[DeployInput]) -> 
                     dtype="uint8" if stored.dtype == np.uint8 else "float32",
                     is_image=is_image,
                     transform=transform,
+                    table=_table(samples, stored.shape[1:]) if layer.columns[position] == 0 else None,
                 )
     return tuple(found[one.blob] for one in inputs)
+
+
+def settled_batch(batch: Batch, inputs: Sequence[DeployInput], served: Sequence[ServedInput]) -> Batch:
+    """Return a batch of the data layers whose features are what requests of them give; see ``ServedInput.settled``."""
+    stored, feeds = dict(batch.stored), dict(batch.feeds)
+    for one, taken in zip(inputs, served, strict=True):
+        if taken.table is not None:
+            stored[one.source] = taken.settled(stored[one.source])
+            feeds[one.source] = taken.settled(feeds[one.source])
+    return replace(batch, stored=stored, feeds=feeds)
 
 
 def deploy_batch(batch: Batch, inputs: Sequence[DeployInput]) -> Batch:
@@ -111,6 +136,11 @@ def deploy_batch(batch: Batch, inputs: Sequence[DeployInput]) -> Batch:
 def stored_parts(stored: Mapping[str, npt.NDArray[Any]], inputs: Sequence[DeployInput]) -> dict[str, npt.NDArray[Any]]:
     """Return stored samples of data layers as those of the deploy net's inputs, by blob."""
     return {one.blob: _part(stored[one.source], one) for one in inputs}
+
+
+def _table(samples: CheckSamples, shape: Shape) -> TableColumns | None:
+    table = samples.table
+    return table if table is not None and shape == (table.n_features,) and table_steps_in_words(table) else None
 
 
 def _part(values: npt.NDArray[Any], one: DeployInput) -> npt.NDArray[Any]:

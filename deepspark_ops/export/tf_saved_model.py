@@ -17,6 +17,7 @@ from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.served_input import ServedInput
 from deepspark_ops.export.served_output import CLASSES, ServedOutput
 from deepspark_ops.export.tf_request_check import checked_request
+from deepspark_ops.shards.table_columns import TableColumns
 
 SIGNATURE = "serving_default"
 BuildNet = Callable[[int], NetSpec]
@@ -184,6 +185,8 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
         served: What to do.
     """
     values = tf.cast(values, tf.float32)
+    if served.table is not None:
+        return _standardized(values, served.table)
     if not served.is_image:
         return values
     is_red_first = served.shape[-1] == 3
@@ -202,6 +205,14 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     values = tf.transpose(values, (0, 3, 1, 2))
     # At the end and by tf.gather: turning the last axis around takes as long as a small net's first layer.
     return tf.gather(values, (2, 1, 0), axis=1) if is_red_first else values
+
+
+def _standardized(values: tf.Tensor, table: TableColumns) -> tf.Tensor:
+    """Return a table's features as they were stored; see ``TableColumns.apply``, which computes in float64."""
+    fill, mean, rest, std = table.float32_parts()
+    if fill is not None:
+        values = tf.where(tf.math.is_nan(values), fill, values)
+    return (values - mean - rest) / std if table.is_standardized else values
 
 
 def _centre(images: tf.Tensor, size: int) -> tf.Tensor:

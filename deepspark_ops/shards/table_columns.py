@@ -105,3 +105,31 @@ class TableColumns(_Frozen):
                 block /= std
             out[start : start + rows] = block
         return out
+
+    def restore(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+        """Return stored features as the table has them, but for what was missing: the opposite of ``apply``.
+
+        Args:
+            values: (n, D), as the net takes them.
+
+        Returns:
+            (n, D), a fresh array.
+        """
+        wide = values.astype(np.float64)
+        restored = wide * np.array(self.std) + np.array(self.mean) if self.is_standardized else wide
+        return restored.astype(np.float32)
+
+    def float32_parts(self) -> tuple[npt.NDArray[np.float32] | None, ...]:
+        """Return fill values, mean, what float32 leaves out of the mean, and deviation, (1, D) each; for graphs.
+
+        ``(x - mean - rest) / std`` in float32 is ``apply`` to float32's accuracy: near the mean the first difference is
+        exact.
+        """
+        fill, wide = self.fill_values(), np.array([self.mean])
+        mean = wide.astype(np.float32)
+        return (
+            None if fill is None else fill.astype(np.float32)[np.newaxis],
+            mean,
+            (wide - mean).astype(np.float32),
+            np.array([self.std], np.float32),
+        )

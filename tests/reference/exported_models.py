@@ -16,7 +16,7 @@ from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats.caffe import build_deploy
 from deepspark_ops.export.formats.exported_model import ExportedModel
-from deepspark_ops.export.served_input import deploy_batch, find_served_inputs
+from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, settled_batch
 from deepspark_ops.export.served_output import served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import ServedModel
 
@@ -32,7 +32,7 @@ def params_of(net, seed=0):
     return vector
 
 
-def exported_model(text, folder, n_samples=5, transform=None, stored=None):
+def exported_model(text, folder, n_samples=5, transform=None, stored=None, table=None):
     """Return a net with parameters and drawn samples on its way into a bundle, and what the importer's graph gives.
 
     Args:
@@ -41,6 +41,7 @@ def exported_model(text, folder, n_samples=5, transform=None, stored=None):
         n_samples: Samples.
         transform: Of its images; default: none is done.
         stored: Shape of a stored sample; default: what the net takes.
+        table: How a table's features were standardised.
 
     Returns:
         The model and output -> (n_samples, ...).
@@ -56,12 +57,14 @@ def exported_model(text, folder, n_samples=5, transform=None, stored=None):
         DrawnInput({blob: (n_samples, *one[1:])}, one[1:], None) for blob, one in shapes.items() if blob != "data"
     ]
     samples = DrawnSamples((drawn, *targets))
+    samples.table = table
     tasks = served_tasks(net, choose_tasks(net))
     made = build_deploy_net(message, net, tasks, set(shapes))
     deploy, outputs = made.message, served_outputs(tasks, made.outputs)
     params = params_of(net)
     batch = samples.read(0, n_samples)
     inputs = find_served_inputs(samples, made.inputs)
+    batch = settled_batch(batch, made.inputs, inputs)
 
     def build(batch_size):
         return build_deploy(deploy, batch_size)

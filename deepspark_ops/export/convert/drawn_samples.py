@@ -49,7 +49,10 @@ class DrawnSamples:
         layers: The inputs.
         batch_size: Samples of one pass, which is all there are.
         n_samples: The same.
+        table: None: they come from nowhere.
     """
+
+    table = None
 
     def __init__(self, layers: tuple[DrawnInput, ...]) -> None:
         """Draw them; all inputs have one batch size."""

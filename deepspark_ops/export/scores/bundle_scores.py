@@ -29,6 +29,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, S
 from deepspark_ops.evaluate.tf_predict import compile_answers, compile_targets, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
 from deepspark_ops.export.deploy_net import inputs_of_sides
+from deepspark_ops.export.input_steps import STANDARDIZE
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     SAVED_MODEL_NAME,
@@ -111,7 +112,7 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
     targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
 
     def answer(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        found = {blob: _served(serve, manifest, {**batch.stored, **parts}) for blob, parts in sides(batch).items()}
+        found = {blob: _served(serve, manifest, {**raw(batch), **parts}) for blob, parts in sides(batch).items()}
         if task.task == "classification":
             # Classes that the bundle does not know get probability 0.
             found = {
@@ -119,6 +120,17 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
             }
         wanted = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
         return {**found, **wanted}
+
+    def raw(batch: Batch) -> dict[str, npt.NDArray[Any]]:
+        """Return the batch as stored, but features of a table as the table has them, for a bundle that takes these."""
+        table = trained.samples.table
+        if table is None or not any(STANDARDIZE in one.preprocessing for one in manifest.inputs):
+            return dict(batch.stored)
+        shape = (table.n_features,)
+        return {
+            name: table.restore(values) if values.shape[1:] == shape else values
+            for name, values in batch.stored.items()
+        }
 
     def sides(batch: Batch) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Return output's blob -> what the bundle's one input is for it; nothing of its own but for a pair."""

@@ -17,12 +17,13 @@ from deepspark_ops.shards.reader import open_dataset
 _SAMPLES_READ = 32
 
 
-def stored_samples(split_folder: Path, *, color: bool | None) -> Inputs:
+def stored_samples(split_folder: Path, *, color: bool | None, is_raw: bool = False) -> Inputs:
     """Return the samples of an ingested split, in their order; ids are their numbers, as in ``samples.h5``.
 
     Args:
         split_folder: Holds dataset.json and the shards.
         color: How compressed images are decoded: None as they are, True as BGR, False as gray.
+        is_raw: Return features of a table as the table has them, for a bundle that standardises by itself.
 
     Raises:
         DataError: No manifest, or a damaged one; on reading: a missing or damaged shard.
@@ -35,6 +36,8 @@ def stored_samples(split_folder: Path, *, color: bool | None) -> Inputs:
                 last = min(info.n_samples, info.n_samples if stop is None else stop - begin)
                 for first in range(max(0, start - begin), last, _SAMPLES_READ):
                     images = dataset.read(shard, first, min(_SAMPLES_READ, last - first))[0]
+                    if is_raw and dataset.manifest is not None and dataset.manifest.table is not None:
+                        images = dataset.manifest.table.restore(images)
                     for row, image in enumerate(images):
                         yield InputRecord(str(begin + first + row), image)
                 begin += info.n_samples

@@ -14,9 +14,11 @@ import pyarrow.parquet
 
 from deepspark_ops.config.predict import BundleInputConfig, names_of
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.export.input_steps import FILL, table_from_words
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS
 from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
 from deepspark_ops.predict.samples import BundleForm
+from deepspark_ops.shards.table_columns import TableColumns as TrainedColumns
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import joined
 
@@ -36,12 +38,14 @@ class TableColumns:
         features: Hold the numbers of a sample.
         id: Names the rows; None for their paths or numbers.
         inputs: For a bundle with several inputs: input -> its column; nothing else is read then.
+        may_miss: May a number be missing? It is NaN then, which the bundle fills.
     """
 
     image: str | None
     features: tuple[str, ...]
     id: str | None
     inputs: tuple[tuple[str, str], ...] = ()
+    may_miss: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -147,14 +151,21 @@ def choose_columns(schema: pa.Schema, config: BundleInputConfig, form: BundleFor
             raise ConfigError(msg)
     if config.image_column is not None or (not features and n_values is None):
         return TableColumns(config.image_column or _image_column(schema, config), (), config.id_column)
+    steps = form.inputs[0].contract.preprocessing
     if not features:
-        features = _number_columns(schema, config)
+        features = _trained_columns(schema, table_from_words(steps, config.bundle)) or _number_columns(schema, config)
     is_list = len(features) == 1 and _is_list(schema.field(features[0]).type)
     if not features or (n_values is not None and not is_list and len(features) != n_values):
         found = f"{len(features)} columns of numbers" + (f" ({', '.join(features[:8])}, ...)" if features else "")
         msg = f"input={config.input}: {found}, the bundle takes {n_values} numbers; name them with feature_columns"
         raise ConfigError(msg)
-    return TableColumns(None, features, config.id_column)
+    return TableColumns(None, features, config.id_column, may_miss=FILL in steps)
+
+
+def _trained_columns(schema: pa.Schema, trained: TrainedColumns | None) -> tuple[str, ...]:
+    """Return the columns that the bundle's net was trained on, in their order; none if they are not all there."""
+    names = () if trained is None else tuple(column.name for column in trained.features)
+    return names if set(names) <= set(schema.names) else ()
 
 
 def _columns_of_inputs(schema: pa.Schema, config: BundleInputConfig, form: BundleForm) -> tuple[tuple[str, str], ...]:
@@ -272,7 +283,7 @@ def _batch_records(
     elif columns.image is not None:
         yield from _images(batch.column(columns.image), ids, numbers, config)
     else:
-        yield from _samples(batch, columns.features, ids or numbers)
+        yield from _samples(batch, columns, ids or numbers)
 
 
 def _several(
@@ -316,19 +327,20 @@ def _images(
             yield InputRecord(name, None, "the table has no image there")
 
 
-def _samples(batch: pa.RecordBatch, features: tuple[str, ...], ids: list[str]) -> Iterator[InputRecord]:
-    columns = [batch.column(name) for name in features]
+def _samples(batch: pa.RecordBatch, columns: TableColumns, ids: list[str]) -> Iterator[InputRecord]:
+    features = columns.features
+    arrays = [batch.column(name) for name in features]
     rows: Any
-    if len(columns) == 1 and _is_list(columns[0].type):
-        rows = columns[0].to_pylist()
+    if len(arrays) == 1 and _is_list(arrays[0].type):
+        rows = arrays[0].to_pylist()
     else:
-        rows = np.stack([np.asarray(c.cast(pa.float64()).to_numpy(zero_copy_only=False)) for c in columns], axis=1)
+        rows = np.stack([np.asarray(c.cast(pa.float64()).to_numpy(zero_copy_only=False)) for c in arrays], axis=1)
     for name, row in zip(ids, rows, strict=True):
-        if row is None or any(value is None for value in row):
+        if row is None or (not columns.may_miss and any(value is None for value in row)):
             yield InputRecord(name, None, "numbers are missing")
             continue
-        vector = vector_of(row)
-        bad = np.flatnonzero(~np.isfinite(vector))
+        vector = vector_of(row)  # None becomes NaN
+        bad = np.flatnonzero(np.isinf(vector) if columns.may_miss else ~np.isfinite(vector))
         if len(bad):
             where = features[bad[0]] if len(features) > 1 else f"number {bad[0]} of {features[0]}"
             yield InputRecord(name, None, f"{where} is missing or not finite")

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import ScoreBundleConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.export.bundle import write_bundle
+from deepspark_ops.export.input_steps import FILL, STANDARDIZE
+from deepspark_ops.export.scores.bundle_scores import score_bundle
+from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.shards.reader import open_dataset
 from tests.integration.train.in_process import run_in_process
@@ -77,8 +84,27 @@ def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
         dataset=dataset,
         run_dir=tmp_path / "run",
     )
-    tests = run_in_process(config).events("evaluation")
+    run = run_in_process(config)
+    tests = run.events("evaluation")
     assert tests[-1].data["loss"] < 0.3 * labels.var() / 2
+    check_that_the_bundle_takes_the_raw_table(source, config.run_dir, tmp_path, 2 * tests[-1].data["loss"])
+
+
+def check_that_the_bundle_takes_the_raw_table(source: Path, run_dir: Path, folder: Path, squared_error: float) -> None:
+    import pyarrow.parquet as pq
+
+    made = write_bundle(ExportConfig(run_dir=run_dir, formats="saved_model,caffe,onnx"), on_step=lambda _: None)
+    assert made.manifest.inputs[0].preprocessing == (FILL, STANDARDIZE)
+    assert made.manifest.check.largest() < 1e-4
+    output = folder / "answers.parquet"
+    write_answers(PredictConfig(bundle=made.folder, input=source, output=output), on_step=lambda _: None)
+    rows, answers = pq.read_table(source), pq.read_table(output)
+    assert answers["error"].null_count == rows.num_rows  # rows with missing numbers too
+    (name,) = [one.name for one in made.manifest.outputs]
+    off = np.array(answers[name]) - np.array(rows["cost"])
+    assert np.mean(off**2) < 1.5 * squared_error  # training and test rows together
+    scored = score_bundle(ScoreBundleConfig(run_dir=run_dir, bundle=made.folder, output=folder / "scored"))
+    assert scored.main.value == pytest.approx(np.sqrt(squared_error), rel=0.2)  # the test net takes some of the rows
 
 
 @pytest.mark.parametrize("label", ["risk", "cost"])

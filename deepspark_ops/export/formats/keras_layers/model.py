@@ -83,6 +83,11 @@ def _keras_name(name: str, taken: set[str]) -> str:
 def _prepared(argument: Any, served: ServedInput) -> Value:
     """Return samples as the net takes them: (centre of x - mean) * scale, as ``tf_saved_model.preprocess`` does."""
     values = ops.cast(argument, "float32")
+    if served.table is not None:
+        fill, mean, rest, std = served.table.float32_parts()
+        if fill is not None:
+            values = ops.where(ops.isnan(values), fill, values)
+        return Value(caffe=(values - mean - rest) / std if served.table.is_standardized else values)
     if not served.is_image:
         return Value(caffe=values)
     if served.shape[-1] == 3:

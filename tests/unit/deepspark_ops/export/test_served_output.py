@@ -12,9 +12,11 @@ from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats import caffe, keras_file, tf_onnx
+from deepspark_ops.export.input_steps import FILL, STANDARDIZE, table_from_words
 from deepspark_ops.export.served_input import deploy_batch
 from deepspark_ops.export.served_output import ServedOutput, served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
+from deepspark_ops.shards.table_columns import TableColumns
 from tests.reference.exported_models import exported_model
 
 pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
@@ -165,3 +167,41 @@ def test_a_rounded_file_is_judged_by_its_answers():
     assert pixels.agreement(expected, expected) == 1
     numbers = output_of("regression", (1,))
     assert numbers.agreement(np.array([[10.0], [1.2]]), np.array([[10.0], [0.1]])) == 0.5
+
+
+def test_raw_features_of_a_table_go_in_and_are_standardised_inside(tmp_path):
+    mean, std = np.array([1e6, -3.0, 0.02]), np.array([0.5, 40.0, 1e-3])
+    table = TableColumns(
+        features=({"name": "a"}, {"name": "pair", "width": 2}), labels=("y",), label_kind="value", missing="mean",
+        is_standardized=True, mean=tuple(mean), std=tuple(std)
+    )  # fmt: skip
+    net = 'name: "n"\n' + given("data", 3) + given("paid", 2) + NUMBERS
+    model, expected = exported_model(net, tmp_path, table=table)
+    raw = model.requests()
+    np.testing.assert_allclose((raw["data"] - mean) / std, model.batch.feeds["data"], atol=0.07)  # float32 near 1e6
+    write_saved_model(tmp_path / "saved", model.served())
+    tf_onnx.FORMAT.write(model)
+    keras_file.FORMAT.write(model)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    run = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    serve = load_saved_model(tmp_path / "saved")
+
+    def answers(features):
+        return (
+            serve({"data": features})["price"],
+            session.run(["price"], {"data": features})[0],
+            np.asarray(run({"data": features})["price"]),
+        )
+
+    for found in answers(raw["data"]):
+        np.testing.assert_allclose(found, expected["price"], atol=1e-5)
+    # A missing feature is the mean, which is 0 to the net.
+    views = model.build(1).params.views(model.params)
+    (weights, added) = views["price[0]"], views["price[1]"]
+    for found in answers(np.array([[np.nan, 37.0, 0.021]], np.float32)):
+        np.testing.assert_allclose(found, [weights @ [0, 1, 1] + added], atol=1e-4)
+    (contract,) = (one.contract() for one in model.inputs)
+    assert contract.preprocessing == (FILL, STANDARDIZE)
+    (tmp_path / "features.json").write_text(table.model_dump_json())
+    assert table_from_words(contract.preprocessing, tmp_path) == table
+    assert table_from_words((), tmp_path) is None

@@ -1,10 +1,14 @@
 import numpy as np
+import pyarrow as pa
 
-from deepspark_ops.export.manifest import InputContract, OutputContract
-from deepspark_ops.predict.class_answer import served_scores
+from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.export.manifest import InputContract, OutputBlob, parse_manifest
+from deepspark_ops.predict.class_answer import result_columns, served_answers
+from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.samples import BundleForm, SampleForm
+from tests.reference.bundles import make_bundle
 
-OUTPUT = OutputContract(scores="scores", classes="classes", n_classes=2, labels=())
+OUTPUT = OutputBlob(name="scores", blob="prob", task="classification", shape=(-1, 2), n_classes=2)
 
 
 def input_of(name, shape, dtype, axes):
@@ -31,6 +35,34 @@ def test_each_input_gets_its_own_values_and_samples_of_a_size_go_together():
         return image, np.float32([right])
 
     samples = [sample(10, 1, 2), sample(20, 2, 4), sample(30, 3, 2)]
-    found = served_scores(serve, samples, form, OUTPUT)
+    found = served_answers(serve, samples, form, [OUTPUT])["scores"]
     assert found.tolist() == [[10, 1], [20, 2], [30, 3]]
     assert calls == [{"left": (2, 2, 2, 3), "right": (2, 1)}, {"left": (1, 4, 4, 3), "right": (1, 1)}]
+
+
+def test_columns_are_of_every_result(tmp_path):
+    manifest = read_bundle(
+        tmp_path,
+        {"name": "tags", "blob": "prob", "task": "multi_label", "shape": (-1, 3), "n_classes": 3},
+        {"name": "price", "blob": "price", "task": "regression", "shape": (-1, 1), "n_classes": 0},
+        {"name": "again", "blob": "again", "task": "reconstruction", "shape": (-1, 1, 2), "n_classes": 0},
+        labels=("red", "round", "new"),
+    )
+    answers = {
+        "tags": np.float32([[0.75, 0.25, 1], [0.5, 0, 0]]),
+        "price": np.float32([[2.5], [3]]),
+        "again": np.float32([[[1, 2]], [[3, 4]]]),
+    }
+    columns = result_columns(answers, manifest, top_k=5)
+    assert columns["predicted"] == [[0, 2], []]  # one half is no yes
+    assert columns["predicted_names"] == [["red", "new"], []]
+    assert columns["price"] == [2.5, 3]
+    assert [row.tolist() for row in columns["again"]] == [[1, 2], [3, 4]]
+    schema = output_schema(PredictConfig(bundle=tmp_path, input=tmp_path, output="o.parquet"), manifest)
+    assert set(answer_columns(schema)) == columns.keys()
+    assert schema.field("price").type == pa.float32()
+
+
+def read_bundle(folder, *outputs, labels):
+    manifest = parse_manifest(make_bundle(folder / "bundle", labels=labels, n_classes=len(labels)))
+    return manifest.model_copy(update={"outputs": tuple(OutputBlob.model_validate(one) for one in outputs)})
