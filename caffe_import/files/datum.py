@@ -5,6 +5,7 @@ Source: BVLC Caffe @9b89154, src/caffe/util/io.cpp (ReadImageToDatum, CVMatToDat
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import cv2
@@ -15,6 +16,11 @@ from google.protobuf.message import DecodeError
 from caffe_import.errors import DataSourceError
 from caffe_import.proto import caffe_pb2
 
+_READ_FLAGS = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}
+_UINT8 = np.dtype(np.uint8)
+_MAX_AFTER_DATA = 13
+"""Two tags, a label of at most ten bytes, one byte."""
+_SMALL_PIXELS = 64 * 64
 Image = npt.NDArray[Any]
 """One image, (C, H, W), uint8 or float32, BGR if it has three channels."""
 
@@ -26,19 +32,98 @@ def encode_datum(image_chw: Image, label: int) -> bytes:
         image_chw: Shape (C, H, W), uint8 (0..255) or float32. A float image goes to ``float_data``.
         label: Class index; Datum keeps an int32.
     """
+    if image_chw.dtype == np.uint8:
+        return _before_pixels(image_chw.shape) + image_chw.tobytes() + _after_data(label, 0)
     channels, height, width = image_chw.shape
     datum = caffe_pb2.Datum(channels=channels, height=height, width=width, label=label)
-    if image_chw.dtype == np.uint8:
-        datum.data = image_chw.tobytes()
-    else:
-        datum.float_data.extend(image_chw.astype(np.float32, copy=False).ravel())
+    datum.float_data.extend(image_chw.astype(np.float32, copy=False).ravel())
     datum.encoded = False
     return datum.SerializeToString()
 
 
 def encode_datum_jpeg(compressed: bytes, label: int) -> bytes:
     """Return the serialized Datum of an image that stays compressed (JPEG, PNG, anything OpenCV decodes)."""
-    return caffe_pb2.Datum(data=compressed, label=label, encoded=True).SerializeToString()
+    return b"".join((b"\x22", _varint(len(compressed)), compressed, _after_data(label, 1)))
+
+
+class PixelDatums:
+    """Makes Datums of raw images of one shape by hand, in a buffer of its own.
+
+    protobuf takes 40 times as long for 256x256 pixels, which it copies twice, into memory that is new each time.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], most: int) -> None:
+        """Prepare room.
+
+        Args:
+            shape: (C, H, W) of the images, which are uint8.
+            most: Images at a time.
+        """
+        channels, height, width = shape
+        n_values, head = channels * height * width, _before_pixels(shape)
+        self._end = len(head) + n_values
+        n_bytes = self._end + _MAX_AFTER_DATA
+        buffer = np.zeros((most, n_bytes), np.uint8)
+        buffer[:, : len(head)] = np.frombuffer(head, np.uint8)
+        self._rows = [memoryview(row) for row in buffer]
+        strides = (n_bytes, height * width, width, 1)
+        self._planes = np.ndarray((most, *shape), np.uint8, buffer, offset=len(head), strides=strides)
+
+    def of_images(self, images: Image) -> PixelDatums:
+        """Take in images, (N, C, H, W), in place of those before; return itself."""
+        self._planes[: len(images)] = images
+        return self
+
+    def of_pictures(self, pictures: Image) -> PixelDatums:
+        """Take in images as OpenCV has them, (N, H, W) or (N, H, W, C), likewise."""
+        planes = self._planes[: len(pictures)]
+        if pictures.ndim == 3:
+            planes[:, 0] = pictures
+        elif len(pictures) == 1:
+            cv2.split(pictures[0], list(planes[0]))  # in place, see chw_from_hwc
+        else:
+            n, height, width, channels = pictures.shape
+            for i, plane in enumerate(cv2.split(pictures.reshape(n * height, width, channels))):
+                planes[:, i] = plane.reshape(n, height, width)
+        return self
+
+    def with_label(self, index: int, label: int) -> memoryview:
+        """Return the Datum of image ``index``; it stays as it is until the next images are taken in."""
+        after = _after_data(label, 0)
+        stop = self._end + len(after)
+        row = self._rows[index]
+        row[self._end : stop] = after
+        return row[:stop]
+
+
+def _before_pixels(shape: tuple[int, int, int]) -> bytes:
+    """Return the fields channels (1), height (2) and width (3), and the tag and length of data (4)."""
+    channels, height, width = map(_varint, shape)
+    n_bytes = _varint(shape[0] * shape[1] * shape[2])
+    return b"\x08" + channels + b"\x10" + height + b"\x18" + width + b"\x22" + n_bytes
+
+
+@lru_cache(maxsize=4096)
+def _after_data(label: int, encoded: int) -> bytes:
+    """Return the fields label (5) and encoded (7).
+
+    Raises:
+        ValueError: Not an int32.
+    """
+    if not -(2**31) <= label < 2**31:
+        msg = f"label {label} is outside of int32"
+        raise ValueError(msg)
+    return b"\x28" + _varint(int(label) % 2**64) + bytes((0x38, encoded))
+
+
+def _varint(value: int) -> bytes:
+    """Return a number as protobuf writes it: seven bits a byte, low ones first; the top bit says that more follow."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
 
 
 def parse_datum(record: bytes | memoryview, *, where: str) -> caffe_pb2.Datum:
@@ -94,9 +179,17 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
     Raises:
         DataSourceError: OpenCV cannot read the bytes, or they hold more than eight bits a channel.
     """
-    flag = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}[color]
+    return chw_from_hwc(decode_picture(compressed, color=color, where=where))
+
+
+def decode_picture(compressed: bytes, *, color: bool | None, where: str) -> Image:
+    """Return a compressed image as OpenCV has it, (H, W) or (H, W, C): what resizes it needs no other order.
+
+    Raises:
+        DataSourceError: As ``decode_image``.
+    """
     try:
-        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flag) if compressed else None
+        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), _READ_FLAGS[color]) if compressed else None
     except cv2.error as error:
         # More than 2^30 pixels: OpenCV's guard against a wrong header.
         msg = f"{where}: OpenCV refuses the image: {error}"
@@ -104,21 +197,36 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
     if image is None:
         msg = f"{where}: {len(compressed):,} bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
         raise DataSourceError(msg)
-    if image.dtype != np.uint8:
+    if image.dtype != _UINT8:
         msg = f"{where}: pixels are {image.dtype}; Caffe reads images of 8 bits a channel"
         raise DataSourceError(msg)
-    return chw_from_hwc(image)
+    return image
 
 
 def resize_image(image_chw: Image, height: int, width: int) -> Image:
     """Resize as Caffe does: bilinear, half-pixel centres, no antialiasing; (C, H, W) in and out, dtype kept."""
     if image_chw.shape[1:] == (height, width):
         return image_chw
-    return chw_from_hwc(cv2.resize(np.ascontiguousarray(image_chw.transpose(1, 2, 0)), (width, height)))
+    return chw_from_hwc(resize_picture(hwc_from_chw(image_chw), height, width))
+
+
+def resize_picture(picture: Image, height: int, width: int) -> Image:
+    """Resize as ``resize_image``, (H, W) or (H, W, C) in and out."""
+    return picture if picture.shape[:2] == (height, width) else cv2.resize(picture, (width, height))
 
 
 def chw_from_hwc(image: Image) -> Image:
     """Return OpenCV's (H, W) or (H, W, C) image as a contiguous (C, H, W) array."""
     if image.ndim == 2:
         return image[np.newaxis]
-    return np.ascontiguousarray(image.transpose(2, 0, 1))
+    if image.shape[0] * image.shape[1] <= _SMALL_PIXELS:
+        return np.ascontiguousarray(image.transpose(2, 0, 1))
+    # A quarter of the time of numpy's copy, but for the call; OpenCV writes into arrays that fit.
+    planes = np.empty((image.shape[2], *image.shape[:2]), image.dtype)
+    cv2.split(image, list(planes))
+    return planes
+
+
+def hwc_from_chw(image_chw: Image) -> Image:
+    """Return a (C, H, W) image as OpenCV has it: (H, W), or contiguous (H, W, C)."""
+    return image_chw[0] if image_chw.shape[0] == 1 else cv2.merge(list(image_chw))

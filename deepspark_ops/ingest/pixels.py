@@ -8,7 +8,15 @@ import cv2
 import numpy as np
 
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, chw_from_hwc, decode_image, resize_image
+from caffe_import.files.datum import (
+    Image,
+    chw_from_hwc,
+    decode_picture,
+    hwc_from_chw,
+    resize_image,
+    resize_picture,
+)
+from deepspark_ops.ingest.files.image_header import stored_picture
 from deepspark_ops.ingest.records import RecordError
 
 _JPEG_MAGIC = b"\xff\xd8"
@@ -39,18 +47,64 @@ class PixelRecipe:
             RecordError: Not an image, or a value above ``max_pixel``.
         """
         if isinstance(record, bytes):
-            image = self._decode(record)
-        else:
-            image = _to_gray(record) if self.gray and record.shape[0] == 3 else record
+            return chw_from_hwc(self.picture(record))
+        image = _to_gray(record) if self.gray and record.shape[0] == 3 else record
         if self.max_pixel != 255:
             image = self._scale(image)
         return resize_image(image, self.height, self.width) if self.height else image
 
-    def _decode(self, record: bytes) -> Image:
+    def picture(self, record: Image | bytes) -> Image:
+        """Return what ``apply`` does as OpenCV has it, (H, W) or (H, W, C).
+
+        A compressed image stays in that order until it has its size: another order of a large one would cost as much
+        as the resize.
+        """
+        if not isinstance(record, bytes):
+            return hwc_from_chw(self.apply(record))
         try:
-            return decode_image(record, color=False if self.gray else self.decode_color, where="record")
+            picture = decode_picture(record, color=False if self.gray else self.decode_color, where="record")
         except DataSourceError as error:
             raise RecordError(str(error).removeprefix("record: ")) from error
+        if self.max_pixel != 255:
+            picture = self._scale(picture)
+        return resize_picture(picture, self.height, self.width) if self.height else picture
+
+    def compress(self, record: Image | bytes, picture: Image) -> bytes:
+        """Return ``picture`` compressed: the record's own bytes if they decode to exactly these pixels, else anew.
+
+        convert_imageset keeps a file's bytes unless it resizes. A reader decodes without hints (as Caffe does by
+        default), so bytes that would then give other pixels (a gray file among colour ones, a rotated photograph) are
+        written anew: as JPEG if the record was one, else as PNG, which loses nothing.
+
+        Args:
+            record: As read.
+            picture: What ``picture`` made of it.
+
+        Raises:
+            RecordError: Not 8-bit pixels of 1 or 3 channels.
+        """
+        if isinstance(record, bytes) and self._decodes_to(record, picture):
+            return record
+        channels = 1 if picture.ndim == 2 else picture.shape[2]
+        if picture.dtype != np.uint8 or channels not in (1, 3):
+            msg = f"{picture.dtype} pixels of {channels} channels cannot be compressed; use encoded=false"
+            raise RecordError(msg)
+        suffix = ".jpg" if isinstance(record, bytes) and record.startswith(_JPEG_MAGIC) else ".png"
+        _, compressed = cv2.imencode(suffix, picture)
+        return compressed.tobytes()
+
+    def _decodes_to(self, record: bytes, picture: Image) -> bool:
+        """Return whether a reader without hints would see ``picture``, which is decoded only if headers do not tell."""
+        stored = stored_picture(record)
+        if stored is not None and self.max_pixel == 255:
+            if stored.is_upright:
+                return stored.shape == picture.shape
+            if picture.shape[:2] not in (stored.shape[:2], stored.shape[1::-1]):
+                return False
+        try:
+            return np.array_equal(decode_picture(record, color=None, where="record"), picture)
+        except DataSourceError:
+            return False
 
     def _scale(self, image: Image) -> Image:
         if image.max() > self.max_pixel:
@@ -62,32 +116,5 @@ class PixelRecipe:
         return ((image.astype(np.uint32) * 510 + self.max_pixel) // (2 * self.max_pixel)).astype(np.uint8)
 
 
-def compress(record: Image | bytes, image: Image) -> bytes:
-    """Return ``image`` compressed: the record's own bytes if they decode to exactly these pixels, else anew.
-
-    convert_imageset keeps a file's bytes unless it resizes. A reader decodes without hints (as Caffe does by
-    default), so bytes that would then give other pixels (a gray file among colour ones, a rotated photograph) are
-    written anew: as JPEG if the record was one, else as PNG, which loses nothing.
-
-    Raises:
-        RecordError: Not 8-bit pixels of 1 or 3 channels.
-    """
-    if isinstance(record, bytes) and _decodes_to(record, image):
-        return record
-    if image.dtype != np.uint8 or image.shape[0] not in (1, 3):
-        msg = f"{image.dtype} pixels of {image.shape[0]} channels cannot be compressed; use encoded=false"
-        raise RecordError(msg)
-    suffix = ".jpg" if isinstance(record, bytes) and record.startswith(_JPEG_MAGIC) else ".png"
-    _, compressed = cv2.imencode(suffix, np.ascontiguousarray(image.transpose(1, 2, 0)))
-    return compressed.tobytes()
-
-
-def _decodes_to(record: bytes, image: Image) -> bool:
-    try:
-        return np.array_equal(decode_image(record, color=None, where="record"), image)
-    except DataSourceError:
-        return False
-
-
 def _to_gray(image: Image) -> Image:
-    return chw_from_hwc(cv2.cvtColor(np.ascontiguousarray(image.transpose(1, 2, 0)), cv2.COLOR_BGR2GRAY))
+    return chw_from_hwc(cv2.cvtColor(hwc_from_chw(image), cv2.COLOR_BGR2GRAY))

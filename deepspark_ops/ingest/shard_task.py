@@ -7,7 +7,7 @@ would try again, then bury the message in a Java stack.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import adler32, crc32
@@ -17,15 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.datum import Image, encode_datum, encode_datum_jpeg
+from caffe_import.files.datum import Image, chw_from_hwc, hwc_from_chw
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.ingest.decoder_messages import DecoderMessages, decoder_messages
-from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits
+from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, is_plain_jpeg, more_than_8_bits
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.mean import PixelSums, Sums
-from deepspark_ops.ingest.pixels import PixelRecipe, compress
+from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
 from deepspark_ops.ingest.sample_notes import NotedSamples
+from deepspark_ops.ingest.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
@@ -84,6 +85,7 @@ class ShardResult:
         n_samples: Written; 0 means that no shard was written.
         n_bytes: Of the shard's file.
         sha256: Of the shard's file.
+        n_bytes_read: Of the records written, as read: compressed images or pixels.
         label_counts: (n_classes,) int64.
         sums: Of the pixels, (C, H, W).
         rejected: Records left out.
@@ -101,6 +103,7 @@ class ShardResult:
     n_samples: int = 0
     n_bytes: int = 0
     sha256: str = ""
+    n_bytes_read: int = 0
     rejected: list[Rejection] = field(default_factory=list)
     kept: array[int] = field(default_factory=lambda: array("q"))
     digests: array[int] = field(default_factory=lambda: array("Q"))
@@ -116,19 +119,19 @@ _OPENCV_ERROR = 2
 
 def run_shard_task(task: ShardTask) -> ShardResult:
     """Write the shard of one task; a mistake of the user's comes back in ``error``."""
-    sums = PixelSums(task.shape, np.dtype(task.dtype))
-    result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), sums.values)
+    no_sums = PixelSums(task.shape, task.dtype).values()
+    result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), no_sums)
     # Tasks fill the cores already, and a damaged image is reported by us.
     cv2.setNumThreads(1)
     set_log_level = cv2.setLogLevel if hasattr(cv2, "setLogLevel") else cv2.utils.logging.setLogLevel  # 4.12, 4.13
     set_log_level(_OPENCV_ERROR)
     try:
         with task.reader.opened() as read, decoder_messages() as messages:
-            noted = NotedSamples(task.positions, read)
+            noted = NotedSamples(task.positions)
             with local_output(task.path) as path:
-                _write(task, path, result, noted.passing(_samples(task, read, result, sums, messages)))
+                _write(task, path, result, _samples(task, read, result, messages, noted))
             if result.n_samples:
-                result.records_sha256 = _keep_records(task, result, sums, noted)
+                result.records_sha256 = _keep_records(task, result, noted)
     except (DeepSparkError, CaffeImportError) as error:
         result.error = str(error)
     except OSError as error:
@@ -136,7 +139,7 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     return result
 
 
-def _keep_records(task: ShardTask, result: ShardResult, sums: PixelSums, noted: NotedSamples) -> str:
+def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> str:
     """Write down what the samples were made of; return the file's SHA-256."""
     rows = np.array(noted.numbers, np.int64)
     at = {int(task.positions[number]): row for row, number in enumerate(noted.numbers)}
@@ -149,7 +152,7 @@ def _keep_records(task: ShardTask, result: ShardResult, sums: PixelSums, noted: 
             stamps=np.zeros(len(rows), np.uint64) if task.stamps is None else task.stamps[rows],
             digests=np.frombuffer(result.digests, np.uint64),
             repeats=np.zeros(len(rows), np.int32) if task.repeats is None else task.repeats[rows],
-            sums=sums.values,
+            sums=result.sums,
             looks=noted.looks(),
             findings=tuple(
                 (item.kind, at[item.position], item.text) for item in result.findings.named if item.position is not None
@@ -160,16 +163,14 @@ def _keep_records(task: ShardTask, result: ShardResult, sums: PixelSums, noted: 
     return sha256_of_file(path)
 
 
-def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[tuple[int, Image, bytes]]) -> None:
+def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[Iterable[StoredSample]]) -> None:
     if task.shard_format == "hdf5":
-        rows = ((image, int(task.labels[i])) for i, image, _ in samples)
+        rows = ((image, label) for block in samples for _, label, image in block)
         result.n_samples = write_hdf5_shard(path, rows, task.shape)
         data = path
     else:
-        records = (
-            (sample_key(task.first + i, task.names[i]), _datum(task, image, compressed, int(task.labels[i])))
-            for i, image, compressed in samples
-        )
+        first, names = task.first, task.names
+        records = ((sample_key(first + i, names[i]), datum) for block in samples for i, _, datum in block)
         result.n_samples = write_lmdb_shard(path, records)
         data = path / "data.mdb"
     if result.n_samples:
@@ -177,36 +178,51 @@ def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[t
         result.sha256 = sha256_of_file(data)
 
 
-def _datum(task: ShardTask, image: Image, compressed: bytes, label: int) -> bytes:
-    return encode_datum_jpeg(compressed, label) if task.encoded else encode_datum(image, label)
-
-
 def _samples(
-    task: ShardTask, read: ReadRecord, result: ShardResult, sums: PixelSums, messages: DecoderMessages
-) -> Iterator[tuple[int, Image, bytes]]:
-    """Yield (number in the task, pixels, compressed bytes or none) of every usable record; count as they pass."""
-    for i, position in enumerate(task.positions.tolist()):
-        label = int(task.labels[i])
+    task: ShardTask, read: ReadRecord, result: ShardResult, messages: DecoderMessages, noted: NotedSamples
+) -> Iterator[Iterable[StoredSample]]:
+    """Yield every usable record, some at a time; count as they pass.
+
+    Small images come 25,000 a second, so that what stands here takes as long as decoding does: attributes are looked up
+    once, counts are made of lists at the end. Files stay in OpenCV's order of axes, arrays in Caffe's.
+    """
+    encoded, recipe, take = task.encoded, task.recipe, messages.take
+    to_picture, to_image, compress = recipe.picture, recipe.apply, recipe.compress
+    shape, picture_shape, dtype = task.shape, _picture_shape(task.shape), np.dtype(task.dtype)
+    waiting = WaitingSamples(shape, task.dtype, as_datums=task.shard_format == "lmdb")
+    keep, add_digest, note, wait = result.kept.append, result.digests.append, noted.note, waiting.add
+    kept_labels: list[int] = []
+    compressed: bytes | None = None
+    for i, (position, label) in enumerate(zip(task.positions.tolist(), task.labels.tolist(), strict=True)):
         try:
             record = read(i)
-            image = task.recipe.apply(record)
-            complaint = messages.take() if isinstance(record, bytes) else ""
-            _check_shape(task, image)
-            compressed = compress(record, image) if task.encoded else b""
+            is_file = isinstance(record, bytes)
+            image = to_picture(record) if is_file else to_image(record)
+            complaint = take() if is_file else ""
+            if image.shape != (picture_shape if is_file else shape) or image.dtype != dtype:
+                raise _misfit(task, chw_from_hwc(image) if is_file else image)
+            if encoded:
+                compressed = compress(record, image if is_file else hwc_from_chw(image))
+                if compressed is not record:
+                    take()  # of the same image, if it was decoded again to see whether its bytes may stay
         except RecordError as error:
-            messages.take()
+            take()
             result.rejected.append(Rejection(position, task.names[i], label, str(error)))
             continue
-        if task.encoded:
-            messages.take()  # of the same image, decoded again to see whether its bytes may stay
-        if isinstance(record, bytes):
+        if isinstance(record, bytes) and (complaint or not is_plain_jpeg(record)):
             for kind, text in _findings(task, record, complaint):
                 result.findings.add(Finding(kind, task.names[i], text, position))
-        result.kept.append(position)
-        result.digests.append(record_digest(record))
-        sums.add(image)
-        result.label_counts[label] += 1
-        yield i, image, compressed
+        note(i, record, image)
+        add_digest(record_digest(record))
+        keep(position)
+        kept_labels.append(label)
+        if waiting.is_full or waiting.are_pictures != is_file:
+            yield waiting.hand_out()
+        wait(i, label, image, compressed, is_picture=is_file)
+    yield waiting.hand_out()
+    result.n_bytes_read = noted.n_bytes
+    result.label_counts += np.bincount(kept_labels, minlength=task.n_classes)
+    result.sums = waiting.sums()
 
 
 def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str, str]]:
@@ -236,13 +252,17 @@ def record_digest(record: Image | bytes) -> int:
     return crc32(pixels) << 32 | adler32(pixels)
 
 
-def _check_shape(task: ShardTask, image: Image) -> None:
+def _picture_shape(shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """Return the shape of an image (C, H, W) as OpenCV has it."""
+    return shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
+
+
+def _misfit(task: ShardTask, image: Image) -> RecordError:
     if image.shape != task.shape:
         msg = (
             f"shape {image.shape} (channels, height, width), the first record has {task.shape};"
             " set resize_height and resize_width, or gray"
         )
-        raise RecordError(msg)
-    if image.dtype != task.dtype:
+    else:
         msg = f"{image.dtype} values, the first record has {task.dtype}"
-        raise RecordError(msg)
+    return RecordError(msg)

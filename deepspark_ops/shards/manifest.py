@@ -17,7 +17,7 @@ MANIFEST_NAME = "dataset.json"
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
 
 
 _Extent = Annotated[int, Field(ge=1)]

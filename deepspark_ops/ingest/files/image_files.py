@@ -27,6 +27,9 @@ _READ_AHEAD = 32
 _ASKED_ONE_BY_ONE = 200
 """Of more objects the list of the folder is asked for, a thousand in an answer."""
 
+_SMALL_BYTES = 1 << 13
+_ADDRESS = "://"
+
 MISSING = b"missing;"
 """``file_stamp`` of a file that is not there."""
 
@@ -55,7 +58,15 @@ class FolderReader:
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
         if not self.paths or not isinstance(joined(self.folder, self.paths[0]), StorePath):
-            yield self._read
+            folder = f"{self.folder}/"
+
+            def read(index: int) -> bytes:
+                path = self.paths[index]
+                if _ADDRESS in path:
+                    return self._read(index)
+                return _read_file(path if path.startswith("/") else folder + path)
+
+            yield read
             return
         with ThreadPoolExecutor(_READ_AHEAD) as pool:
             ahead = _ReadAhead(self, pool)
@@ -71,6 +82,24 @@ class FolderReader:
         except OSError as error:
             msg = f"{error.strerror or error}: {path}"
             raise RecordError(msg) from error
+
+
+def _read_file(path: str) -> bytes:
+    """Return a local file's content: by three calls for a small one, where Python's file objects make six."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            content = os.read(handle, _SMALL_BYTES)
+            if len(content) < _SMALL_BYTES:
+                return content
+            os.lseek(handle, 0, os.SEEK_SET)
+            with open(handle, "rb", buffering=0, closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(handle)
+    except OSError as error:
+        msg = f"{error.strerror or error}: {path}"
+        raise RecordError(msg) from error
 
 
 class _ReadAhead:

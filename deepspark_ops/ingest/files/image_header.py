@@ -4,15 +4,79 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import NamedTuple
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNM_MAXIMUM = re.compile(rb"P[56](?:\s|#[^\n]*\n)+\d+\s+\d+\s+(\d+)")
 _PNG_HAS_ALPHA = (4, 6)
+_EXIF = b"Exif\0\0"
 _HEADER_BYTES = 4096
 _ORIENTATION, _BITS, _COLOURS, _SAMPLES = 274, 258, 262, 277
 """TIFF tags; 0 and 1 are gray, 2 is RGB."""
 _SHORT, _SHORT_BYTES = 3, 2
+_TABLES_AND_DATA = frozenset({0xC4, 0xC8, 0xCC, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE})
+"""JPEG markers of segments with a length that may stand before the frame."""
+_EXIF_OR_XMP = 0xE1
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
+
+
+class StoredPicture(NamedTuple):
+    """What OpenCV makes of a file when it is asked for nothing else.
+
+    Attributes:
+        shape: (rows, columns) of a gray picture, (rows, columns, 3) of one in colour; 8 bits a channel.
+        is_upright: No EXIF data ask for a turn.
+    """
+
+    shape: tuple[int, ...]
+    is_upright: bool
+
+
+def stored_picture(record: bytes) -> StoredPicture | None:
+    """Return what a JPEG or PNG of 8 bits a channel, gray or colour without transparency, holds; None of others."""
+    if record[:2] == b"\xff\xd8":
+        return _stored_jpeg(record)
+    if record.startswith(_PNG) and len(record) > 33:
+        width, height, bits, kind = struct.unpack_from(">IIBB", record, 16)
+        if bits == 8 and kind in (0, 2) and not has_alpha(record) and b"tRNS" not in record:
+            return StoredPicture((height, width, 3) if kind else (height, width), b"eXIf" not in record)
+    return None
+
+
+class _JpegFrame(NamedTuple):
+    """Header of a JPEG's first frame, and whether EXIF or XMP data stand before it."""
+
+    bits: int
+    rows: int
+    columns: int
+    components: int
+    has_exif: bool
+
+
+def _stored_jpeg(record: bytes) -> StoredPicture | None:
+    frame = _jpeg_frame(record)
+    if frame is None or frame.bits != 8 or frame.components not in (1, 3) or not frame.rows * frame.columns:
+        return None
+    size = (frame.rows, frame.columns)
+    is_upright = not frame.has_exif or exif_orientation(record) == 1
+    return StoredPicture((*size, 3) if frame.components == 3 else size, is_upright)
+
+
+def _jpeg_frame(record: bytes) -> _JpegFrame | None:
+    """Return the first frame's header; what lies before it, such as a thumbnail, is passed over."""
+    at, last, has_exif = 2, len(record) - 10, False
+    while at <= last and record[at] == 0xFF:
+        marker = record[at + 1]
+        if marker in _TABLES_AND_DATA:
+            has_exif = has_exif or marker == _EXIF_OR_XMP
+            at += 2 + (record[at + 2] << 8 | record[at + 3])
+        elif 0xC0 <= marker <= 0xCF:
+            return _JpegFrame(*struct.unpack_from(">BHHB", record, at + 4), has_exif)
+        elif marker == 0xFF:  # fills up
+            at += 1
+        else:
+            return None
+    return None
 
 
 def more_than_8_bits(record: bytes) -> int:
@@ -39,11 +103,16 @@ def has_alpha(record: bytes) -> bool:
     return (_tiff_tag(record, _SAMPLES), _tiff_tag(record, _COLOURS)) in ((2, 0), (2, 1), (4, 2))
 
 
+def is_plain_jpeg(record: bytes) -> bool:
+    """Return whether a record is a JPEG without EXIF data: its header holds nothing that decoding loses."""
+    return record.startswith(b"\xff\xd8") and record.find(_EXIF, 0, _HEADER_BYTES) < 0
+
+
 def exif_orientation(record: bytes) -> int:
     """Return 2 to 8 if EXIF data say that the image is to be turned or mirrored, else 1; of JPEG."""
     if record[:2] != b"\xff\xd8":
         return 1
-    at = record.find(b"Exif\0\0", 0, _HEADER_BYTES)
+    at = record.find(_EXIF, 0, _HEADER_BYTES)
     found = _tiff_tag(record[at + 6 : at + 65_536], _ORIENTATION) if at >= 0 else None
     return found if found in range(1, 9) and found is not None else 1
 
@@ -74,7 +143,8 @@ def picture_size(record: bytes) -> tuple[int, int] | None:
         if record.startswith(_PNG):
             width, height = struct.unpack_from(">II", record, 16)
         elif record[:2] == b"\xff\xd8":
-            return _jpeg_size(record)
+            frame = _jpeg_frame(record)
+            return None if frame is None else (frame.rows, frame.columns)
         elif record[:2] == b"BM":
             width, height = struct.unpack_from("<ii", record, 18)
         elif record[:4] == b"GIF8":
@@ -84,19 +154,3 @@ def picture_size(record: bytes) -> tuple[int, int] | None:
     except struct.error:
         return None
     return abs(height), width
-
-
-def _jpeg_size(record: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(record) and record[at] == 0xFF:
-        marker = record[at + 1]
-        if marker in range(0xC0, 0xD0) and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", record, at + 5)
-            return height, width
-        if marker == 0xFF:  # fills up
-            at += 1
-        elif marker in range(0xD0, 0xD8) or marker == 0x01:
-            at += 2
-        else:
-            at += 2 + int.from_bytes(record[at + 2 : at + 4], "big")
-    return None

@@ -7,10 +7,12 @@ import pytest
 
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import (
+    chw_from_hwc,
     decode_datum,
     decode_image,
     encode_datum,
     encode_datum_jpeg,
+    hwc_from_chw,
     resize_image,
 )
 from caffe_import.proto import caffe_pb2
@@ -54,6 +56,38 @@ def test_decode_returns_what_was_encoded(dtype):
     decoded, label = decode_datum(encode_datum(image, 41))
     assert (decoded.dtype, label) == (dtype, 41)
     np.testing.assert_array_equal(decoded, image)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 2), (2, 5, 3), (1, 200, 700), (4, 127, 129)])
+@pytest.mark.parametrize("label", [0, 1, 127, 128, 300, 2**31 - 1, -1, -(2**31)])
+def test_datum_written_by_hand_has_protobufs_bytes(shape, label):
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    channels, height, width = shape
+    raw = caffe_pb2.Datum(channels=channels, height=height, width=width, data=image.tobytes(), label=label)
+    raw.encoded = False
+    assert encode_datum(image, label) == raw.SerializeToString()
+    turned = caffe_pb2.Datum.FromString(encode_datum(image.transpose(0, 2, 1), label))
+    assert (turned.height, turned.width, turned.data) == (width, height, image.transpose(0, 2, 1).tobytes())
+    content = image.tobytes()[:20_000]
+    compressed = caffe_pb2.Datum(data=content, label=label, encoded=True)
+    assert encode_datum_jpeg(content, label) == compressed.SerializeToString()
+
+
+def test_label_that_a_datum_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="label 2147483648 is outside of int32"):
+        encode_datum(np.zeros((1, 1, 1), np.uint8), 2**31)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 1), (5, 7, 2), (5, 7, 3), (1, 1, 4), (64, 33, 3)])
+def test_order_of_axes_is_numpys_transpose(shape, dtype):
+    picture = np.random.default_rng(2).integers(0, 256, shape).astype(dtype)
+    for given in (picture, np.asfortranarray(picture), picture[::-1, ::-1]):
+        planes = chw_from_hwc(given)
+        expected = np.atleast_3d(given).transpose(2, 0, 1)
+        np.testing.assert_array_equal(planes, expected)
+        assert planes.dtype == dtype
+        np.testing.assert_array_equal(np.atleast_3d(hwc_from_chw(expected)), np.atleast_3d(given))
 
 
 def test_pixels_are_bgr():

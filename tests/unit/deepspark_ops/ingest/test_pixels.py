@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from caffe_import.files.datum import decode_image
-from deepspark_ops.ingest.pixels import PixelRecipe, compress
+from deepspark_ops.ingest import pixels
+from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from tests.reference.raw_sources import image_bgr
+from tests.unit.deepspark_ops.ingest.files.test_image_header import jpeg_with_exif
 
 
 def encode(image: np.ndarray, suffix: str) -> bytes:
@@ -15,8 +17,8 @@ def encode(image: np.ndarray, suffix: str) -> bytes:
 
 
 def test_compressed_colour_image_becomes_bgr_planes():
-    pixels = PixelRecipe(decode_color=True).apply(encode(image_bgr(1), ".png"))
-    np.testing.assert_array_equal(pixels, image_bgr(1).transpose(2, 0, 1))
+    found = PixelRecipe(decode_color=True).apply(encode(image_bgr(1), ".png"))
+    np.testing.assert_array_equal(found, image_bgr(1).transpose(2, 0, 1))
 
 
 def test_gray_file_gets_three_channels_unless_gray_is_asked_for():
@@ -28,14 +30,14 @@ def test_gray_file_gets_three_channels_unless_gray_is_asked_for():
 
 def test_gray_of_raw_pixels_is_opencvs():
     image = image_bgr(2)
-    pixels = PixelRecipe(gray=True).apply(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    np.testing.assert_array_equal(pixels[0], cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
+    found = PixelRecipe(gray=True).apply(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    np.testing.assert_array_equal(found[0], cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
 
 
 def test_resize_is_opencvs_bilinear():
     image = image_bgr(3, (9, 14))
-    pixels = PixelRecipe(decode_color=True, height=5, width=6).apply(encode(image, ".png"))
-    np.testing.assert_array_equal(pixels, cv2.resize(image, (6, 5)).transpose(2, 0, 1))
+    found = PixelRecipe(decode_color=True, height=5, width=6).apply(encode(image, ".png"))
+    np.testing.assert_array_equal(found, cv2.resize(image, (6, 5)).transpose(2, 0, 1))
 
 
 def test_max_pixel_scales_before_the_resize():
@@ -72,8 +74,9 @@ def test_value_above_max_pixel_is_rejected():
 
 
 def apply_and_compress(recipe: PixelRecipe, record) -> tuple[np.ndarray, bytes]:
-    image = recipe.apply(record)
-    return image, compress(record, image)
+    image, picture = recipe.apply(record), recipe.picture(record)
+    np.testing.assert_array_equal(np.atleast_3d(picture).transpose(2, 0, 1), image)
+    return image, recipe.compress(record, picture)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
@@ -98,6 +101,28 @@ def test_changed_image_is_compressed_anew_without_loss(recipe, record):
     np.testing.assert_array_equal(decode_image(compressed, color=None, where=""), image)
 
 
+def test_no_image_is_decoded_twice_where_its_header_tells_enough(monkeypatch):
+    def never(*_, **__):
+        pytest.fail("decoded again")
+
+    colour = PixelRecipe(decode_color=True)
+    smaller = PixelRecipe(decode_color=True, height=4, width=4)
+    cases = []
+    for suffix in (".jpg", ".png"):
+        record, of_gray = encode(image_bgr(4), suffix), encode(image_bgr(4)[..., 0], suffix)
+        cases += [(colour, record, True), (PixelRecipe(gray=True), of_gray, True)]
+        cases += [(colour, of_gray, False), (smaller, record, False)]
+    pictures = [recipe.picture(record) for recipe, record, _ in cases]
+    monkeypatch.setattr(pixels, "decode_picture", never)
+    for (recipe, record, is_kept), picture in zip(cases, pictures, strict=True):
+        assert (recipe.compress(record, picture) is record) == is_kept
+
+
+def test_rotated_photograph_that_looks_the_same_keeps_its_bytes():
+    record = jpeg_with_exif(6, plain=encode(np.full((16, 16, 3), 90, np.uint8), ".jpg"))
+    assert apply_and_compress(PixelRecipe(decode_color=True), record)[1] is record
+
+
 def test_changed_jpeg_stays_a_jpeg():
     _, compressed = apply_and_compress(PixelRecipe(gray=True), encode(image_bgr(4, (64, 64)), ".jpg"))
     assert compressed[:2] == b"\xff\xd8"
@@ -106,4 +131,4 @@ def test_changed_jpeg_stays_a_jpeg():
 
 def test_pixels_that_no_image_format_holds_are_rejected():
     with pytest.raises(RecordError, match="uint8 pixels of 2 channels cannot be compressed; use encoded=false"):
-        compress(b"", np.zeros((2, 3, 3), np.uint8))
+        PixelRecipe().compress(b"", np.zeros((3, 3, 2), np.uint8))

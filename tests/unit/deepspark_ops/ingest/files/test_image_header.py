@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits
+from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits, stored_picture
 
 
 def encoded(suffix: str, dtype=np.uint8, channels=3) -> bytes:
@@ -14,13 +14,13 @@ def encoded(suffix: str, dtype=np.uint8, channels=3) -> bytes:
     return cv2.imencode(suffix, image)[1].tobytes()
 
 
-def jpeg_with_exif(orientation: int, order: str = "<") -> bytes:
+def jpeg_with_exif(orientation: int, order: str = "<", plain: bytes = b"") -> bytes:
     mark = b"II*\0" if order == "<" else b"MM\0*"
     entries = [(271, 2, 4, b"abc\0"), (274, 3, 1, struct.pack(f"{order}HH", orientation, 0))]
     directory = struct.pack(f"{order}H", len(entries))
     directory += b"".join(struct.pack(f"{order}HHI", *entry[:3]) + entry[3] for entry in entries)
     exif = b"Exif\0\0" + mark + struct.pack(f"{order}I", 8) + directory + bytes(4)
-    plain = encoded(".jpg")
+    plain = plain or encoded(".jpg")
     return plain[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + plain[2:]
 
 
@@ -48,3 +48,49 @@ def test_orientation_is_what_opencv_turns_by(order):
     assert exif_orientation(jpeg_with_exif(9, order)) == exif_orientation(turned[:40]) == 1
     assert cv2.imdecode(np.frombuffer(plain, np.uint8), cv2.IMREAD_COLOR).shape == (6, 7, 3)
     assert cv2.imdecode(np.frombuffer(turned, np.uint8), cv2.IMREAD_COLOR).shape == (7, 6, 3)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_stored_picture_is_what_a_decoder_without_hints_gives(suffix, channels):
+    record = encoded(suffix, channels=channels)
+    decoded = cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert stored_picture(record) == (decoded.shape, True)
+    assert decoded.ndim == (2 if channels == 1 else 3)
+
+
+def test_stored_picture_of_other_jpegs():
+    progressive = cv2.imencode(".jpg", np.zeros((6, 7, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    assert stored_picture(progressive) == ((6, 7, 3), True)
+    assert stored_picture(jpeg_with_exif(6)) == ((6, 7, 3), False)
+    # An earlier segment may hold a whole JPEG, as EXIF data do: it is passed over.
+    thumbnail = encoded(".jpg", channels=1)
+    segment = b"\xff\xe2" + struct.pack(">H", len(thumbnail) + 2) + thumbnail
+    assert stored_picture(progressive[:2] + segment + progressive[2:]) == ((6, 7, 3), True)
+
+
+def test_what_headers_do_not_tell_is_no_stored_picture():
+    others = [encoded(".png", np.uint16), encoded(".png", channels=4), encoded(".bmp"), encoded(".webp")]
+    jpeg = encoded(".jpg")
+    of_four_components = bytearray(jpeg)
+    of_four_components[jpeg.index(b"\xff\xc0") + 9] = 4
+    for record in (
+        *others,
+        bytes(of_four_components),
+        jpeg[:2],
+        jpeg[:30],
+        b"\xff\xd8" + bytes(40),
+        b"",
+        b"\xff\xd8\xff\xd9",
+    ):
+        assert stored_picture(record) is None
+
+
+def test_mutated_headers_raise_nothing():
+    generator = np.random.default_rng(3)
+    for suffix in (".jpg", ".png"):
+        for _ in range(300):
+            record = bytearray(jpeg_with_exif(6) if suffix == ".jpg" else encoded(suffix))
+            for at in generator.integers(0, 200, 3):
+                record[min(at, len(record) - 1)] = generator.integers(0, 256)
+            stored_picture(bytes(record[: generator.integers(1, len(record))]))
