@@ -65,7 +65,7 @@ class PixelDatums:
         n_bytes = self._end + _MAX_AFTER_DATA
         buffer = np.zeros((most, n_bytes), np.uint8)
         buffer[:, : len(head)] = np.frombuffer(head, np.uint8)
-        self._rows = [memoryview(row) for row in buffer]
+        self._rows = [row.data for row in buffer]
         strides = (n_bytes, height * width, width, 1)
         self._planes = np.ndarray((most, *shape), np.uint8, buffer, offset=len(head), strides=strides)
 
@@ -200,7 +200,8 @@ def decode_picture(compressed: bytes, *, color: bool | None, where: str) -> Imag
     if image.dtype != _UINT8:
         msg = f"{where}: pixels are {image.dtype}; Caffe reads images of 8 bits a channel"
         raise DataSourceError(msg)
-    return image
+    found: Image = image
+    return found
 
 
 def resize_image(image_chw: Image, height: int, width: int) -> Image:
@@ -229,4 +230,6 @@ def chw_from_hwc(image: Image) -> Image:
 
 def hwc_from_chw(image_chw: Image) -> Image:
     """Return a (C, H, W) image as OpenCV has it: (H, W), or contiguous (H, W, C)."""
-    return image_chw[0] if image_chw.shape[0] == 1 else cv2.merge(list(image_chw))
+    if image_chw.shape[0] == 1:
+        return np.asarray(image_chw[0])
+    return np.asarray(cv2.merge(list(image_chw)))

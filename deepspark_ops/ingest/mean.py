@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -33,7 +34,7 @@ class PixelSums:
         channels, height, width = shape
         held = (height, width, channels) if of_pictures else shape
         is_bytes = np.dtype(dtype) == np.uint8
-        self._values: Sums = np.zeros(held, np.int64 if is_bytes else np.float64)
+        self._values: Sums = np.zeros(held, np.int64) if is_bytes else np.zeros(held, np.float64)
         # Of large images, the last ones: numpy adds bytes to 16 bits in a quarter of the time that it takes for 64.
         self._part = np.zeros(held, np.uint16) if is_bytes else None
         self._room = _FIT_16_BITS
@@ -56,7 +57,10 @@ class PixelSums:
         """Return the sums so far, (C, H, W)."""
         if self._part is not None and self._room < _FIT_16_BITS:
             self._carry(self._part)
-        return np.ascontiguousarray(self._values.transpose(2, 0, 1)) if self._of_pictures else self._values
+        if not self._of_pictures:
+            return self._values
+        image: Any = np.ascontiguousarray(self._values.transpose(2, 0, 1))
+        return cast(Sums, image)
 
     def _carry(self, part: npt.NDArray[np.uint16]) -> None:
         np.add(self._values, part, out=self._values)

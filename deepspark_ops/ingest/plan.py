@@ -25,7 +25,7 @@ from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Reje
 from deepspark_ops.ingest.selection.choice import choose_records
 from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
-from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds
+from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, shards_for_cores
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, labels_stay, no_positions, shard_number
@@ -36,7 +36,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
 
-_RECIPE_VERSION = 2
+_RECIPE_VERSION = 3
 """Raise it when the same config would make other shards than before."""
 MAX_UNASKED_CLASSES = 1_000_000
 _PEEK_RECORDS = 100
@@ -115,7 +115,7 @@ def make_recipe(config: IngestConfig) -> Recipe:
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
     if config.test_source is None and config.test_fraction > 0:
-        digests["test"] = digests["train"]  # as recipe version 2 had it from its first day
+        digests["test"] = digests["train"]  # as recipe version 2 had it
     parts = [_RECIPE_VERSION, options, names, digests]
     if config.split_list is not None:
         parts.append(digest_of_split_list(config.split_list))
@@ -235,7 +235,9 @@ class _Work:
         order = sample_order(np.arange(len(positions)), shuffle=config.shuffle, seed=config.seed)
         folder = DatasetPaths(config.output).split(self.split)
         tasks = []
-        bounds = shard_bounds(len(order), _samples_per_shard(config, self.shape, self.dtype))
+        bounds = shard_bounds(
+            len(order), _samples_per_shard(config, self.shape, self.dtype), least=shards_for_cores(len(order))
+        )
         for number, (start, stop) in enumerate(bounds, start=first_number):
             chosen = positions[order[start:stop]]
             tasks.append(

@@ -33,10 +33,10 @@ class NotedSamples:
 
     def note(self, number: int, record: Image | bytes, pixels: Image) -> None:
         """Note one more sample: number of its record, the record itself, its pixels as stored, in any order of axes."""
-        is_file = isinstance(record, bytes)
-        self.n_bytes += len(record) if is_file else record.nbytes
+        self.n_bytes += len(record) if isinstance(record, bytes) else record.nbytes
         if number in self._wanted:
-            height, width = (picture_size(record) or (0, 0)) if is_file else record.shape[-2:]
+            size = picture_size(record) if isinstance(record, bytes) else record.shape[-2:]
+            height, width = size or (0, 0)
             # As one channel: in a tenth of numpy's time.
             mean, std = cv2.meanStdDev(pixels.reshape(pixels.shape[0], -1))
             self._looks.append((len(self.numbers), height, width, float(mean.item()), float(std.item())))

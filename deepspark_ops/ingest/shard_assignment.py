@@ -12,6 +12,10 @@ import numpy.typing as npt
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.shards.manifest import SPLITS
 
+_WORTH_CUTTING = 500
+_SAMPLES_FOR_A_CORE = 125
+_CORES = 8
+
 
 def name_hashes(names: Sequence[str], *, salt: bytes) -> npt.NDArray[np.uint64]:
     """Return a number in [0, 2^64) for each name, (n,): BLAKE2b of eight bytes, keyed with ``salt``."""
@@ -57,13 +61,31 @@ def sample_order(positions: Positions, *, shuffle: bool, seed: int) -> Positions
     return np.random.default_rng(seed).permutation(positions)
 
 
-def shard_bounds(n_samples: int, max_samples: int) -> list[tuple[int, int]]:
+def shards_for_cores(n_samples: int) -> int:
+    """Return the number of shards, and so of tasks, that images in hundreds are cut into: 4 of 500, 8 from 1,000 on.
+
+    It does not depend on how many cores there are: the same source gives the same bytes on every machine. More would
+    cost small images more than they gain: to open, sync and digest a shard takes two milliseconds.
+
+    Example:
+        >>> [shards_for_cores(n) for n in (499, 500, 800, 1000, 60_000)]
+        [1, 4, 6, 8, 8]
+    """
+    return min(n_samples // _SAMPLES_FOR_A_CORE, _CORES) if n_samples >= _WORTH_CUTTING else 1
+
+
+def shard_bounds(n_samples: int, max_samples: int, *, least: int = 1) -> list[tuple[int, int]]:
     """Cut ``n_samples`` into as few shards as possible, of sizes that differ by one at most; none is empty.
+
+    Args:
+        n_samples: Of all shards.
+        max_samples: Of one.
+        least: So many shards at least, where there are samples.
 
     Example:
         >>> shard_bounds(11, 5)
         [(0, 3), (3, 7), (7, 11)]
     """
-    n_shards = -(-n_samples // max_samples)
+    n_shards = min(max(-(-n_samples // max_samples), least), n_samples)
     bounds = [n_samples * i // n_shards for i in range(n_shards + 1)] if n_shards else []
     return list(pairwise(bounds))

@@ -74,7 +74,7 @@ class WaitingSamples:
             pixels = map(chw_from_hwc, images) if self.are_pictures else images
             return [(number, label, image) for (number, label, _), image in zip(waiting, pixels, strict=True)]
         if waiting[0][2] is not None:
-            return [(number, label, encode_datum_jpeg(compressed, label)) for number, label, compressed in waiting]
+            return [(number, label, encode_datum_jpeg(kept or b"", label)) for number, label, kept in waiting]
         if self._datums is None:
             pairs = zip(waiting, images, strict=True)
             return [(number, label, encode_datum(image, label)) for (number, label, _), image in pairs]
@@ -92,4 +92,6 @@ def _block(images: list[Image]) -> Image:
     if len(images) == 1:
         return images[0][np.newaxis]
     # In half of np.stack's time.
-    return np.frombuffer(b"".join(images), images[0].dtype).reshape(len(images), *images[0].shape)
+    return np.frombuffer(b"".join([image.data for image in images]), images[0].dtype).reshape(
+        len(images), *images[0].shape
+    )

@@ -71,7 +71,8 @@ def _jpeg_frame(record: bytes) -> _JpegFrame | None:
             has_exif = has_exif or marker == _EXIF_OR_XMP
             at += 2 + (record[at + 2] << 8 | record[at + 3])
         elif 0xC0 <= marker <= 0xCF:
-            return _JpegFrame(*struct.unpack_from(">BHHB", record, at + 4), has_exif)
+            bits, rows, columns, components = struct.unpack_from(">BHHB", record, at + 4)
+            return _JpegFrame(bits, rows, columns, components, has_exif)
         elif marker == 0xFF:  # fills up
             at += 1
         else:

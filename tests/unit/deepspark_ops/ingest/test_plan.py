@@ -155,8 +155,8 @@ def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
 
 
 def test_digests_of_datasets_made_before_stay_when_options_are_added(tmp_path, monkeypatch):
-    """The digest of a fixed source under a fixed name, as recipe version 2 had it before later options were added."""
+    """The digest of a fixed source under a fixed name, as recipe version 3 had it before later options were added."""
     monkeypatch.chdir(tmp_path)
     write_cifar(tmp_path / "one.bin", [0, 1])
     config = IngestConfig(source="one.bin", output="out")
-    assert make_recipe(config).sha256 == "bc0a5f4f6bfb0c9f61a54c534a62099e60de7915a2c5a0fdeef27451ebc7df5d"
+    assert make_recipe(config).sha256 == "da510be85b32005d0f99621341c7fee2c2a94dd57bc47fa880729caecdbfcad0"
