@@ -20,7 +20,7 @@ from rich.progress import Progress
 from caffe_import.extras import require
 from caffe_import.tensorflow_start import start_lines_dropped
 from deepspark_ops.command.caffe_files import model, upgrade
-from deepspark_ops.command.data import data
+from deepspark_ops.command.data import data, print_dry_run
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
@@ -135,12 +135,32 @@ def plan(config: PlanConfig, *, json: bool) -> None:
         print_view(plan_view(report))
 
 
-@stage_command(IngestConfig, name="ingest", positional="source", table=SOURCE_FORMATS)
-def ingest(config: IngestConfig) -> None:
+@stage_command(
+    IngestConfig,
+    name="ingest",
+    positional="source",
+    flags={"dry_run": "Report on a sample, write nothing", "json": "With --dry-run, print the report as JSON"},
+    table=SOURCE_FORMATS,
+)
+def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
     """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test.
 
     The format of SOURCE is found by itself; --source-format names it.
     """
+    if dry_run:
+        from deepspark_ops.ingest.inspect.dry_run import dry_run as looked_at
+
+        found = looked_at(config)
+        if json:
+            write_json(found)
+        else:
+            print_dry_run(found)
+        return
+    if json:
+        msg = (
+            "--json prints the report of --dry-run; an ingestion has none: give both, or see deepspark data show --json"
+        )
+        raise ConfigError(msg)
     require_spark()
     _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
     print_text(f"dataset={config.output}")

@@ -88,6 +88,51 @@ def diff(
         print_text("\n".join(_difference_lines(found)))
 
 
+def print_dry_run(found: Mapping[str, Any]) -> None:
+    """Print what an ingestion would make."""
+    print_view(_dry_run_view(found))
+
+
+def _dry_run_view(found: Mapping[str, Any]) -> RenderableType:
+    from deepspark_ops.ingest.findings import summary
+
+    sampled, estimate = found["sampled"], found["estimate"]
+    shape = "x".join(str(extent) for extent in found["sample_shape"])
+    title = Text.assemble((found["source"], "bold"), f" ({found['format']}): samples of {shape}; nothing was written")
+    n_classes = len(next(iter(found["splits"].values()))["label_histogram"])
+    splits = {split: {**one, "n_classes": n_classes} for split, one in found["splits"].items()}
+    parts: list[RenderableType] = [title, _classes_table({**found, "splits": splits})]
+    parts += [
+        Text(f"{split}: records {why.replace('_', ' ')} {count:,}")
+        for split, counts in found["chosen"].items()
+        for why, count in counts.items()
+    ]
+    if found["rejected"]["n_records"]:
+        first = "; ".join(found["rejected"]["first"])
+        parts.append(Text(f"{found['rejected']['n_records']:,} entries are no usable records: {first}", style="yellow"))
+    if found["warnings"]:
+        parts.append(Text(summary(found["warnings"]), style="yellow"))
+    told = f"of {sampled['n_records']:,} records that were read: {sampled['n_rejected']:,} cannot be used"
+    if sampled["sizes"]:
+        extents = " and ".join(
+            f"{name} {low} to {high}, mostly {mid}" for name, (low, mid, high) in sampled["sizes"].items()
+        )
+        told += f"; {extents}"
+    parts.append(Text(told))
+    parts += [Text(f"  {line}", style="yellow") for line in sampled["first_rejected"]]
+    if sampled["warnings"]:
+        parts.append(Text(f"among them: {summary(sampled['warnings'])}", style="yellow"))
+    if found["would_fail"]:
+        parts.append(
+            Text("the ingestion would fail: more records are bad than max_rejected_fraction allows", style="red")
+        )
+    size = f"{estimate['n_bytes'] / 1e6:,.1f} MB"
+    parts.append(
+        Text(f"about {size}, and {estimate['seconds']:,.1f} s on {estimate['cores']} cores beside Spark's start")
+    )
+    return Group(*parts)
+
+
 def _version_before(dataset: Path) -> Path:
     from deepspark_ops.ingest.inspect.facts import read_splits
     from deepspark_ops.run_paths import DatasetPaths

@@ -61,7 +61,10 @@ def with_options(
             parameters += [_option(name, of_part, panel=panel) for name, of_part in parts[field].model_fields.items()]
         else:
             parameters.append(_option(field, info))
-    parameters += [_keyword(flag, bool, typer.Option(False, f"--{flag}", help=text)) for flag, text in flags.items()]
+    parameters += [
+        _keyword(flag, bool, typer.Option(False, f"--{flag.replace('_', '-')}", help=text))
+        for flag, text in flags.items()
+    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = run.__doc__
     return command
