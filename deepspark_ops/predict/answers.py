@@ -77,6 +77,6 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
     top_k = config.top_k if isinstance(config, PredictConfig) else 1
 
     def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
-        return bundle.all_columns(samples, top_k)
+        return bundle.columns(samples, top_k)
 
     return answer

@@ -35,16 +35,7 @@ class LoadedBundle:
         """Return output -> (n, ...), float32, of samples of any sizes."""
         return served_answers(self.serve, samples, self.form, self.manifest.results())
 
-    def scores(self, samples: Sequence[Parts]) -> Values:
-        """Return the main result (n, ...), float32, of samples of any sizes; of a classification (n, n_classes)."""
-        main = self.manifest.results()[:1]
-        return served_answers(self.serve, samples, self.form, main)[main[0].name]
-
-    def columns(self, scores: Values, top_k: int) -> dict[str, Sequence[Any]]:
-        """Return what ``scores`` gave as the columns of predictions; see ``result_columns``."""
-        return result_columns({self.manifest.results()[0].name: scores}, self.manifest, top_k)
-
-    def all_columns(self, samples: Sequence[Parts], top_k: int) -> dict[str, Sequence[Any]]:
+    def columns(self, samples: Sequence[Parts], top_k: int) -> dict[str, Sequence[Any]]:
         """Return every result of samples as the columns of predictions; see ``result_columns``."""
         return result_columns(self.answers(samples), self.manifest, top_k)
 

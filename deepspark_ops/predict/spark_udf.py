@@ -74,7 +74,7 @@ def _model(bundle: str, threads: int) -> tuple[BundleForm, Answer]:
     loaded = load_bundle(Path(bundle), manifest, form, choose_device("auto", n_threads=threads))
 
     def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
-        columns = loaded.columns(loaded.scores(samples), top_k=1)
+        columns = loaded.columns(samples, top_k=1)
         return {"predicted_name": [None] * len(samples), **columns}
 
     return form, answer

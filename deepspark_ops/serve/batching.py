@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -14,8 +14,10 @@ import numpy as np
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import Parts
 
-Compute = Callable[[Sequence[Parts]], Values]
-"""Takes samples, at least one; returns a row for each, (n, ...)."""
+Answers = Mapping[str, Values]
+"""Output -> (n, ...), a row for each sample."""
+Compute = Callable[[Sequence[Parts]], Answers]
+"""Takes samples, at least one."""
 OnCall = Callable[[int, float], None]
 """Told of each graph call: its samples and its seconds."""
 
@@ -23,7 +25,7 @@ OnCall = Callable[[int, float], None]
 @dataclass(frozen=True)
 class _Waiting:
     samples: Sequence[Parts]
-    answer: Future[Values]
+    answer: Future[Answers]
 
 
 class Batcher:
@@ -48,7 +50,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
-    def submit(self, samples: Sequence[Parts]) -> Future[Values]:
+    def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
         """Return what will hold the rows of the samples, at least one; a failure of the net is its exception.
 
         Raises:
@@ -107,14 +109,17 @@ class Batcher:
             return
         first = 0
         for waiting in taken:
-            waiting.answer.set_result(rows[first : first + len(waiting.samples)])
-            first += len(waiting.samples)
+            last = first + len(waiting.samples)
+            waiting.answer.set_result({name: values[first:last] for name, values in rows.items()})
+            first = last
 
-    def _rows(self, samples: Sequence[Parts]) -> Values:
-        found: list[Values] = []
+    def _rows(self, samples: Sequence[Parts]) -> Answers:
+        found: list[Answers] = []
         for first in range(0, len(samples), self._batch_size):
             part = samples[first : first + self._batch_size]
             began = time.monotonic()
             found.append(self._compute(part))
             self._on_call(len(part), time.monotonic() - began)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        if len(found) == 1:
+            return found[0]
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}

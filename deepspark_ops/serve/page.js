@@ -35,7 +35,9 @@ async function describe() {
   document.title = model.net;
   at("net").textContent = model.net;
   const step = model.iteration === null ? "" : `, iteration ${model.iteration.toLocaleString("en")}`;
-  at("about").textContent = `${model.output.n_classes} classes, from ${model.run}${step}`;
+  const [main] = model.outputs;
+  const what = main.n_classes ? `${main.n_classes} ${main.task === "multi_label" ? "labels" : "classes"}` : main.task;
+  at("about").textContent = `${what}, from ${model.run}${step}`;
   at("ask").hidden = !model.takes_pictures;
   at("json").hidden = false;
   const secret = token ? " -H 'Authorization: Bearer TOKEN'" : "";
@@ -45,6 +47,15 @@ async function describe() {
 
 function show(found, seconds) {
   const best = found.predictions[0];
+  const hasClasses = Boolean(best.top_classes);
+  at("winner").hidden = at("classes").hidden = !hasClasses;
+  at("answer").hidden = hasClasses;
+  at("took").textContent = `answered in ${Math.round(1000 * seconds)} ms`;
+  at("result").hidden = false;
+  if (!hasClasses) {
+    at("answer").textContent = JSON.stringify(best).slice(0, 4000);
+    return;
+  }
   const name = (row) => best.top_names ? best.top_names[row] : `class ${best.top_classes[row]}`;
   at("winner").textContent = name(0);
   at("classes").replaceChildren(...best.top_classes.map((_, row) => {
@@ -61,8 +72,6 @@ function show(found, seconds) {
     bar.setAttribute("aria-label", `${name(row)}: ${number.textContent}`);
     return line;
   }));
-  at("took").textContent = `answered in ${Math.round(1000 * seconds)} ms`;
-  at("result").hidden = false;
 }
 
 async function predict(file) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ import numpy as np
 
 from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest
+from deepspark_ops.export.served_output import SCORES
+from deepspark_ops.predict.class_answer import result_columns
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
-from deepspark_ops.serve.batching import Batcher
+from deepspark_ops.serve.batching import Answers, Batcher
 from deepspark_ops.serve.metrics import ServerMetrics
 from deepspark_ops.serve.refusal import RequestRefused
 
@@ -33,11 +34,8 @@ class Model(Protocol):
     def form(self) -> BundleForm:
         """What its samples are."""
 
-    def scores(self, samples: Sequence[Parts]) -> Values:
-        """Return a row of scores for each sample."""
-
-    def columns(self, scores: Values, top_k: int) -> Mapping[str, Sequence[Any]]:
-        """Return scores as the columns of predictions."""
+    def answers(self, samples: Sequence[Parts]) -> Answers:
+        """Return every output of samples."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +60,31 @@ class Service:
         about = about_model(model.manifest, config.bundle)
         metrics = ServerMetrics(model.manifest.net, about["digest"])
         batcher = Batcher(
-            model.scores,
+            model.answers,
             batch_size=config.batch_size,
             wait_s=config.batch_wait_ms / 1_000,
             on_call=metrics.computed,
         )
         return cls(model, batcher, metrics, about)
 
-    def submit(self, samples: Sequence[Parts]) -> Future[Values]:
-        """Return what will hold the scores of samples."""
+    def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
+        """Return what will hold every output of samples."""
         return self.batcher.submit(samples)
 
-    def rows(self, scores: Values, top_k: int, *, with_scores: bool) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers, top_k: int, *, with_scores: bool) -> list[dict[str, Any]]:
         """Return an object per sample, with the names that the columns of ``deepspark predict`` have.
 
         Raises:
             RequestRefused: 500 where the net gave no numbers, which JSON could not hold.
         """
-        if not np.isfinite(scores).all():
-            raise RequestRefused(_SERVER_FAULT, "the net gave a score that is not finite; the samples are out of range")
-        columns = self.model.columns(scores, top_k)
-        names = [name for name in columns if with_scores or name != "scores"]
-        return [{name: _plain(columns[name][row]) for name in names} for row in range(len(scores))]
+        for name, values in answers.items():
+            if not np.isfinite(values).all():
+                text = f'the net gave a number of "{name}" that is not finite; the samples are out of range'
+                raise RequestRefused(_SERVER_FAULT, text)
+        columns = result_columns(answers, self.model.manifest, top_k)
+        names = [name for name in columns if with_scores or name != SCORES]
+        n_rows = len(next(iter(answers.values())))
+        return [{name: _plain(columns[name][row]) for name in names} for row in range(n_rows)]
 
     def close(self) -> None:
         """Answer what waits and end the thread."""
@@ -101,7 +102,7 @@ def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
         "iteration": manifest.origin.iteration,
         "weights_digest": manifest.origin.weights_digest,
         "inputs": [contract.model_dump(mode="json") for contract in manifest.inputs],
-        "output": manifest.output.model_dump(mode="json", exclude={"labels"}),
+        "outputs": [output.model_dump(mode="json") for output in manifest.results()],
         "classes": list(manifest.output.labels),
         "takes_pictures": len(manifest.inputs) == 1 and manifest.inputs[0].axes == "N, H, W, C",
     }
@@ -113,7 +114,7 @@ def warm_up(model: Model) -> None:
     Raises:
         DeepSparkError: It does not take what its manifest says.
     """
-    model.scores([tuple(_zeros(one.contract.shape[1:], one.takes_images, one.crop_size, one.contract.dtype)
+    model.answers([tuple(_zeros(one.contract.shape[1:], one.takes_images, one.crop_size, one.contract.dtype)
                         for one in model.form.inputs)])  # fmt: skip
 
 
@@ -123,5 +124,4 @@ def _zeros(shape: tuple[int, ...], is_image: bool, crop_size: int, dtype: str) -
 
 
 def _plain(value: Any) -> Any:
-    found = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
-    return None if isinstance(found, float) and not math.isfinite(found) else found
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -57,5 +57,5 @@ def test_each_input_has_a_column_or_a_name(tmp_path):
 
     model = load_served(ServeConfig(bundle=bundle))
     body = {"instances": [{"left": left, "right": right} for left, right in zip(LEFT, RIGHT, strict=True)]}
-    found = model.scores(samples_of_json(json.dumps(body).encode(), model.form))
+    found = model.answers(samples_of_json(json.dumps(body).encode(), model.form))["scores"]
     np.testing.assert_allclose(found, expected, rtol=1e-5)

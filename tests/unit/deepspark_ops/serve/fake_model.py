@@ -6,7 +6,6 @@ import numpy as np
 
 from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.export.manifest import InputContract
-from deepspark_ops.predict.class_answer import class_columns
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.reference.bundles import make_bundle
 
@@ -37,13 +36,10 @@ class FakeModel:
         self.manifest = parse_manifest(self.bundle).model_copy(update={"inputs": contracts})
         self.calls = []
 
-    def scores(self, samples):
+    def answers(self, samples):
         self.calls.append(len(samples))
         bright = np.array([parts[0][0].mean() / 255 for parts in samples], np.float32)
-        return np.stack([1 - bright, bright], axis=1)
-
-    def columns(self, scores, top_k):
-        return class_columns(scores, self.manifest.output, top_k)
+        return {"scores": np.stack([1 - bright, bright], axis=1)}
 
 
 def config_of(model, **options):

@@ -137,14 +137,14 @@ def test_a_token_is_wanted_for_all_but_page_and_health(served):
 def test_a_full_queue_is_told_to_come_back(served, tmp_path):
     model = FakeModel(tmp_path)
     begun, may_go = threading.Event(), threading.Event()
-    scores = model.scores
+    answers_of = model.answers
 
     def held(samples):
         begun.set()
         assert may_go.wait(WAIT_S)
-        return scores(samples)
+        return answers_of(samples)
 
-    model.scores = held
+    model.answers = held
     client = served(model=model, limits=Limits(100_000, 1))
     answers = []
     asked = {"json": {"instance": BRIGHT.tolist()}}
@@ -174,7 +174,7 @@ def test_a_fault_of_the_net_is_no_end_of_the_server(served, tmp_path, scores, te
 
 def _with_scores(folder, scores):
     model = FakeModel(folder)
-    model.scores = scores
+    model.answers = lambda samples: {"scores": scores(samples)}
     return model
 
 
@@ -194,3 +194,22 @@ def test_numbers_and_the_warm_up(served, tmp_path):
     assert client.get("/v1/model").json()["takes_pictures"] is False
     assert client.post("/v1/predict", json={"instance": [255, 0, 0, 0]}).status_code == 200
     assert "expected JSON" in client.post("/v1/predict", files={"file": PNG}).json()["error"]
+
+
+def test_results_without_classes_have_the_names_of_their_outputs(served, tmp_path):
+    model = FakeModel(tmp_path, number_input())
+    outputs = [
+        {"name": "price", "blob": "price", "task": "regression", "shape": (-1, 1), "n_classes": 0},
+        {"name": "code", "blob": "code", "task": "embedding", "shape": (-1, 2), "n_classes": 0},
+    ]
+    output = {"scores": "price", "classes": "", "n_classes": 0, "labels": ()}
+    plain = model.manifest.model_dump() | {"format_version": 5, "outputs": outputs, "output": output}
+    model.manifest = type(model.manifest).model_validate(plain)
+    model.answers = lambda samples: {
+        "price": np.float32([[parts[0].sum()] for parts in samples]),
+        "code": np.float32([parts[0][:2] for parts in samples]),
+    }
+    client = served(model=model)
+    assert [one["task"] for one in client.get("/v1/model").json()["outputs"]] == ["regression", "embedding"]
+    answer = client.post("/v1/predict?scores=false", json={"instances": [[1, 2, 3, 4], [0, 5, 0, 0]]})
+    assert answer.json()["predictions"] == [{"price": 10.0, "code": [1.0, 2.0]}, {"price": 5.0, "code": [0.0, 5.0]}]

@@ -23,7 +23,7 @@ class Net:
         if -1.0 in numbers:
             msg = "a sample that the net does not take"
             raise ValueError(msg)
-        return np.array([[2 * number] for number in numbers], np.float32)
+        return {"doubled": np.array([[2 * number] for number in numbers], np.float32)}
 
 
 def samples_of(*numbers):
@@ -47,8 +47,8 @@ def test_what_waits_goes_together_and_each_gets_its_own(net):
     assert net.begun.wait(WAIT_S)
     others = [batcher.submit(samples_of(*numbers)) for numbers in [(2, 3), (4,), (5, 6)]]
     net.may_go.set()
-    assert first.result(WAIT_S).tolist() == [[2]]
-    assert [other.result(WAIT_S).ravel().tolist() for other in others] == [[4, 6], [8], [10, 12]]
+    assert first.result(WAIT_S)["doubled"].tolist() == [[2]]
+    assert [other.result(WAIT_S)["doubled"].ravel().tolist() for other in others] == [[4, 6], [8], [10, 12]]
     assert net.calls == [[1], [2, 3, 4], [5, 6]]  # 2 + 1 + 2 samples do not fit into 4
     batcher.close()
     assert told == [1, 3, 2]
@@ -58,19 +58,21 @@ def test_a_request_waits_for_others_but_not_for_ever(net):
     net.may_go.set()
     batcher = batcher_of(net, [], wait_s=WAIT_S)
     one, other = batcher.submit(samples_of(1, 2)), batcher.submit(samples_of(3, 4))
-    assert one.result(WAIT_S / 2).ravel().tolist() == [2, 4]  # the batch is full, so nobody waits longer
-    assert other.result(WAIT_S).ravel().tolist() == [6, 8]
+    assert one.result(WAIT_S / 2)["doubled"].ravel().tolist() == [2, 4]  # the batch is full, so nobody waits longer
+    assert other.result(WAIT_S)["doubled"].ravel().tolist() == [6, 8]
     assert net.calls == [[1, 2, 3, 4]]
     batcher.close()
     soon = batcher_of(net, [], wait_s=0.01)
-    assert soon.submit(samples_of(7)).result(WAIT_S).tolist() == [[14]]
+    assert soon.submit(samples_of(7)).result(WAIT_S)["doubled"].tolist() == [[14]]
     soon.close()
 
 
 def test_a_large_request_is_computed_in_pieces(net):
     net.may_go.set()
     batcher = batcher_of(net, [])
-    assert batcher.submit(samples_of(*range(10))).result(WAIT_S).ravel().tolist() == [2 * k for k in range(10)]
+    assert batcher.submit(samples_of(*range(10))).result(WAIT_S)["doubled"].ravel().tolist() == [
+        2 * k for k in range(10)
+    ]
     assert [len(call) for call in net.calls] == [4, 4, 2]
     batcher.close()
 
@@ -81,10 +83,10 @@ def test_a_bad_request_does_not_spoil_the_others(net):
     assert net.begun.wait(WAIT_S)
     good, bad = batcher.submit(samples_of(1)), batcher.submit(samples_of(-1))
     net.may_go.set()
-    assert good.result(WAIT_S).tolist() == [[2]]
+    assert good.result(WAIT_S)["doubled"].tolist() == [[2]]
     with pytest.raises(ValueError, match="does not take"):
         bad.result(WAIT_S)
-    assert batcher.submit(samples_of(3)).result(WAIT_S).tolist() == [[6]]
+    assert batcher.submit(samples_of(3)).result(WAIT_S)["doubled"].tolist() == [[6]]
     batcher.close()
 
 
@@ -96,7 +98,7 @@ def test_closing_answers_what_waits(net):
     assert gone.cancel()
     net.may_go.set()
     batcher.close()
-    assert waiting.result(0).tolist() == [[4]]
+    assert waiting.result(0)["doubled"].tolist() == [[4]]
     assert net.calls == [[0], [2]]
     with pytest.raises(RuntimeError, match="closed"):
         batcher.submit(samples_of(3))
