@@ -105,7 +105,7 @@ def deepspark(*arguments: str, folder: Path, environment: dict[str, str], code: 
     """Run the command; return what it says on stderr. No credential is ever said."""
     command = [sys.executable, "-m", "deepspark_ops.command.cli", *arguments]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     said = done.stdout + done.stderr
     assert done.returncode == code, said
