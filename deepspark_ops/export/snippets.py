@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 
 from caffe_import.files.prototxt import read_net
@@ -44,7 +45,41 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
         "ONNX": (ONNX_NAME, onnx_snippet),
     }
     known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
-    return {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
+    found = {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
+    if "TensorFlow" in found and manifest.is_classifier and len(manifest.inputs) == 1:
+        found["Spark"] = spark_snippet(bundle, manifest, place)
+    return found
+
+
+def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
+    """Return Python that answers a column of a Spark frame by the bundle, of zeros; arguments as ``snippets``.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    (contract,) = manifest.inputs
+    is_image = contract.axes == "N, H, W, C" and contract.shape[-1] in (1, 3)
+    shape = _filled(contract, bundle)[1:]
+    if is_image:
+        made = [
+            f'picture = cv2.imencode(".png", np.zeros({shape}, np.uint8))[1].tobytes()  # any image file',
+            'rows = spark.createDataFrame([(picture,)], "sample binary")',
+        ]
+    else:
+        made = [f'rows = spark.createDataFrame([([0.0] * {prod(shape)},)], "sample array<float>")']
+    lines = [
+        *(("import cv2", "import numpy as np") if is_image else ()),
+        "from pyspark.sql import SparkSession",
+        "",
+        'from deepspark_ops.predict.spark_udf import predict_udf  # pip install "deepspark[spark,tables,train]"',
+        "",
+        f"bundle = {(place or str(bundle))!r}  # a folder that driver and workers see under this path",
+        "spark = SparkSession.builder.getOrCreate()",
+        *made,
+        'answer = rows.select(predict_udf(bundle)("sample").alias("answer")).first().answer',
+        "# answer.predicted, .predicted_name, .probability, .scores; .error says why a row could not be used",
+    ]
+    return "\n".join(lines)
 
 
 def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:

@@ -76,7 +76,8 @@ def test_readers_of_others_compute_what_was_trained(bundle: Bundle) -> None:
 def test_code_of_the_card_runs_as_it_is_in_the_bundles_folder(bundle: Bundle) -> None:
     card = (bundle.folder / "README.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
+    blocks.pop()  # Spark's runs in tests/integration/predict/test_in_spark.py
     ends = "\nprint('classes', scores.shape, float(scores.sum()).__round__(4), labels[classes[0]] in labels)\n"
     shown = subprocess.run(
         # One process and no name kept from block to block; TensorFlow is imported once.

@@ -66,6 +66,15 @@ def spark_ml(session, bundle: str, listed: Path, images: Path, folder: Path):
     return {"answers": answers, "bundle": moved.getBundle(), "vector": vectors.answer.error, "refused": refused}
 
 
+def answer_of_the_card(bundle: Path):
+    """Run the code for Spark that the bundle's own README has, in the bundle's folder."""
+    block = (bundle / "README.md").read_text().split("### Spark\n\n```python\n")[1].split("```")[0]
+    names: dict[str, object] = {}
+    os.chdir(bundle)
+    exec(block, names)
+    return names["answer"].asDict()
+
+
 def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
     given = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
     summary = run_on_spark(PredictConfig(**given, output=folder / "by_master", master="local[1]"))
@@ -91,6 +100,7 @@ def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
 
     found["spark_ml"] = spark_ml(session, str(bundle), listed, images, folder)
 
+    found["card"] = answer_of_the_card(bundle)
     predict_in_spark(str(bundle), str(images), str(folder / "example"))
     os.chdir(ROOT)
     with redirect_stdout(StringIO()) as said:

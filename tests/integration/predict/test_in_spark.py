@@ -13,6 +13,7 @@ import pytest
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.processes.spark_submit import job_variables
+from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.tf, pytest.mark.spark]
@@ -69,6 +70,13 @@ def test_a_job_gives_the_rows_of_one_process(spark, tmp_path):
         assert (values is None) == (features[name] is None)
         if values is not None:
             np.testing.assert_allclose(features[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_code_of_the_bundles_card_runs(spark):
+    answer = spark[2]["card"]
+    assert answer["error"] is None
+    assert answer["predicted_name"] in CLASS_NAMES
+    assert sum(answer["scores"]) == pytest.approx(1, rel=1e-5)
 
 
 def test_tables_of_the_catalog_are_read_and_written(spark, tmp_path):

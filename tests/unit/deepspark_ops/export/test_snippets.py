@@ -5,7 +5,14 @@ import ast
 import pytest
 
 from deepspark_ops.export.manifest import InputContract, parse_manifest
-from deepspark_ops.export.snippets import caffe_snippet, keras_snippet, onnx_snippet, tensorflow_snippet, tflite_snippet
+from deepspark_ops.export.snippets import (
+    caffe_snippet,
+    keras_snippet,
+    onnx_snippet,
+    spark_snippet,
+    tensorflow_snippet,
+    tflite_snippet,
+)
 from tests.reference.bundles import make_bundle
 
 DEPLOY = """
@@ -47,6 +54,8 @@ def test_any_size_is_filled_by_what_the_net_computes_on_and_odd_names_stay_names
 
 def test_snippets_are_python_whatever_the_names_are(bundle):
     manifest = manifest_of(bundle, contract("left-eye", (-1, -1, -1, 3)), contract("model", (-1, 4)))
+    tree = ast.parse(spark_snippet(bundle, manifest_of(bundle, contract("left-eye", (-1, -1, -1, 3)))))
+    assert any(isinstance(node, ast.Constant) and node.value == str(bundle) for node in ast.walk(tree))
     for code in (tensorflow_snippet, caffe_snippet, keras_snippet, onnx_snippet, tflite_snippet):
         text = code(bundle, manifest)
         tree = ast.parse(text)
