@@ -151,7 +151,7 @@ def test_a_dataset_goes_from_the_store_into_the_store(dataset, environment, tmp_
     assert {name: found[name].n_bytes for name in shards} == shards
     newest = max(entry.changed_ns for name, entry in found.items() if name.startswith("train/"))
     assert found["train/dataset.json"].changed_ns == newest  # moto tells seconds
-    assert {"train/mean.binaryproto", "test/dataset.json", "contact_sheet.zip"} <= set(found)
+    assert {"train/mean.binaryproto", "test/dataset.json", "contact_sheet.zip", "report.html"} <= set(found)
     assert not [name for name in found if name.startswith(".work")]
     # The same from the disk gives the same shards, to the bit.
     for name, content in photos(tmp_path).items():
