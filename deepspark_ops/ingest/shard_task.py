@@ -142,7 +142,8 @@ def run_shard_task(task: ShardTask) -> ShardResult:
 def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> str:
     """Write down what the samples were made of; return the file's SHA-256."""
     rows = np.array(noted.numbers, np.int64)
-    at = {int(task.positions[number]): row for row, number in enumerate(noted.numbers)}
+    named = [item for item in result.findings.named if item.position is not None]
+    at = {position: row for row, position in enumerate(task.positions[rows].tolist())} if named else {}
     path = records_path(task.path)
     write_records(
         path,
@@ -154,9 +155,7 @@ def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> 
             repeats=np.zeros(len(rows), np.int32) if task.repeats is None else task.repeats[rows],
             sums=result.sums,
             looks=noted.looks(),
-            findings=tuple(
-                (item.kind, at[item.position], item.text) for item in result.findings.named if item.position is not None
-            ),
+            findings=tuple((item.kind, at[item.position], item.text) for item in named),
             counts=result.findings.counts,
         ),
     )

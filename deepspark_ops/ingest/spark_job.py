@@ -59,8 +59,8 @@ _WORK_PREFIX = ".work-"
 
 Task = TypeVar("Task", ShardTask, "TableShardTask")
 Result = TypeVar("Result", ShardResult, "TableShardResult")
-Finished = list[tuple[SplitName, int]]
-"""(split, samples) of each shard that was written."""
+Finished = list[tuple[SplitName, int, int]]
+"""(split, samples, bytes written) of each shard that was written."""
 
 
 class _FinishedShards(AccumulatorParam[Finished]):  # type: ignore[misc]
@@ -318,7 +318,7 @@ def _run_tasks(
         use_staging(copies)
         result = run_one(task)
         if result.n_samples:
-            finished.add([(result.split, result.n_samples)])
+            finished.add([(result.split, result.n_samples, result.n_bytes)])
         return result
 
     job = context.parallelize(tasks, len(tasks)).map(run)
@@ -336,7 +336,7 @@ def _run_tasks(
         finally:
             if not future.done():
                 context.cancelAllJobs()
-    progress.report([(result.split, result.n_samples) for result in results if result.n_samples])
+    progress.report([(result.split, result.n_samples, result.n_bytes) for result in results if result.n_samples])
     return results
 
 
@@ -348,21 +348,24 @@ class _Progress:
         self._n_shards = Counter(task.split for task in tasks)
         self._shards: Counter[SplitName] = Counter()
         self._samples: Counter[SplitName] = Counter()
+        self._n_bytes = 0
         self._started = time.monotonic()
 
     def report(self, finished: Finished) -> None:
-        for split, n_samples in finished[self._shards.total() :]:
+        for split, n_samples, n_bytes in finished[self._shards.total() :]:
             self._shards[split] += 1
             self._samples[split] += n_samples
-            rate = self._samples.total() / (time.monotonic() - self._started)
+            self._n_bytes += n_bytes
+            seconds = time.monotonic() - self._started
             _log.info(
-                "ingest %s: shard %d/%d written, %s samples, %s %s/s",
+                "ingest %s: shard %d/%d written, %s samples, %s %s/s, %.1f MB/s",
                 split,
                 self._shards[split],
                 self._n_shards[split],
                 f"{self._samples[split]:,}",
-                f"{rate:,.0f}",
+                f"{self._samples.total() / seconds:,.0f}",
                 self._unit,
+                self._n_bytes / seconds / 1e6,
             )
 
 

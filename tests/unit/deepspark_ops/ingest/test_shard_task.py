@@ -17,7 +17,7 @@ from tests.reference.raw_sources import image_bgr, write_images
 
 def task_of(tmp_path, n=10, **options):
     source = tmp_path / "raw" / "list.txt"
-    if not source.exists():
+    if not source.exists() and "source" not in options:
         write_images(tmp_path / "raw", n)
     fields = {"source": source, "output": tmp_path / "out", "test_fraction": 0, "shuffle": False, **options}
     config = IngestConfig(**fields)
@@ -53,6 +53,26 @@ def test_encoded_shard_keeps_the_files(tmp_path):
         assert datum.encoded
         assert datum.data == (tmp_path / "raw" / "img" / f"{i}.png").read_bytes()
     assert result.sums.sum() == sum(int(image_bgr(i).sum()) for i in range(10))
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_database_of_raw_and_compressed_records_keeps_its_order(tmp_path, encoded):
+    (tmp_path / "raw").mkdir()
+    with lmdb.open(str(tmp_path / "raw" / "db"), map_size=2**24) as environment, environment.begin(write=True) as batch:
+        for i in range(100):
+            pixels = image_bgr(i % 11).transpose(2, 0, 1)
+            datum = caffe_pb2.Datum(channels=3, height=8, width=8, data=pixels.tobytes(), label=i % 5)
+            if i % 3:
+                content = cv2.imencode(".png", image_bgr(i % 11))[1].tobytes()
+                datum = caffe_pb2.Datum(data=content, label=i % 5, encoded=True)
+            batch.put(b"%08d_x" % i, datum.SerializeToString())
+    task = task_of(tmp_path, source=tmp_path / "raw" / "db", encoded=encoded)
+    result = run_shard_task(task)
+    decoded = [decode_datum(record) for record in records_of(task).values()]
+    assert [label for _, label in decoded] == [i % 5 for i in range(100)]
+    expected = np.stack([image_bgr(i % 11).transpose(2, 0, 1) for i in range(100)])
+    np.testing.assert_array_equal(np.stack([image for image, _ in decoded]), expected)
+    np.testing.assert_array_equal(result.sums, expected.sum(axis=0, dtype=np.int64))
 
 
 def test_hdf5_shard_holds_the_same_pixels(tmp_path):
