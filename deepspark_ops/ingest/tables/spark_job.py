@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from deepspark_ops.ingest.tables.table_dataset import (
 )
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = 2**23
@@ -101,7 +103,7 @@ def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Tab
 def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame:
     if is_catalog_table(source):
         return session.table(str(source).removeprefix(TABLE_MARK))
-    path = str(source)
+    path = _address(source)
     if name == "avro":
         return _avro_frame(session, source)
     if name == "csv":
@@ -119,15 +121,21 @@ def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame
     return session.read.format(name).load(path)
 
 
+def _address(source: Path) -> str:
+    """Return what Spark finds a path by: a local one also where Spark's own file system is another, ``[`` as it is."""
+    address = str(source) if isinstance(source, StorePath) else f"file://{source.absolute()}"
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", address)
+
+
 def _avro_frame(session: SparkSession, source: Path) -> DataFrame:
     """Return Avro files for a query, read by our tasks: Spark's own reader of them is a jar that it does not bring."""
     files = [str(file) for file in data_files(source)]
-    schema = avro_schema(Path(files[0]))
+    schema = avro_schema(data_path(files[0]))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.column(0).to_pylist():
-                yield from avro_batches(Path(file), schema)
+                yield from avro_batches(data_path(file), schema)
 
     from pyspark.sql.pandas.types import from_arrow_schema
 

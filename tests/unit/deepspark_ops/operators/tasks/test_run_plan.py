@@ -88,3 +88,12 @@ def test_a_dataset_counts_only_with_both_manifests(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "dataset.json").touch()
     assert is_ingested(tmp_path)
+
+
+def test_a_table_of_the_catalog_is_no_path_and_a_query_is_a_dataset_of_its_own(tmp_path: Path) -> None:
+    places = Places(tmp_path, tmp_path)
+    assert places.place_of("table:shop.customers") == "table:shop.customers"
+    table = places.dataset_folder(config(Path("table:shop.customers")))
+    assert table.name.startswith("table-shop-")
+    queries = {places.dataset_folder(config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
+    assert len(queries | {table}) == 3
