@@ -32,10 +32,10 @@ def digits(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, [*columns, "label"])
 
 
-def main(runs: str, model: str, overrides: str = "") -> None:
+def main(runs: str, model: str, overrides: str = "", n_workers: int = 2) -> None:
     """Train on four fifths of the digits and answer the others, before and after the pipeline is saved.
 
-    ``overrides`` changes the solver, e.g. ``max_iter: 100``.
+    ``overrides`` changes the solver, e.g. ``max_iter: 100``; each of ``n_workers`` is a task of Spark.
     """
     spark = SparkSession.builder.appName("pipeline").getOrCreate()
     train, test = digits(spark).randomSplit([0.8, 0.2], seed=1)
@@ -46,7 +46,7 @@ def main(runs: str, model: str, overrides: str = "") -> None:
             DeepSparkEstimator(
                 solver="examples/digits/mlp_solver.prototxt",
                 runsDir=runs,
-                trainOptions={"n_workers": 2, "strategy": "easgd", "overrides": overrides},
+                trainOptions={"n_workers": n_workers, "strategy": "easgd", "overrides": overrides},
             ),
         ]
     )
@@ -61,4 +61,4 @@ def main(runs: str, model: str, overrides: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3])

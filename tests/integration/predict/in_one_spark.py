@@ -105,7 +105,7 @@ def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
     os.chdir(ROOT)
     with redirect_stdout(StringIO()) as said:
         overrides = "max_iter: 200 snapshot: 200 test_interval: 200"
-        spark_ml_pipeline(str(folder / "runs"), str(folder / "pipeline"), overrides)
+        spark_ml_pipeline(str(folder / "runs"), str(folder / "pipeline"), overrides, n_workers=1)
     found["pipeline"] = said.getvalue()
     (folder / "found.json").write_text(json.dumps(found))
 
