@@ -61,4 +61,4 @@ def main(runs: str, model: str, overrides: str = "", n_workers: int = 2) -> None
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(sys.argv[1], sys.argv[2])

@@ -5,6 +5,8 @@ No pyspark in here. A task knows the config and which part is its own, so what t
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -60,11 +62,27 @@ class PartConfig:
         return cls("features" if isinstance(config, FeaturesConfig) else "predict", config.model_dump_json(), threads)
 
 
+def part_ranges(n_records: int, *, n_slots: int, most: int) -> list[tuple[int, int]]:
+    """Return the first number of each part and the one behind its last.
+
+    There are as many parts as slots, or more, so that none has too many records.
+
+    Args:
+        n_records: At least one.
+        n_slots: Tasks that run at a time.
+        most: Records of a part.
+
+    Example:
+        >>> part_ranges(10, n_slots=2, most=4), part_ranges(2, n_slots=8, most=100)
+        ([(0, 4), (4, 8), (8, 10)], [(0, 1), (1, 2)])
+    """
+    size = math.ceil(n_records / min(n_records, max(n_slots, math.ceil(n_records / most))))
+    return [(start, min(start + size, n_records)) for start in range(0, n_records, size)]
+
+
 @cache
 def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer]:
     """Load the bundle into this process; the next task finds it."""
-    import json
-
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
 

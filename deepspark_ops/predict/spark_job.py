@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import shutil
 import sys
@@ -32,7 +31,7 @@ from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.table import choose_columns
-from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows
+from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows, part_ranges
 from deepspark_ops.predict.samples import BundleForm, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -132,17 +131,18 @@ def _number_answers(
     session: SparkSession, config: BundleInputConfig, n_records: int, part: PartConfig, counts: Any, schema: Any
 ) -> DataFrame:
     """Return the answers of inputs that every task opens by itself: it reads its part of the numbers."""
-    n_parts = min(n_records, max(session.sparkContext.defaultParallelism, math.ceil(n_records / config.task_records)))
-    size = math.ceil(n_records / n_parts)
+    slots = session.sparkContext.defaultParallelism
+    ranges = part_ranges(n_records, n_slots=slots, most=config.task_records)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
+                start, stop = ranges[number]
                 count = PartCount()
-                yield from answer_numbers(part, number * size, min((number + 1) * size, n_records), count)
+                yield from answer_numbers(part, start, stop, count)
                 counts.add({number: count})
 
-    return session.range(0, math.ceil(n_records / size), 1, math.ceil(n_records / size)).mapInArrow(answered, schema)
+    return session.range(0, len(ranges), 1, len(ranges)).mapInArrow(answered, schema)
 
 
 def _table_answers(
