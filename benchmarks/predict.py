@@ -1,7 +1,8 @@
 """Rate of ``evaluate`` and ``predict`` beside that of the bare graph: ``python benchmarks/predict.py [--json]``.
 
   forward   the compiled net on one batch in memory, again and again, its scores brought back as numpy
-  evaluate  every sample of an ingested dataset read, transformed, hashed, scored and summed, as stage evaluate does
+  evaluate  every sample of an ingested dataset read, transformed, hashed, scored, summed and written to
+            samples.parquet, as stage evaluate does
   predict   every sample of that dataset through the exported SavedModel into a Parquet file, as ``deepspark predict``
 
 Nets: cifar10_quick on raw 32x32 images in LMDB, and CaffeNet on 256x256 JPEGs in LMDB. The three take turns in one
@@ -33,11 +34,13 @@ sys.path.insert(0, str(ROOT))
 
 from caffe_import.files.caffemodel import write_caffemodel  # noqa: E402
 from caffe_import.net.fillers import initial_vector  # noqa: E402
+from deepspark_ops.config.evaluate import EvaluateConfig  # noqa: E402
 from deepspark_ops.config.export import ExportConfig  # noqa: E402
 from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
 from deepspark_ops.config.predict import PredictConfig  # noqa: E402
 from deepspark_ops.config.train import TrainConfig  # noqa: E402
-from deepspark_ops.evaluate.scoring import score_samples  # noqa: E402
+from deepspark_ops.evaluate.parts.part_scores import score_range  # noqa: E402
+from deepspark_ops.evaluate.scoring import answers_of_batch  # noqa: E402
 from deepspark_ops.evaluate.tasks.choice import choose_tasks  # noqa: E402
 from deepspark_ops.run_paths import RunPaths  # noqa: E402
 from deepspark_ops.train.snapshots.state_file import RunState, write_run_state  # noqa: E402
@@ -150,10 +153,10 @@ def contenders(work: Path, net: Net, n_threads: int) -> dict[str, Round]:
 def open_evaluation(run: RunPaths, net: Net, n_threads: int) -> dict[str, Round]:
     """Return ``forward`` and ``evaluate`` of a run."""
     from deepspark_ops.evaluate.tf_predict import compile_answers
-    from deepspark_ops.evaluate.trained_net import open_trained_net
+    from deepspark_ops.evaluate.trained_net import open_run
 
-    opened = open_trained_net(run.root, weights=None, dataset=None, split="test", batch_size=net.batch_size)
-    trained = opened.__enter__()  # for the life of the process
+    config = EvaluateConfig(run_dir=run.root, batch_size=net.batch_size)
+    trained = open_run(config).__enter__()  # for the life of the process
     samples, tasks = trained.samples, choose_tasks(trained.net)
     answers = compile_answers(trained.net, trained.params, tasks, n_threads=n_threads)
     feeds = samples.read(0, net.batch_size).feeds
@@ -167,7 +170,8 @@ def open_evaluation(run: RunPaths, net: Net, n_threads: int) -> dict[str, Round]
     def evaluate() -> int:
         for layer in samples.layers:
             layer.samples.close()  # nothing is read from memory that an earlier round left
-        score_samples(lambda batch: answers(batch.feeds), samples, tasks, worst=24)
+        with tempfile.TemporaryDirectory() as rows:
+            score_range(config, samples, tasks, answers_of_batch(answers), Path(rows))
         return samples.n_samples
 
     return {"forward": forward, "evaluate": evaluate}

@@ -125,10 +125,13 @@ class SampleDigest:
     def add(self, batch: Batch) -> None:
         """Add samples, sample by sample, so that the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
-        self._content[batch.start] = b"".join(
-            hashlib.blake2b(b"".join(column[row].tobytes() for column in columns), digest_size=_HASH_BYTES).digest()
-            for row in range(batch.count)
-        )
+        hashes = []
+        for row in range(batch.count):
+            hashed = hashlib.blake2b(digest_size=_HASH_BYTES)
+            for column in columns:
+                hashed.update(column[row : row + 1].data)  # no copy
+            hashes.append(hashed.digest())
+        self._content[batch.start] = b"".join(hashes)
 
     def merge(self, other: SampleDigest) -> None:
         """Add what another one has of other samples."""

@@ -133,13 +133,16 @@ class ScoreSum:
         (0.5, [[1, 0], [1, 0]], 1)
     """
 
-    def __init__(self, n_classes: int, *, worst: int = 0, ignore_label: int | None = None) -> None:
+    def __init__(
+        self, n_classes: int, *, worst: int = 0, ignore_label: int | None = None, wants_ranking: bool = True
+    ) -> None:
         """Start at nothing.
 
         Args:
             n_classes: Length of a score vector.
             worst: How many mistakes to keep.
             ignore_label: Samples of this label do not count (Caffe's ``ignore_label``).
+            wants_ranking: Rank each class against the rest, which takes some megabytes, and measure calibration.
         """
         self._n_classes = n_classes
         self._worst = worst
@@ -149,7 +152,7 @@ class ScoreSum:
         self._loss = ExactSums()
         self._calibration = CalibrationSum()
         self._ranking = RankingSum(n_classes)
-        self._is_probability = True
+        self._is_probability = wants_ranking
         self._n_read = 0
         self._n_samples = 0
         self._mistakes: list[tuple[float, int, Mistake]] = []
@@ -192,7 +195,9 @@ class ScoreSum:
                 loss=loss,
             )
         )
-        for row in np.flatnonzero(rank):
+        wrong = np.flatnonzero(rank)
+        sureness = wide[wrong, predicted[wrong]]
+        for row in wrong[np.argsort(-sureness, kind="stable")[: self._worst]]:
             self._keep_mistake(
                 Mistake(
                     index=int(first + rows[row]),

@@ -48,8 +48,8 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
 
     Classification: ``label``, ``predicted``, ``probability`` (of ``predicted``), ``label_probability``, ``rank`` (other
     classes that score as much as the true one), on demand ``scores``, a probability a class. Several labels: ``labels``
-    and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``. A
-    reconstruction: ``mae``. A class a pixel: ``pixels`` (that count), ``right``.
+    and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``; single vectors:
+    ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel: ``pixels`` (that count), ``right``.
 
     Args:
         chosen: The result.
@@ -59,6 +59,8 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
         names = {"label": pa.int32(), "predicted": pa.int32(), "rank": pa.int32()}
         names |= {"probability": pa.float32(), "label_probability": pa.float32()}
         return [pa.field(*one) for one in names.items()] + ([pa.field("scores", _NUMBERS)] if has_scores else [])
+    if chosen.task == "embedding" and len(chosen.outputs) == 1:
+        return [pa.field("class", pa.int64()), pa.field("vector", _NUMBERS)]
     if chosen.task == "regression" and chosen.n_values > MAX_NUMBERS:
         return []
     return [pa.field(*one) for one in _FIELDS[chosen.task].items()]
@@ -124,6 +126,11 @@ def _regression(
 def _embedding(
     chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
 ) -> dict[str, Sequence[Any]]:
+    if len(answers) == 1:
+        return {
+            "class": list(targets.reshape(len(targets)).astype(np.int64)),
+            "vector": list(rows_of(answers[0]).astype(np.float32)),
+        }
     first, second = (rows_of(answer) for answer in answers)
     distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
     return {"is_same": targets.reshape(len(targets)) == 1, "distance": distance}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import SliceReport
-from deepspark_ops.evaluate.tasks.registry import sum_of
+from deepspark_ops.evaluate.tasks.registry import slice_sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead, TaskSum
 
 MAX_VALUES: Final = 1_000
@@ -55,13 +56,21 @@ class SliceSums:
 
     def result(self, head: ReportHead) -> tuple[SliceReport, ...]:
         """Return the slices, by property and value; those without a sample that counts are left out."""
-        return tuple(
-            SliceReport(column=column, value=value, n_samples=found.n_samples, main=found.main, rows=found.rows())
-            for column in self._columns
-            for value, total in sorted(self._sums[column].items())
-            if total.counts_any()
-            for found in (total.metrics(head),)
-        )
+        found = []
+        for column in self._columns:
+            for value, total in sorted(self._sums[column].items()):
+                with suppress(DataError):  # no sample counts
+                    metrics = total.metrics(head)
+                    found.append(
+                        SliceReport(
+                            column=column,
+                            value=value,
+                            n_samples=metrics.n_samples,
+                            main=metrics.main,
+                            rows=metrics.rows(),
+                        )
+                    )
+        return tuple(found)
 
     def _sum(self, column: str, value: str) -> TaskSum:
         sums = self._sums[column]
@@ -69,5 +78,5 @@ class SliceSums:
             if len(sums) == MAX_VALUES:
                 msg = f"slices={column}: more than {MAX_VALUES:,} values, the last {value!r}; give what groups samples"
                 raise ConfigError(msg)
-            sums[value] = sum_of(self._chosen)
+            sums[value] = slice_sum_of(self._chosen)
         return sums[value]

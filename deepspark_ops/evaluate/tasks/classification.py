@@ -117,10 +117,12 @@ class ClassificationTask(TaskSum):
     task = "classification"
     figures = "top-1, top-5, loss, confusion matrix, each class"
 
-    def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
-        """Start at nothing; ``worst``: how many mistakes to keep."""
+    def __init__(self, chosen: ChosenTask, *, worst: int = 0, wants_ranking: bool = True) -> None:
+        """Start at nothing; ``worst``: how many mistakes to keep; ``wants_ranking`` as of ``ScoreSum``."""
         super().__init__(chosen)
-        self._sum = ScoreSum(chosen.n_classes, worst=worst, ignore_label=chosen.ignore_label)
+        self._sum = ScoreSum(
+            chosen.n_classes, worst=worst, ignore_label=chosen.ignore_label, wants_ranking=wants_ranking
+        )
         self._scores: Scores | None = None
 
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:

@@ -36,3 +36,8 @@ def kind_of(chosen: ChosenTask) -> type[TaskSum]:
     """Return how a result is summed."""
     is_single = chosen.task == "embedding" and len(chosen.outputs) == 1
     return NeighbourTask if is_single else TASKS[chosen.task]
+
+
+def slice_sum_of(chosen: ChosenTask) -> TaskSum:
+    """Return a fresh sum for one of many groups of samples: without what takes memory and is not shown of them."""
+    return ClassificationTask(chosen, wants_ranking=False) if chosen.task == "classification" else sum_of(chosen)

@@ -95,11 +95,6 @@ class TaskSum(ABC):
         """Return the errors of the batch that was added last with a sample that counts; None before."""
         return self._losses[-1] if self._losses else None
 
-    def counts_any(self) -> bool:
-        """Return whether a sample counted."""
-        last = self.last()
-        return last is not None and (len(last) > 0 or any(len(part) for part in self._losses))
-
     def _keep_losses(self, losses: npt.NDArray[np.floating], start: int, counted: Array | None = None) -> None:
         index = start + np.arange(len(losses), dtype=np.int64)
         rows = slice(None) if counted is None else counted

@@ -90,3 +90,13 @@ def test_many_numbers_are_left_out():
     chosen, _, _ = case("regression")
     wide = type(chosen)(**{**vars(chosen), "shape": (5_000,)})
     assert rows_schema(wide, has_scores=False).names == ["index", "name", "content", "loss"]
+
+
+def test_single_vectors_are_rows_with_their_class(tmp_path):
+    chosen, values, _ = case("embedding")
+    single = type(chosen)(**{**vars(chosen), "outputs": ("a",)})
+    labels = np.arange(N) % 4
+    write(tmp_path / "rows", single, values[:1], labels, range(N))
+    rows = pq.read_table(tmp_path / "rows").to_pylist()
+    assert [row["class"] for row in rows] == labels.tolist()
+    assert rows[9]["vector"] == values[0][9].tolist()
