@@ -16,7 +16,7 @@ from deepspark_ops.processes.spark_submit import job_variables
 from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.tf, pytest.mark.spark]
+pytestmark = [pytest.mark.tf, pytest.mark.spark, pytest.mark.slow]
 BAD = "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
 
 
