@@ -148,6 +148,10 @@ class NeighbourTask(TaskSum):
     def _merge(self, other: Self) -> None:
         self._sum.merge(other._sum)
 
+    def counts_any(self) -> bool:
+        """Return whether two samples are of one class."""
+        return bool((self._sum.ranks()[1] >= 0).any())
+
     def samples(self) -> SampleLosses:
         """Return of each compared sample whether its nearest neighbour is of another class."""
         index, rank = self._sum.ranks()

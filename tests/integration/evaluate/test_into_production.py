@@ -32,7 +32,9 @@ def test_a_regression_goes_into_production_and_is_replaced_by_a_better_one(tmp_p
     rng = np.random.default_rng(5)
     x = rng.normal(size=(87, 6))
     columns = {"x": x, "y": x @ rng.normal(size=(6, 2)) + rng.normal(size=(87, 2))}
-    config = PromoteConfig(models=tmp_path / "models", model="lines")
+    config = PromoteConfig(
+        models=tmp_path / "models", model="lines", max_slowdown=1.0
+    )  # speed is that of a busy machine
     model = ModelFolder(config.models / config.model)
 
     first = trained(tmp_path / "first", LAYERS, columns, n_steps=2)[0]

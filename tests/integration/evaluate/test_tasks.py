@@ -2,6 +2,7 @@
 
 import h5py
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from caffe_import.files.caffemodel import read_caffemodel
@@ -238,3 +239,6 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
     samples = read_evaluation(tmp_path / "near").samples
     assert samples.answers.loss.tolist() == (~found_same).astype(float).tolist()
     page_of(near, "Nearest neighbours", "One of the nearest five of its class")
+    rows = pq.read_table(tmp_path / "near" / "samples.parquet")
+    np.testing.assert_allclose(np.stack(rows["vector"].to_pylist()), vectors, rtol=1e-4, atol=1e-5)
+    assert rows["class"].to_pylist() == kinds.astype(int).tolist()
