@@ -182,14 +182,21 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
     return chw_from_hwc(decode_picture(compressed, color=color, where=where))
 
 
-def decode_picture(compressed: bytes, *, color: bool | None, where: str) -> Image:
+def decode_picture(compressed: bytes, *, color: bool | None, where: str, flags: int | None = None) -> Image:
     """Return a compressed image as OpenCV has it, (H, W) or (H, W, C): what resizes it needs no other order.
+
+    Args:
+        compressed: A file's bytes.
+        color: As in ``decode_datum``.
+        where: Names the image in errors.
+        flags: Of OpenCV's imdecode, in place of those that ``color`` stands for.
 
     Raises:
         DataSourceError: As ``decode_image``.
     """
     try:
-        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), _READ_FLAGS[color]) if compressed else None
+        flags = _READ_FLAGS[color] if flags is None else flags
+        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags) if compressed else None
     except cv2.error as error:
         # More than 2^30 pixels: OpenCV's guard against a wrong header.
         msg = f"{where}: OpenCV refuses the image: {error}"

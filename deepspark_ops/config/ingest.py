@@ -211,6 +211,11 @@ class SourceConfig(StageConfig):
         json_schema_extra=FORM,
     )
     gray: bool = Field(False, title="Gray", description="Read images as gray", json_schema_extra=FORM)
+    scaled_decoding: bool = Field(
+        False,
+        description="Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with other"
+        " pixels (docs/data.md)",
+    )
     max_pixel: int = Field(
         255,
         ge=1,

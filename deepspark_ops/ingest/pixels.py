@@ -20,6 +20,11 @@ from deepspark_ops.ingest.files.image_header import stored_picture
 from deepspark_ops.ingest.records import RecordError
 
 _JPEG_MAGIC = b"\xff\xd8"
+_REDUCED = {
+    8: (cv2.IMREAD_REDUCED_GRAYSCALE_8, cv2.IMREAD_REDUCED_COLOR_8),
+    4: (cv2.IMREAD_REDUCED_GRAYSCALE_4, cv2.IMREAD_REDUCED_COLOR_4),
+    2: (cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_COLOR_2),
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class PixelRecipe:
         max_pixel: Largest value of the source; values are scaled so that it becomes 255, before the resize.
         height: Rows after the resize, pixels; 0 keeps the size.
         width: Columns, likewise.
+        scaled_decoding: libjpeg decodes at 1/2, 1/4 or 1/8 where that is still as large as the resize makes an image.
     """
 
     gray: bool = False
@@ -39,6 +45,7 @@ class PixelRecipe:
     max_pixel: int = 255
     height: int = 0
     width: int = 0
+    scaled_decoding: bool = False
 
     def apply(self, record: Image | bytes) -> Image:
         """Return the record's pixels, (C, H, W), uint8 or float32.
@@ -61,13 +68,30 @@ class PixelRecipe:
         """
         if not isinstance(record, bytes):
             return hwc_from_chw(self.apply(record))
+        color = False if self.gray else self.decode_color
+        flags = self._scaled_flags(record, color) if self.scaled_decoding and self.height else None
         try:
-            picture = decode_picture(record, color=False if self.gray else self.decode_color, where="record")
+            picture = decode_picture(record, color=color, where="record", flags=flags)
         except DataSourceError as error:
             raise RecordError(str(error).removeprefix("record: ")) from error
         if self.max_pixel != 255:
             picture = self._scale(picture)
         return resize_picture(picture, self.height, self.width) if self.height else picture
+
+    def _scaled_flags(self, record: bytes, color: bool | None) -> int | None:
+        """Return OpenCV's flags for the smallest JPEG not below the wanted size; None if that is the whole one."""
+        stored = stored_picture(record) if record.startswith(_JPEG_MAGIC) else None
+        if stored is None:
+            return None
+        rows, columns = stored.shape[:2]
+        if not stored.is_upright and color is not None:
+            rows, columns = min(rows, columns), min(rows, columns)  # it may be turned
+        for divisor, (of_gray, of_color) in _REDUCED.items():
+            if rows // divisor >= self.height and columns // divisor >= self.width:
+                is_gray = color is False or (color is None and len(stored.shape) == 2)
+                flags = of_gray if is_gray else of_color
+                return flags | cv2.IMREAD_IGNORE_ORIENTATION if color is None else flags
+        return None
 
     def compress(self, record: Image | bytes, picture: Image) -> bytes:
         """Return ``picture`` compressed: the record's own bytes if they decode to exactly these pixels, else anew.

@@ -372,6 +372,7 @@ def _pixel_recipe(config: IngestConfig, index: SourceIndex) -> PixelRecipe:
         gray=config.gray,
         decode_color=index.decode_color,
         max_pixel=config.max_pixel,
+        scaled_decoding=config.scaled_decoding,
         height=config.resize_height,
         width=config.resize_width,
     )

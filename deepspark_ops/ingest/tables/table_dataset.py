@@ -139,7 +139,7 @@ def _refuse_selection(config: IngestConfig) -> None:
 
 
 def _image_options(config: IngestConfig) -> list[str]:
-    names = ("encoded", "resize_height", "resize_width", "gray", "max_pixel", "root_folder")
+    names = ("encoded", "resize_height", "resize_width", "gray", "max_pixel", "scaled_decoding", "root_folder")
     values = {name: getattr(config, name) for name in names}
     return [f"{name}={value}" for name, value in values.items() if value != IngestConfig.model_fields[name].default]
 

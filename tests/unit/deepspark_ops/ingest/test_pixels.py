@@ -132,3 +132,26 @@ def test_changed_jpeg_stays_a_jpeg():
 def test_pixels_that_no_image_format_holds_are_rejected():
     with pytest.raises(RecordError, match="uint8 pixels of 2 channels cannot be compressed; use encoded=false"):
         PixelRecipe().compress(b"", np.zeros((3, 3, 2), np.uint8))
+
+
+@pytest.mark.parametrize(("size", "divisor"), [((256, 320), 8), ((128, 160), 4), ((64, 70), 2), ((63, 90), 1)])
+@pytest.mark.parametrize("gray", [False, True])
+@pytest.mark.parametrize("decode_color", [True, None])
+def test_scaled_decoding_is_opencvs_reduced_image_resized(size, divisor, gray, decode_color):
+    record = encode(cv2.resize(image_bgr(6), size[::-1]), ".jpg")
+    recipe = PixelRecipe(gray=gray, decode_color=decode_color, height=32, width=32, scaled_decoding=True)
+    flag = f"IMREAD_REDUCED_{'GRAYSCALE' if gray else 'COLOR'}_{divisor}"
+    if divisor == 1:
+        flag = "IMREAD_GRAYSCALE" if gray else "IMREAD_COLOR"
+    reduced = cv2.imdecode(np.frombuffer(record, np.uint8), getattr(cv2, flag))
+    assert reduced.shape[:2] == tuple(-(-extent // divisor) for extent in size)
+    np.testing.assert_array_equal(recipe.picture(record), cv2.resize(reduced, (32, 32)))
+
+
+def test_scaled_decoding_leaves_pngs_turned_and_unresized_images_large_enough():
+    scaled = {"decode_color": True, "scaled_decoding": True}
+    image = cv2.resize(image_bgr(6), (400, 100))
+    for record in (encode(image, ".png"), jpeg_with_exif(6, plain=encode(image, ".jpg"))):
+        full, found = (PixelRecipe(**options, height=90, width=90) for options in ({"decode_color": True}, scaled))
+        np.testing.assert_array_equal(found.picture(record), full.picture(record))
+    assert PixelRecipe(**scaled).picture(encode(image, ".jpg")).shape == (100, 400, 3)
