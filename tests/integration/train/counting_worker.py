@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from deepspark_ops.exchange.client import connect
@@ -21,15 +22,27 @@ def fed_layer(split: Path, batch: int) -> FedLayer:
 
 
 def count(
-    address: ExchangeAddress, worker: int, split: Path, log: Path, *, batch: int, n_epochs: int, dies_after: int | None
+    address: ExchangeAddress,
+    worker: int,
+    split: Path,
+    log: Path,
+    begin: Barrier | None,
+    *,
+    batch: int,
+    n_epochs: int,
+    dies_after: int | None,
 ) -> None:
-    """Read until a piece of epoch ``n_epochs`` comes; lines of ``log``: epoch, then the labels of a whole piece.
+    """Read, once all have passed ``begin``, until a piece of epoch ``n_epochs`` comes.
+
+    Lines of ``log``: epoch, then the labels of a whole piece that the server has taken back.
 
     With ``dies_after`` the process kills itself in the middle of a piece, after that many steps: while its thread
     holds further ones.
     """
     link = connect(address)
     link.join(worker)
+    if begin is not None:
+        begin.wait(60)
     rows: dict[int, list[int]] = {}
     batches = LeasedBatches(link, [fed_layer(split, batch)], (), iter_size=1, seed=1, worker=worker, first_step=0)
     with batches, log.open("a", buffering=1) as out:
