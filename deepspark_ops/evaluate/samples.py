@@ -46,6 +46,7 @@ class Samples:
         n_samples: Samples of each of them.
         batch_size: Samples of one pass of the net.
         class_names: In label order; empty if unknown.
+        answer_names: Of what a net answers: the classes, or the label columns of a table whose labels are numbers.
         split_rule: How they were told from training samples; None if unknown.
     """
 
@@ -71,6 +72,8 @@ class Samples:
         self.class_names = manifest.class_names if manifest else ()
         self.split_rule = manifest.split_rule if manifest else None
         self.table = manifest.table if manifest else None
+        has_numbers = self.table is not None and self.table.label_kind == "value"
+        self.answer_names = self.table.labels if self.table and has_numbers else self.class_names
 
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.

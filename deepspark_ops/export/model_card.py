@@ -55,7 +55,7 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
         "## What it takes",
         "\n".join(_input(contract) for contract in manifest.inputs),
         "All files but Caffe's do this themselves. `deploy.prototxt` takes what was already "
-        "prepared so, as float32 (N, C, H, W).",
+        "prepared so, as float32, pictures as (N, C, H, W).",
         *(("## Classes", _classes(manifest)) if manifest.is_classifier else ()),
         *(("## What it gives", _results(manifest)) if manifest.outputs and not _is_plain(manifest) else ()),
         "## How it was checked",

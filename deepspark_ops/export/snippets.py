@@ -9,6 +9,7 @@ from pathlib import Path
 
 from caffe_import.files.prototxt import read_net
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.export.deploy_net import opencv_names
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     KERAS_NAME,
@@ -185,11 +186,13 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     if steps:
         lines.append(f"# The net takes what was prepared: {_one_line('; '.join(steps))}.")
     for name, (blob, shape) in zip(names, inputs, strict=True):
-        lines.append(f"{name} = np.zeros({shape}, np.float32)  # N, C, H, W" + (", blue first" * _is_bgr(shape)))
+        axes = ("N, C, H, W" if len(shape) == 4 else "N first") + ", blue first" * _is_bgr(shape)
+        lines.append(f"{name} = np.zeros({shape}, np.float32)  # {axes}")
         lines.append(f"net.setInput({name}, {blob!r})  # with Caffe: net.blobs[{blob!r}].data[...] = {name}")
     results = manifest.results()
     blobs = [one.blob if manifest.outputs else deploy.layer[-1].top[0] for one in results]
-    lines.append(f"answer = dict(zip({blobs!r}, net.forward({blobs!r}), strict=True))  # with Caffe: net.forward()")
+    makers = [*opencv_names(deploy, blobs).values()]
+    lines.append(f"answer = dict(zip({blobs!r}, net.forward({makers!r}), strict=True))  # with Caffe: net.forward()")
     for name, one, blob in zip(_result_names(manifest), results, blobs, strict=True):
         lines.append(f"{name} = answer[{blob!r}]  # {_result_text(one)}")
     if manifest.is_classifier:

@@ -15,6 +15,7 @@ from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
+from deepspark_ops.export.deploy_net import opencv_names
 from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import DEPLOY_NAME, WEIGHTS_NAME
@@ -55,11 +56,12 @@ def _read_by_opencv(model: ExportedModel) -> Reading:
     inputs = {layer.top[0] for layer in model.deploy.layer if layer.type == "Input"}
     feeds = {name: values for name, values in model.prepared().items() if name in inputs}
     files = [str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME)]
+    makers = opencv_names(model.deploy, [one.blob for one in model.outputs])
     try:
-        blobs = read_outside(_OPENCV, files, feeds, [one.blob for one in model.outputs])
+        answers = read_outside(_OPENCV, files, feeds, list(makers.values()))
     except ReaderFailed as failure:
         return Reading(WEIGHTS_NAME, "OpenCV", None, str(failure))
-    return Reading(WEIGHTS_NAME, "OpenCV", _named(model, blobs))
+    return Reading(WEIGHTS_NAME, "OpenCV", _named(model, {blob: answers[name] for blob, name in makers.items()}))
 
 
 def _named(model: ExportedModel, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.float64]]:
