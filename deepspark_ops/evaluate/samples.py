@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import NetSpec
+from deepspark_ops.config.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
@@ -46,7 +47,6 @@ class Samples:
         n_samples: Samples of each of them.
         batch_size: Samples of one pass of the net.
         class_names: In label order; empty if unknown.
-        answer_names: Of what a net answers: the classes, or the label columns of a table whose labels are numbers.
         split_rule: How they were told from training samples; None if unknown.
     """
 
@@ -72,8 +72,12 @@ class Samples:
         self.class_names = manifest.class_names if manifest else ()
         self.split_rule = manifest.split_rule if manifest else None
         self.table = manifest.table if manifest else None
-        has_numbers = self.table is not None and self.table.label_kind == "value"
-        self.answer_names = self.table.labels if self.table and has_numbers else self.class_names
+
+    def answer_names(self, task: TaskName) -> tuple[str, ...]:
+        """Return what the answers of a task are called, in their order: a table's label columns, or the classes."""
+        if self.table is not None and self.table.label_kind == "value":
+            return self.table.labels
+        return self.class_names if task != "regression" else ()
 
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.

@@ -138,7 +138,7 @@ def report_of(
     Args:
         sums: Of each result, the main one first.
         scored: What was scored on what; its blobs are replaced by each result's own.
-        names: Of the classes of a net with one result: of several nobody knows whose they are.
+        names: Of the classes or outputs of a net with one result: of several nobody knows whose they are.
         speed: How fast the net scores.
         slices: Of the main result; None for none.
     """
@@ -148,7 +148,7 @@ def report_of(
         return ReportHead(scored.model_copy(update=blobs), **further)
 
     others = tuple(one.metrics(head(one)) for one in sums[1:])
-    known = names if sums[0].chosen.task in ("classification", "segmentation", "multi_label") else ()
+    known = names if sums[0].chosen.task in ("classification", "segmentation", "multi_label", "regression") else ()
     metrics = sums[0].metrics(head(sums[0], names=known, speed=speed, others=others))
     if slices is not None:
         metrics = metrics.model_copy(update={"slices": slices.result(head(sums[0], names=known))})

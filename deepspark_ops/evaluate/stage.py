@@ -98,7 +98,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
                 score_blob=tasks[0].output,
                 split_rule=trained.samples.split_rule,
             ),
-            trained.samples.answer_names,
+            trained.samples.answer_names(tasks[0].task),
             _speed(answers, trained.samples, device),
             scored.slices,
         )

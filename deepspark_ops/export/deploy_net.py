@@ -144,6 +144,7 @@ def _free_name(taken: set[str], name: str) -> str:
         number += 1
     return free
 
+
 def opencv_names(deploy: caffe_pb2.NetParameter, blobs: Sequence[str]) -> dict[str, str]:
     """Return what OpenCV calls blobs, blob -> name: it asks for the layer, the last one that writes the blob."""
     return {blob: next(layer.name for layer in reversed(deploy.layer) if blob in layer.top) for blob in blobs}

@@ -2,10 +2,11 @@ import numpy as np
 
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
+from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.caffe_weights import deploy_params
-from deepspark_ops.export.deploy_net import build_deploy_net
+from deepspark_ops.export.deploy_net import build_deploy_net, opencv_names
 
 NET = """
 name: "n"
@@ -97,3 +98,10 @@ def test_batch_on_another_axis_is_refused():
       reshape_param { shape { dim: 4 dim: -1 dim: 3 dim: 4 } } }"""
     )
     assert net_of_any_batch(build(text)) is None
+
+
+def test_opencv_is_asked_for_the_layer_that_writes_a_blob_last() -> None:
+    deploy = caffe_pb2.NetParameter()
+    for name, top in (("ip", "answer"), ("relu", "answer"), ("prob", "prob")):
+        deploy.layer.add(name=name).top.append(top)
+    assert opencv_names(deploy, ["prob", "answer"]) == {"prob": "prob", "answer": "relu"}
