@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +47,52 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
         time.sleep(0.01)
+
+
+@contextmanager
+def http_server(
+    command: Callable[[int], Sequence[str | Path]],
+    *,
+    log: Path,
+    answers_at: str,
+    what: str,
+    timeout_s: float = 180.0,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """Run a server on a free port while the block runs; yield its URL once it answers.
+
+    Args:
+        command: From the port to the command line.
+        log: File for what it prints.
+        answers_at: Path that it answers with 200 when it is up.
+        what: What it is, for the message.
+        timeout_s: How long it may take to start.
+        cwd: Its folder.
+        env: Its variables; default: this process'.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as out:
+        server = subprocess.Popen(command(port), stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True)
+    try:
+        wait_until(lambda: _is_up(url + answers_at) or server.poll() is not None, what, timeout_s=timeout_s)
+        assert server.poll() is None, log.read_text()[-4000:]
+        yield url
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(10)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _is_up(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

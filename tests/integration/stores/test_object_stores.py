@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import cv2
@@ -25,7 +22,7 @@ import pytest
 from deepspark_ops.stores import arrow_store
 from deepspark_ops.stores.store_path import data_path
 from tests.paths import ROOT
-from tests.processes import wait_until
+from tests.processes import http_server
 from tests.reference.raw_sources import write_tar
 
 pytestmark = pytest.mark.object_store
@@ -51,33 +48,14 @@ SOLVER = (
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not SERVER.exists():
         pytest.fail(f"{SERVER} is missing: make test-object-stores brings it")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("moto") / "log"
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            [SERVER, "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=out, start_new_session=True
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until(lambda: _is_up(url) or server.poll() is not None, "moto's server", timeout_s=120)
-        assert server.poll() is None, log.read_text()[-4000:]
+    with http_server(
+        lambda port: [SERVER, "-H", "127.0.0.1", "-p", str(port)],
+        log=log,
+        answers_at="/moto-api/",
+        what="moto's server",
+    ) as url:
         yield url
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(10)
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _is_up(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/moto-api/", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -15,14 +14,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.paths import ROOT
-from tests.processes import wait_until
+from tests.processes import http_server
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import lines, loss, stage, started
@@ -79,33 +78,16 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     if not CLIENT.exists() or not SERVER.exists():
         pytest.fail(f"{CLIENT} or {SERVER} is missing: make test-mlflow brings both")
     folder = tmp_path_factory.mktemp("mlflow")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     store = ["--backend-store-uri", f"sqlite:///{folder}/store.db", "--artifacts-destination", f"{folder}/artefacts"]
-    command = [SERVER, "server", *store, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "HOME": str(folder)}
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: _is_up(url) or server.poll() is not None, "MLflow's server", timeout_s=180)
-        assert server.poll() is None, (folder / "log").read_text()[-4000:]
+    with http_server(
+        lambda port: [SERVER, "server", *store, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        log=folder / "log",
+        answers_at="/health",
+        what="MLflow's server",
+        cwd=folder,
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "HOME": str(folder)},
+    ) as url:
         yield Mlflow(url)
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(10)
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _is_up(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def deepspark(*arguments: str, url: str, folder: Path, code: int = 0, **variables: str) -> str:
