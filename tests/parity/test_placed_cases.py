@@ -37,7 +37,16 @@ _ROUNDING = 1e-6
 
 
 def test_placed_cases_give_the_numbers_of_one_device() -> None:
-    folder, names = (_FULL_SET, ()) if _FULL_SET else (str(FIXTURES / "caffe"), _SELECTION)
+    assert_placed_as_plain(str(FIXTURES / "caffe"), _SELECTION)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not _FULL_SET, reason="DEEPSPARK_CAFFE_ORACLE names the folder with all recorded cases")
+def test_all_placed_cases_give_the_numbers_of_one_device() -> None:
+    assert_placed_as_plain(str(_FULL_SET), ())
+
+
+def assert_placed_as_plain(folder: str, names: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tests.parity.placed_cases", folder, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -70,7 +70,7 @@ def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(pag
     assert TestClient(app).get(url).status_code == 401
 
     app.dependency_overrides[page.get_user] = lambda: None
-    (route,) = [route for route in app.routes if getattr(route, "path", "").endswith("/report")]
+    (route,) = [route for route in app.routes if getattr(route, "path", "") == "/runs/{dag_id}/{run_id}/report"]
     (may_read_dag,) = [
         dependency.dependency for dependency in route.dependencies if dependency.dependency is not page.get_user
     ]

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import redirect_stdout
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 
 from pyspark.ml import Pipeline, PipelineModel
@@ -24,8 +22,6 @@ from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.spark_job import answer_on, run_on_spark
 from deepspark_ops.spark_ml import DeepSparkModel, DeepSparkTransformer
 from examples.predict_in_spark import main as predict_in_spark
-from examples.spark_ml_pipeline import main as spark_ml_pipeline
-from tests.paths import ROOT
 
 
 def refusal_of(session, config):
@@ -102,11 +98,6 @@ def main(bundle: Path, images: Path, listed: Path, folder: Path) -> None:
 
     found["card"] = answer_of_the_card(bundle)
     predict_in_spark(str(bundle), str(images), str(folder / "example"))
-    os.chdir(ROOT)
-    with redirect_stdout(StringIO()) as said:
-        overrides = "max_iter: 200 snapshot: 200 test_interval: 200"
-        spark_ml_pipeline(str(folder / "runs"), str(folder / "pipeline"), overrides, n_workers=1)
-    found["pipeline"] = said.getvalue()
     (folder / "found.json").write_text(json.dumps(found))
 
 

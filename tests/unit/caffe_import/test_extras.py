@@ -116,10 +116,12 @@ def test_solver_is_read_without_any_framework(command: str, options: list[str]) 
 
 @pytest.mark.parametrize("stage", ["evaluate", "export"])
 def test_stage_process_says_it_in_one_message(stage: str, tmp_path: Path) -> None:
-    # The run's folder is never looked at: the import comes before.
+    # The first sample, the net, all else of the run is never looked at: the import comes before.
     code = f"import runpy; runpy.run_module('deepspark_ops.{stage}', run_name='__main__', alter_sys=True)"
     config = tmp_path / "config.json"
-    config.write_text(f'{{"run_dir": "{tmp_path}"}}')
+    weights = tmp_path / "net.caffemodel"
+    weights.touch()
+    config.write_text(f'{{"run_dir": "{tmp_path}", "weights": "{weights}"}}')
     done = run_without({"tensorflow"}, code, str(config))
     assert (done.returncode, done.stderr.count("Traceback")) == (2, 0), done.stderr
     assert 'pip install "deepspark[train]"' in done.stderr

@@ -1,0 +1,27 @@
+"""The example of a Spark ML pipeline, run as its users run it: it starts three Spark applications."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.processes.spark_submit import job_variables
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.long, pytest.mark.tf, pytest.mark.spark]
+
+
+def test_the_pipeline_example_trains_and_answers_the_same_after_loading(tmp_path: Path) -> None:
+    command = [sys.executable, "examples/spark_ml_pipeline.py", str(tmp_path / "runs"), str(tmp_path / "pipeline")]
+    environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=570, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = [line for line in done.stdout.splitlines() if line.startswith("accuracy=")]
+    before, after = (float(line.split("=")[1].split()[0]) for line in told)
+    assert before > 0.85
+    assert before == after
+    assert "|probability" in done.stdout.replace(" ", "")
