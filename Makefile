@@ -25,9 +25,8 @@ ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
 setup: ## Bring the virtual environment with the tests' tools, and Java
 	@.ci/setup.sh test
 
-# One process more than cores: tests that wait for Spark and Airflow leave a core idle.
 test: setup lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
-	$(PYTHON) -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal --durations 25
+	$(PYTHON) -m pytest -n auto --dist worksteal --durations 25
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
@@ -50,7 +49,7 @@ test-object-stores: setup ## Data in S3 and Hadoop's file systems, with moto's s
 	uv pip install --quiet --python .venv/moto/bin/python "moto[server]==$(MOTO)"
 	$(PYTHON) -m pytest -m object_store tests/integration/stores
 
-test-long: setup ## What takes minutes: all recorded cases placed on devices, the Spark ML pipeline; not part of make test
+test-long: setup ## What takes minutes: all recorded cases placed on devices, predictions in a session of Spark; not part of make test
 	$(PYTHON) -m pytest -m long
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red

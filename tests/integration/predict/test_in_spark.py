@@ -22,7 +22,12 @@ BAD = "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
 
 @pytest.fixture(scope="module")
 def spark(made, tmp_path_factory):
-    """Bundle, folder with what Spark has written, what it said, images, list: 53 images and two that are none."""
+    """Return what is found in a session of the user's own; see ``in_spark``."""
+    return in_spark(made, tmp_path_factory, "rest")
+
+
+def in_spark(made, tmp_path_factory, part):
+    """Return bundle, folder that Spark wrote, what it said, images, list: 53 images and two that are none."""
     _, _, _, bundle, files = made
     folder, images = tmp_path_factory.mktemp("spark"), tmp_path_factory.mktemp("files") / "images"
     shutil.copytree(files, images)
@@ -32,7 +37,7 @@ def spark(made, tmp_path_factory):
     listed.write_text("".join(f"{name}\n" for name in [*names[:30], "gone.png", *names[30:]]))
     script = ROOT / "tests" / "integration" / "predict" / "in_one_spark.py"
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
-    command = [sys.executable, str(script), bundle, images, listed, folder]
+    command = [sys.executable, str(script), bundle, images, listed, folder, part]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=570, check=False, cwd=folder
     )
@@ -40,8 +45,8 @@ def spark(made, tmp_path_factory):
     return bundle, folder, json.loads((folder / "found.json").read_text()), images, listed
 
 
-def test_a_job_gives_the_rows_of_one_process(spark, tmp_path):
-    bundle, folder, found, images, listed = spark
+def test_a_job_gives_the_rows_of_one_process(made, tmp_path_factory, tmp_path):
+    bundle, folder, found, images, listed = in_spark(made, tmp_path_factory, "job")
     given = {"bundle": bundle, "input": listed, "root_folder": images}
     write_answers(PredictConfig(**given, output=tmp_path / "p"), on_step=lambda step: None)
     expected = pq.read_table(tmp_path / "p").to_pylist()
@@ -62,6 +67,19 @@ def test_a_job_gives_the_rows_of_one_process(spark, tmp_path):
         f"damaged.png: {BAD}",
     ]
 
+
+@pytest.mark.long
+def test_code_of_the_bundles_card_runs(spark):
+    answer = spark[2]["card"]
+    assert answer["error"] is None
+    assert answer["predicted_name"] in CLASS_NAMES
+    assert sum(answer["scores"]) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.long
+def test_features_are_those_of_one_process(spark, tmp_path):
+    bundle, folder, _, images, listed = spark
+    given = {"bundle": bundle, "input": listed, "root_folder": images}
     write_answers(FeaturesConfig(**given, output=tmp_path / "f", blobs="ip"), on_step=lambda step: None)
     wanted = {row["id"]: row["ip"] for row in pq.read_table(tmp_path / "f").to_pylist()}
     features = {row["id"]: row["ip"] for row in pq.read_table(folder / "features").to_pylist()}
@@ -72,13 +90,7 @@ def test_a_job_gives_the_rows_of_one_process(spark, tmp_path):
             np.testing.assert_allclose(features[name], values, rtol=1e-4, atol=1e-5)
 
 
-def test_code_of_the_bundles_card_runs(spark):
-    answer = spark[2]["card"]
-    assert answer["error"] is None
-    assert answer["predicted_name"] in CLASS_NAMES
-    assert sum(answer["scores"]) == pytest.approx(1, rel=1e-5)
-
-
+@pytest.mark.long
 def test_tables_of_the_catalog_are_read_and_written(spark, tmp_path):
     bundle, folder, found, images, _ = spark
     rows = pq.read_table(folder / "answers").to_pylist()
@@ -96,6 +108,7 @@ def test_tables_of_the_catalog_are_read_and_written(spark, tmp_path):
     assert "already exists" in found["again"]
 
 
+@pytest.mark.long
 def test_strict_writes_nothing(spark):
     _, _, found, _, _ = spark
     assert found["strict"].startswith("DataError: ")
@@ -103,6 +116,7 @@ def test_strict_writes_nothing(spark):
     assert found["strict_left"] == []
 
 
+@pytest.mark.long
 def test_the_example_answers_inside_a_plain_spark_script(spark, tmp_path):
     bundle, folder, _, images, _ = spark
     rows = {row["path"].split("/images/")[1]: row for row in pq.read_table(folder / "example").to_pylist()}
@@ -116,6 +130,7 @@ def test_the_example_answers_inside_a_plain_spark_script(spark, tmp_path):
             assert row["predicted_name"] == wanted["predicted_name"]
 
 
+@pytest.mark.long
 def test_spark_ml_stages_answer_alike_before_and_after_they_are_saved(spark, tmp_path):
     bundle, folder, found, images, _ = spark
     answers = found["spark_ml"]["answers"]
