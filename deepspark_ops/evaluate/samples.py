@@ -73,11 +73,18 @@ class Samples:
         self.split_rule = manifest.split_rule if manifest else None
         self.table = manifest.table if manifest else None
 
-    def answer_names(self, task: TaskName) -> tuple[str, ...]:
-        """Return what the answers of a task are called, in their order: a table's label columns, or the classes."""
+    def answer_names(self, task: TaskName, class_names: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """Return what the answers of a task are called, in their order: a table's label columns, or the classes.
+
+        Args:
+            task: Answers of pairs and reconstructions have no names.
+            class_names: Of the net, where they may differ from those of these samples.
+        """
+        if task in ("embedding", "reconstruction"):
+            return ()
         if self.table is not None and self.table.label_kind == "value":
             return self.table.labels
-        return self.class_names if task != "regression" else ()
+        return () if task == "regression" else self.class_names if class_names is None else class_names
 
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.

@@ -138,7 +138,7 @@ def report_of(
     Args:
         sums: Of each result, the main one first.
         scored: What was scored on what; its blobs are replaced by each result's own.
-        names: Of the classes or outputs of a net with one result: of several nobody knows whose they are.
+        names: Of the main result, as ``Samples.answer_names`` gives them: of further ones nobody knows whose they are.
         speed: How fast the net scores.
         slices: Of the main result; None for none.
     """
@@ -148,10 +148,9 @@ def report_of(
         return ReportHead(scored.model_copy(update=blobs), **further)
 
     others = tuple(one.metrics(head(one)) for one in sums[1:])
-    known = names if sums[0].chosen.task in ("classification", "segmentation", "multi_label", "regression") else ()
-    metrics = sums[0].metrics(head(sums[0], names=known, speed=speed, others=others))
+    metrics = sums[0].metrics(head(sums[0], names=names, speed=speed, others=others))
     if slices is not None:
-        metrics = metrics.model_copy(update={"slices": slices.result(head(sums[0], names=known))})
+        metrics = metrics.model_copy(update={"slices": slices.result(head(sums[0], names=names))})
     for one, found in zip(sums, metrics.results(), strict=True):
         _log.info("%s: %s", found.task.replace("_", " "), one.line(found))
     return metrics

@@ -89,21 +89,16 @@ def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    lines = [
-        *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
-        f"bundle = {(place or str(bundle))!r}",
-        f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")',
-    ]
-    lines += _zeros(bundle, manifest, names)
-    given = ", ".join(
-        f"{contract.name!r}: tf.constant({name})" for name, contract in zip(names, manifest.inputs, strict=True)
+    return _run_once(
+        bundle,
+        manifest,
+        place,
+        imports=("import numpy as np", "import tensorflow as tf"),
+        load=[f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")'],
+        run=lambda given: [f'answer = model.signatures["serving_default"](**{given})'],
+        value="tf.constant({})",
+        taken="answer[{}].numpy()",
     )
-    lines += [
-        f'answer = model.signatures["serving_default"](**{{{given}}})',
-        *_taken(manifest, "answer[{}].numpy()"),
-    ]
-    return "\n".join(lines)
 
 
 def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None, *, file: str = TFLITE_NAME) -> str:
@@ -112,18 +107,17 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
-    lines = [
-        *_imports(manifest, "import numpy as np", "import tensorflow as tf"),
-        f"bundle = {(place or str(bundle))!r}",
-        "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
-        f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
-        *_zeros(bundle, manifest, names),
-        f'answer = model.get_signature_runner("serving_default")(**{{{given}}})',
-        *_taken(manifest, "answer[{}]"),
-    ]
-    return "\n".join(lines)
+    return _run_once(
+        bundle,
+        manifest,
+        place,
+        imports=("import numpy as np", "import tensorflow as tf"),
+        load=[
+            "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
+            f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
+        ],
+        run=lambda given: [f'answer = model.get_signature_runner("serving_default")(**{given})'],
+    )
 
 
 def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
@@ -132,17 +126,14 @@ def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
-    lines = [
-        *_imports(manifest, "import keras", "import numpy as np"),
-        f"bundle = {(place or str(bundle))!r}",
-        f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)',
-        *_zeros(bundle, manifest, names),
-        f"answer = model.predict_on_batch({{{given}}})",
-        *_taken(manifest, "answer[{}]"),
-    ]
-    return "\n".join(lines)
+    return _run_once(
+        bundle,
+        manifest,
+        place,
+        imports=("import keras", "import numpy as np"),
+        load=[f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)'],
+        run=lambda given: [f"answer = model.predict_on_batch({given})"],
+    )
 
 
 def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
@@ -151,16 +142,56 @@ def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = Non
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
+    return _run_once(
+        bundle,
+        manifest,
+        place,
+        imports=("import numpy as np", "import onnxruntime"),
+        load=[f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")'],
+        run=lambda given: [
+            "outputs = [one.name for one in model.get_outputs()]",
+            f"answer = dict(zip(outputs, model.run(outputs, {given}), strict=True))",
+        ],
+    )
+
+
+def _run_once(
+    bundle: Path,
+    manifest: BundleManifest,
+    place: str | None,
+    *,
+    imports: Sequence[str],
+    load: Sequence[str],
+    run: Callable[[str], Sequence[str]],
+    value: str = "{}",
+    taken: str = "answer[{}]",
+) -> str:
+    """Return Python that loads a model that takes samples as they are, and runs it on zeros.
+
+    Args:
+        bundle: As of ``snippets``.
+        manifest: Likewise.
+        place: Likewise.
+        imports: Lines that import what ``load`` and ``run`` need.
+        load: Lines that make ``model``.
+        run: From a dictionary of the inputs, as text, to the lines that make ``answer``.
+        value: What an input's value is in that dictionary, with the variable in the place of {}.
+        taken: How an output is taken, with its name in the place of {}.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    given = ", ".join(f"{contract.name!r}: {name}" for name, contract in zip(names, manifest.inputs, strict=True))
+    given = ", ".join(
+        f"{contract.name!r}: {value.format(name)}" for name, contract in zip(names, manifest.inputs, strict=True)
+    )
     lines = [
-        *_imports(manifest, "import numpy as np", "import onnxruntime"),
+        *_imports(manifest, *imports),
         f"bundle = {(place or str(bundle))!r}",
-        f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")',
+        *load,
         *_zeros(bundle, manifest, names),
-        "outputs = [one.name for one in model.get_outputs()]",
-        f"answer = dict(zip(outputs, model.run(outputs, {{{given}}}), strict=True))",
-        *_taken(manifest, "answer[{}]"),
+        *run(f"{{{given}}}"),
+        *_taken(manifest, taken),
     ]
     return "\n".join(lines)
 

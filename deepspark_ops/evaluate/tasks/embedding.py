@@ -19,7 +19,7 @@ from deepspark_ops.evaluate.figures.embedding import Neighbours, NeighbourSum, V
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 DEFAULT_MARGIN: Final = 1.0
@@ -110,8 +110,7 @@ class EmbeddingTask(TaskSum):
         found = self._sum.result()
         area = found.ranked.roc_auc
         return EmbeddingMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(head, n_samples=found.n_pairs),
             main=MainFigure(
                 name="roc_auc" if area is not None else "verification_accuracy",
                 label="ROC-AUC of pairs" if area is not None else "Accuracy at best threshold",
@@ -119,11 +118,6 @@ class EmbeddingTask(TaskSum):
                 higher_is_better=True,
                 is_share=True,
             ),
-            n_samples=found.n_pairs,
-            n_ignored=0,
-            loss=self._mean_loss(),
-            speed=head.speed,
-            others=head.others,
             figures=found,
             width=self.chosen.n_values,
             worst=self._worst.result(),
@@ -168,16 +162,12 @@ class NeighbourTask(TaskSum):
             msg = f"of {found.n_compared} samples no two are of one class: there is no neighbour to find"
             raise DataError(msg)
         return EmbeddingMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(
+                head, n_samples=found.n_compared - found.n_alone, n_ignored=found.n_alone, loss=1.0 - found.recall_at_1
+            ),
             main=MainFigure(
                 name="recall_at_1", label=NEAREST, value=found.recall_at_1, higher_is_better=True, is_share=True
             ),
-            n_samples=found.n_compared - found.n_alone,
-            n_ignored=found.n_alone,
-            loss=1.0 - found.recall_at_1,
-            speed=head.speed,
-            others=head.others,
             figures=None,
             width=self.chosen.n_values,
             neighbours=found,

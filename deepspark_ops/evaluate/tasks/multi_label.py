@@ -10,7 +10,7 @@ import numpy as np
 from deepspark_ops.evaluate.figures.multi_label import MultiLabel, MultiLabelSum
 from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 
@@ -69,8 +69,7 @@ class MultiLabelTask(TaskSum):
         found = self._sum.result(head.names)
         precision = found.ranking.macro_average_precision
         return MultiLabelMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(head, n_samples=found.n_samples, n_ignored=found.n_ignored),
             main=MainFigure(
                 name="mean_average_precision",
                 label="Mean average precision",
@@ -78,10 +77,5 @@ class MultiLabelTask(TaskSum):
                 higher_is_better=True,
                 is_share=True,
             ),
-            n_samples=found.n_samples,
-            n_ignored=found.n_ignored,
-            loss=self._mean_loss(),
-            speed=head.speed,
-            others=head.others,
             figures=found,
         )

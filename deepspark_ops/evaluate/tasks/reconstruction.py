@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from deepspark_ops.evaluate.figures.reconstruction import Reconstruction, ReconstructionSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 
@@ -56,13 +56,7 @@ class ReconstructionTask(TaskSum):
         found = self._sum.result()
         label = "Mean squared error"
         return ReconstructionMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(head, n_samples=found.n_samples),
             main=MainFigure(name="mse", label=label, value=found.mse, higher_is_better=False, is_share=False),
-            n_samples=found.n_samples,
-            n_ignored=0,
-            loss=self._mean_loss(),
-            speed=head.speed,
-            others=head.others,
             figures=found,
         )

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from deepspark_ops.evaluate.figures.regression import Regression, RegressionSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 
@@ -56,13 +56,7 @@ class RegressionTask(TaskSum):
         """Return the figures."""
         found = self._sum.result(head.names)
         return RegressionMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(head, n_samples=found.n_samples),
             main=MainFigure(name="rmse", label="RMSE", value=found.rmse, higher_is_better=False, is_share=False),
-            n_samples=found.n_samples,
-            n_ignored=0,
-            loss=self._mean_loss(),
-            speed=head.speed,
-            others=head.others,
             figures=found,
         )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import Segmentation, SegmentationSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, now_text
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 
 
@@ -78,16 +78,10 @@ class SegmentationTask(TaskSum):
         """Return the figures."""
         found = self._sum.result(head.names)
         return SegmentationMetrics(
-            created=now_text(),
-            scored=head.scored,
+            **self._common(head, n_samples=found.n_samples, n_ignored=found.n_ignored),
             main=MainFigure(
                 name="mean_iou", label="Mean IoU", value=found.mean_iou, higher_is_better=True, is_share=True
             ),
-            n_samples=found.n_samples,
-            n_ignored=found.n_ignored,
-            loss=self._mean_loss(),
-            speed=head.speed,
-            others=head.others,
             figures=found,
         )
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from deepspark_ops.config.task import TaskName
 from deepspark_ops.evaluate.scores import SampleLosses, joined_losses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed, now_text
 
 Array = npt.NDArray[Any]
 
@@ -99,6 +99,20 @@ class TaskSum(ABC):
         index = start + np.arange(len(losses), dtype=np.int64)
         rows = slice(None) if counted is None else counted
         self._losses.append(SampleLosses(index[rows], np.asarray(losses, np.float64)[rows]))
+
+    def _common(
+        self, head: ReportHead, *, n_samples: int, n_ignored: int = 0, loss: float | None = None
+    ) -> dict[str, Any]:
+        """Return the fields that the reports of all tasks have; the loss is the mean of the samples' own by default."""
+        return {
+            "created": now_text(),
+            "scored": head.scored,
+            "n_samples": n_samples,
+            "n_ignored": n_ignored,
+            "loss": self._mean_loss() if loss is None else loss,
+            "speed": head.speed,
+            "others": head.others,
+        }
 
     def _mean_loss(self) -> float:
         return float(self.samples().loss.mean()) if self._losses else float("nan")

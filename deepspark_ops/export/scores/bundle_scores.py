@@ -77,7 +77,8 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             score_blob=task.output,
             split_rule=trained.samples.split_rule,
         )
-    metrics = report_of(sums, scored, manifest.output.labels, speed)
+        names = trained.samples.answer_names(task.task, tuple(manifest.output.labels))
+    metrics = report_of(sums, scored, names, speed)
     write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest))
     write_text_whole(config.output / METRICS_NAME, metrics.to_json())
     return metrics
