@@ -16,7 +16,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.dataset_findings import find_duplicates, find_thin_classes
 from deepspark_ops.ingest.findings import WARNINGS_NAME, Findings, ordered, refused, summary, write_warnings
-from deepspark_ops.ingest.mean import mean_image, mean_values
+from deepspark_ops.ingest.images.mean import mean_image, mean_values
 from deepspark_ops.ingest.plan import IngestPlan, Recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.splits import split_rule

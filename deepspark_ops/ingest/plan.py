@@ -19,8 +19,8 @@ from deepspark_ops.ingest.dataset_findings import find_repeated_paths
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
 from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.findings import Findings
+from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.named_classes import with_classes
-from deepspark_ops.ingest.pixels import PixelRecipe
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex, stamps_of
 from deepspark_ops.ingest.selection.choice import choose_records
 from deepspark_ops.ingest.selection.sampling import repeats

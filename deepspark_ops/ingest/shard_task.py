@@ -19,14 +19,14 @@ import numpy.typing as npt
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.datum import Image, chw_from_hwc, hwc_from_chw
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.ingest.decoder_messages import DecoderMessages, decoder_messages
 from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, is_plain_jpeg, more_than_8_bits
 from deepspark_ops.ingest.findings import Finding, Findings
-from deepspark_ops.ingest.mean import PixelSums, Sums
-from deepspark_ops.ingest.pixels import PixelRecipe
+from deepspark_ops.ingest.images.decoder_messages import DecoderMessages, decoder_messages
+from deepspark_ops.ingest.images.mean import PixelSums, Sums
+from deepspark_ops.ingest.images.pixels import PixelRecipe
+from deepspark_ops.ingest.images.sample_notes import NotedSamples
+from deepspark_ops.ingest.images.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
-from deepspark_ops.ingest.sample_notes import NotedSamples
-from deepspark_ops.ingest.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file

@@ -15,7 +15,7 @@ from deepspark_ops.config.predict import BundleInputConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import BundleManifest, InputContract
-from deepspark_ops.ingest.pixels import PixelRecipe
+from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.record import Content, InputRecord, Values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.preflight.certificate import certified, write_certificate
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.preflight.net_picture import write_picture
+from deepspark_ops.preflight.picture.net_picture import write_picture
 from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.run_paths import RunPaths
 

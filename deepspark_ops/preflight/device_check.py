@@ -15,7 +15,7 @@ from deepspark_ops.devices.compute_plan import compute_plan, precision_note, wit
 from deepspark_ops.devices.device_rows import DeviceRow, device_rows, placement_notes
 from deepspark_ops.devices.worker_rows import worker_rows
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.preflight.memory import memory_text
+from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import NetReport, Problem, WorkReport
 
 

@@ -33,8 +33,8 @@ from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes
-from deepspark_ops.preflight.memory import driver_bytes, machine_bytes, worker_bytes
-from deepspark_ops.preflight.memory_table import machine_notes, memory_report, memory_rows, saved_by_recompute
+from deepspark_ops.preflight.memory.by_layer import machine_notes, memory_report, memory_rows, saved_by_recompute
+from deepspark_ops.preflight.memory.forecast import driver_bytes, machine_bytes, worker_bytes
 from deepspark_ops.preflight.net_formats import net_formats
 from deepspark_ops.preflight.report import (
     DataReport,

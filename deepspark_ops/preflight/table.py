@@ -12,7 +12,7 @@ from rich.text import Text
 
 from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.devices.device_rows import DeviceRow
-from deepspark_ops.preflight.memory import memory_text
+from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import (
     FormatReport,
     LayerReport,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.findings import Finding, Findings
-from deepspark_ops.ingest.mean import Sums
+from deepspark_ops.ingest.images.mean import Sums
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.run_paths import sync_folder
 from deepspark_ops.shards.excluded_rows import kept_rows

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.ingest.waiting_samples import WaitingSamples
+from deepspark_ops.ingest.images.waiting_samples import WaitingSamples
 
 SHAPES = [(3, 8, 8), (1, 8, 8), (3, 100, 120), (1, 70, 70), (4, 6, 5), (3, 400, 400)]
 

@@ -5,7 +5,7 @@ import os
 import cv2
 import numpy as np
 
-from deepspark_ops.ingest.decoder_messages import decoder_messages
+from deepspark_ops.ingest.images.decoder_messages import decoder_messages
 from tests.reference.raw_sources import image_bgr
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepspark_ops.ingest.mean import PixelSums, mean_image, mean_values
+from deepspark_ops.ingest.images.mean import PixelSums, mean_image, mean_values
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 5))
 

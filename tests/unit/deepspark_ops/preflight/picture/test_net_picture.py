@@ -9,8 +9,8 @@ from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.preflight.net_layout import lay_out
-from deepspark_ops.preflight.net_picture import net_svg, write_picture
+from deepspark_ops.preflight.picture.net_layout import lay_out
+from deepspark_ops.preflight.picture.net_picture import net_svg, write_picture
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from tests.paths import FIXTURES
 

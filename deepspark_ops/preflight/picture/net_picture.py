@@ -9,7 +9,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.preflight.net_layout import Layout, lay_out
+from deepspark_ops.preflight.picture.net_layout import Layout, lay_out
 from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport
 from deepspark_ops.run_paths import write_text_whole
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.base import MemorySize
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.preflight import memory_table
 from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.preflight.memory import by_layer
 from deepspark_ops.preflight.report import MemoryReport, PreflightReport
 from deepspark_ops.preflight.table import report_view
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
@@ -97,7 +97,7 @@ def test_a_placement_that_fits_is_named(solver: Path) -> None:
 
 
 def test_without_a_limit_the_host_counts_for_all_workers(solver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_table, "host_memory_bytes", lambda: 2500 * MIB)
+    monkeypatch.setattr(by_layer, "host_memory_bytes", lambda: 2500 * MIB)
     two, five = memory(solver, n_workers=2), memory(solver, n_workers=5)
     assert two.room == "this machine, for 2 workers and the driver"
     assert two.fits
@@ -106,7 +106,7 @@ def test_without_a_limit_the_host_counts_for_all_workers(solver: Path, monkeypat
 
 
 def test_a_gpu_counts_where_solver_mode_asks_for_one(solver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_table, "gpu_memory_bytes", lambda _: 3 * MIB)
+    monkeypatch.setattr(by_layer, "gpu_memory_bytes", lambda _: 3 * MIB)
     assert "GPU" not in memory(solver).room
     found = memory(solver, overrides="solver_mode: GPU")
     assert found.room == "the smallest GPU of this host"

@@ -20,7 +20,7 @@ from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
-from deepspark_ops.preflight.memory import memory_text
+from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import MemoryReport, MemoryRow, Problem, WorkReport
 
 _DEVICES_TRIED: Final = (2, 3, 4, 6, 8)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from caffe_import.files.datum import Image, PixelDatums, chw_from_hwc, encode_datum, encode_datum_jpeg
-from deepspark_ops.ingest.mean import PixelSums, Sums
+from deepspark_ops.ingest.images.mean import PixelSums, Sums
 
 StoredSample = tuple[int, int, Any]
 """(number, label, what a shard keeps: a Datum, or an image (C, H, W))."""

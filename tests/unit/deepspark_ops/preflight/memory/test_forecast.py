@@ -2,7 +2,13 @@
 
 import pytest
 
-from deepspark_ops.preflight.memory import LIBRARY_BYTES, OTHER_BYTES, driver_bytes, machine_bytes, worker_bytes
+from deepspark_ops.preflight.memory.forecast import (
+    LIBRARY_BYTES,
+    OTHER_BYTES,
+    driver_bytes,
+    machine_bytes,
+    worker_bytes,
+)
 
 MIB = 2**20
 CAFFENET, GOOGLENET = 60_965_224, 13_378_280

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from caffe_import.files.datum import decode_image
-from deepspark_ops.ingest import pixels
-from deepspark_ops.ingest.pixels import PixelRecipe
+from deepspark_ops.ingest.images import pixels
+from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from tests.reference.raw_sources import image_bgr
 from tests.unit.deepspark_ops.ingest.files.test_image_header import jpeg_with_exif

@@ -1,0 +1,1 @@
+"""The picture of a net: where its boxes are, and the SVG text."""
