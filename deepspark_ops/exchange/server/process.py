@@ -32,6 +32,7 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.server.coordinator import Coordinator
+from deepspark_ops.exchange.server.handshakes import PendingHandshakes
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -43,8 +44,6 @@ from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
 
-MAX_HANDSHAKES = 64
-"""Connections that are not authenticated yet; more wait in the listening queue."""
 PUSH_BUFFERS = 16
 """Chunks that may be received at the same time; memory stays the same however many workers there are."""
 TIMER_S = 0.2
@@ -87,7 +86,7 @@ class ExchangeServer:
         self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
         self._secret = secret
         self._listener = listener
-        self._handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)
+        self._handshakes = PendingHandshakes()
         self._lock = threading.Lock()
         self._members: dict[int, VectorSession] = {}
         self._gone: list[tuple[float, int, str]] = []
@@ -147,16 +146,15 @@ class ExchangeServer:
 
     def _accept(self) -> None:
         while not self._stopping.is_set():
-            self._handshakes.acquire()
             try:
                 sock, address = self._listener.accept()
             except OSError as error:
-                self._handshakes.release()
                 if not self._stopping.is_set():
                     # Most likely out of descriptors: present connections go on, new ones wait in the queue.
                     logger.warning("cannot accept a connection: %s", error)
                     time.sleep(TIMER_S)
                 continue
+            self._handshakes.enter(sock, address[0])
             threading.Thread(
                 target=self._serve, args=(sock, address), name=f"connection {address}", daemon=True
             ).start()
@@ -166,10 +164,8 @@ class ExchangeServer:
         peer = f"{address[0]}:{address[1]}"
         settings = self.settings
         try:
-            try:
-                greet_client(sock, secret=self._secret, run_id=settings.run_id, peer=peer)
-            finally:
-                self._handshakes.release()
+            if not self._is_greeted(sock, peer):
+                return
             connection = Connection(
                 sock,
                 run_id=settings.run_id,
@@ -195,6 +191,15 @@ class ExchangeServer:
                 self.coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
         finally:
             sock.close()
+
+    def _is_greeted(self, sock: socket.socket, peer: str) -> bool:
+        """Whether the other side has proved that it knows the run's secret."""
+        try:
+            with self._handshakes.greeting(sock, peer):
+                greet_client(sock, secret=self._secret, run_id=self.settings.run_id, peer=peer)
+        except DeepSparkError:
+            return False  # noted in the log
+        return True
 
     def _expire(self, coordinator: Coordinator) -> None:
         """The timer's thread: take back what silent and disconnected workers hold."""

@@ -16,7 +16,8 @@ from deepspark_ops.exchange.transport.wire import MAGIC, VERSION
 
 NONCE_BYTES = 32
 SECRET_BYTES = 32
-HANDSHAKE_TIMEOUT_S = 5.0
+HANDSHAKE_TIMEOUT_S = 2.0
+"""A client that takes longer is dropped; one of ours tries again."""
 
 _HELLO = struct.Struct("<4sB3xQ32s")
 _PROOF = struct.Struct("<32s32s")

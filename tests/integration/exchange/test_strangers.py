@@ -1,0 +1,60 @@
+"""Connections of strangers who say nothing: workers come in beside them, and go on."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.server.handshakes import MAX_PENDING
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from tests.processes import wait_until
+from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
+
+N_STRANGERS = 1_000
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Let this process hold a socket for each stranger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = N_STRANGERS + 500
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"a process may have {hard} open files here; this test needs {needed}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_idle(stack: ExitStack, running: RunningExchange, count: int) -> None:
+    for _ in range(count):
+        stack.enter_context(socket.create_connection((running.address.host, running.address.port), 5))
+
+
+def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(many_descriptors: None, tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, transport="socket")
+    with start_exchange(settings, initial_vector()) as running, ExitStack() as strangers:
+        open_idle(strangers, running, N_STRANGERS // 2)
+        before = connect(running.address)
+        before.join(0)
+        local = before.pull()
+        open_idle(strangers, running, N_STRANGERS // 2)
+        started = time.monotonic()
+        link = connect(running.address)
+        link.join(1)
+        took_s = time.monotonic() - started
+        assert took_s < 1.0
+        # The worker that was there is not dropped for any of them, and no stranger keeps a thread for long.
+        before.exchange(local)
+        assert running.poll().live_workers == (0, 1)
+        tasks = Path(f"/proc/{running.pid}/task")
+        wait_until(lambda: len(os.listdir(tasks)) < MAX_PENDING, "the end of the strangers' handshakes")
+        before.close()
+        link.close()

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.exchange.server import handshakes
+from deepspark_ops.exchange.server.handshakes import PendingHandshakes
+
+Pairs = list[tuple[socket.socket, socket.socket]]
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pairs]:
+    """Six connections where four may be pending, two of one address."""
+    monkeypatch.setattr(handshakes, "MAX_PENDING", 4)
+    monkeypatch.setattr(handshakes, "MAX_PENDING_OF_ADDRESS", 3)
+    with ExitStack() as stack:
+        yield [tuple(stack.enter_context(sock) for sock in socket.socketpair()) for _ in range(6)]  # type: ignore[misc]
+
+
+def dropped(pairs: Pairs) -> list[int]:
+    """Return which connections have ended."""
+    found = []
+    for i, (_, theirs) in enumerate(pairs):
+        theirs.setblocking(False)
+        try:
+            theirs.recv(1)
+        except BlockingIOError:
+            continue
+        found.append(i)
+    return found
+
+
+def test_the_oldest_of_an_address_with_too_many_is_dropped(pairs: Pairs) -> None:
+    pending = PendingHandshakes()
+    for host, (ours, _) in zip(["b", "a", "a", "a", "a"], pairs, strict=False):
+        pending.enter(ours, host)
+    assert dropped(pairs) == [1]
+
+
+def test_where_all_places_are_taken_the_address_with_most_gives_one_up(pairs: Pairs) -> None:
+    pending = PendingHandshakes()
+    for host, (ours, _) in zip(["b", "a", "c", "a", "d"], pairs, strict=False):
+        pending.enter(ours, host)
+    assert dropped(pairs) == [1]
+
+
+def test_what_is_authenticated_takes_no_place(pairs: Pairs) -> None:
+    pending = PendingHandshakes()
+    for ours, _ in pairs:
+        pending.enter(ours, "a")
+        with pending.greeting(ours, "a:1"):
+            pass
+    assert dropped(pairs) == []
+
+
+def test_the_log_counts_what_failed_and_says_little(pairs: Pairs, caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    pending = PendingHandshakes(lambda: now)
+
+    def fail(i: int) -> None:
+        with pending.greeting(pairs[i][0], f"a:{i}"):
+            message = "a said nothing"
+            raise ExchangeUnavailable(message)
+
+    for i in range(6):
+        now += 4.0
+        with pytest.raises(ExchangeUnavailable):
+            fail(i)
+    assert [record.message for record in caplog.records] == [
+        "connection of a:0 was not let in: a said nothing",
+        "connection of a:3 was not let in: a said nothing; 2 other connections before it failed likewise",
+    ]
