@@ -1,21 +1,20 @@
-"""Rows of a table whose features another row has, found by their hashes."""
+"""Rows of a table whose features another row has, found by their hashes: named and counted, or left out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Run, read_keys, read_run
+from deepspark_ops.ingest.tables.split_rows import SplitRows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 
 def find_duplicate_rows(
-    folder: Path, recipe: RowRecipe, runs: Mapping[SplitName, Sequence[Run]]
+    folder: Path, recipe: RowRecipe, splits: Mapping[SplitName, SplitRows]
 ) -> dict[SplitName, Findings]:
     """Return the rows whose features an earlier one has; training rows go first.
 
@@ -24,26 +23,34 @@ def find_duplicate_rows(
     Args:
         folder: Of the runs.
         recipe: How their rows were read.
-        runs: Of each split.
+        splits: The rows that are taken; one that is taken several times is no duplicate of itself.
     """
-    found: dict[SplitName, Findings] = {split: Findings() for split in runs}
-    places = [(split, run) for split in runs for run in runs[split]]
-    if not places:
+    found: dict[SplitName, Findings] = {split: Findings() for split in splits}
+    held = {split: rows.once() for split, rows in splits.items()}
+    names = list(held)
+    if not names:
         return found
-    contents = np.concatenate([read_keys(folder, run)[1] for _, run in places])
-    starts = np.cumsum([0, *(run.n_rows for _, run in places)])
+    contents = np.concatenate([held[split].column("content") for split in names])
+    starts = np.cumsum([0, *(held[split].n_rows for split in names)])
     order = np.argsort(contents, kind="stable")
-    is_new = np.append(True, contents[order][1:] != contents[order][:-1])
+    is_new = np.append(True, contents[order][1:] != contents[order][:-1])[: len(order)]
     again = np.flatnonzero(~is_new)
     if not len(again):
         return found
     first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
-    sides = np.repeat([SPLITS.index(split) for split, _ in places], [run.n_rows for _, run in places])
+    sides = np.repeat([SPLITS.index(split) for split in names], np.diff(starts))
     named = again[:NAMED_OF_A_KIND]
-    for row, earlier in zip(order[named].tolist(), first[named].tolist(), strict=True):
-        _name(folder, recipe, places, starts, (row, earlier), found)
+    for pair in zip(order[named].tolist(), first[named].tolist(), strict=True):
+        looked = []
+        for row in pair:
+            number = int(np.searchsorted(starts, row, "right")) - 1
+            looked.append((names[number], *held[names[number]].told(folder, recipe, row - int(starts[number]))))
+        (split, name, label, position), (of_split, of_name, of_label, _) = looked
+        same = "duplicate" if label == of_label else "duplicate_other_label"
+        kind = same if split == of_split else f"duplicate_in_{split}"
+        found[split].add(Finding(kind, name, f"has the features of {of_split} {of_name}", position))
     rest = again[NAMED_OF_A_KIND:]
-    for split in runs:
+    for split in splits:
         of_split = sides[order[rest]] == SPLITS.index(split)
         within = of_split & (sides[first[rest]] == SPLITS.index(split))
         for kind, count in (
@@ -55,28 +62,37 @@ def find_duplicate_rows(
     return found
 
 
-def _name(
-    folder: Path,
-    recipe: RowRecipe,
-    places: Sequence[tuple[SplitName, Run]],
-    starts: npt.NDArray[np.int64],
-    pair: tuple[int, int],
-    found: dict[SplitName, Findings],
-) -> None:
-    looked = []
-    for row in pair:
-        place = int(np.searchsorted(starts, row, "right")) - 1
-        split, run = places[place]
-        at = row - int(starts[place])
-        held = read_run(folder, run, recipe, at, at + 1)[0]
-        row_id = held["id"] if recipe.roles.id is not None else None
-        name = row_id.decode("utf-8", "replace") if isinstance(row_id, bytes) else row_id
-        shown = f"row {int(held['position'])} of part {run.part}" if name is None else str(name)
-        looked.append((split, shown, held["label"].tolist(), int(held["position"])))
-    (split, name, label, position), (of_split, of_name, of_label, _) = looked
-    if split != of_split:
-        kind = f"duplicate_in_{split}"
-    else:
-        kind = "duplicate" if label == of_label else "duplicate_other_label"
-    text = f"has the features of {of_split} {of_name}"
-    found[split].add(Finding(kind, name, text, position))
+def without_duplicates(
+    folder: Path, recipe: RowRecipe, splits: Mapping[SplitName, SplitRows], *, across: bool
+) -> tuple[dict[SplitName, SplitRows], dict[SplitName, Findings]]:
+    """Return the rows of each split whose features no other one has; of equal ones the first in the order of the keys.
+
+    Args:
+        folder: Of the runs.
+        recipe: How their rows were read.
+        splits: In the order of ``SPLITS``.
+        across: Also leave out validation rows with the features of a training row, and test rows with those of either.
+
+    Returns:
+        The rows that stay, and those left out, of which the first thousand of a split are named.
+    """
+    kept: dict[SplitName, SplitRows] = {}
+    findings: dict[SplitName, Findings] = {}
+    seen = np.empty(0, np.uint64)
+    for split, held in splits.items():
+        content = held.column("content")
+        order = np.lexsort((held.column("state"), held.column("key"), content))
+        is_again = np.zeros(len(content), bool)
+        is_again[order[1:]] = content[order][1:] == content[order][:-1]
+        is_across = np.isin(content, seen) if across else np.zeros(len(content), bool)
+        out = np.flatnonzero(is_again | is_across)
+        findings[split] = Findings()
+        for place in out[:NAMED_OF_A_KIND].tolist():
+            name, _, position = held.told(folder, recipe, place)
+            of = "a row of a set before" if is_across[place] else f"another {split} row"
+            findings[split].add(Finding("duplicate_left_out", name, f"has the features of {of}", position))
+        if len(out):
+            findings[split].counts["duplicate_left_out"] = len(out)
+        kept[split] = held.taken(np.flatnonzero(~(is_again | is_across)))
+        seen = np.union1d(seen, content)
+    return kept, findings

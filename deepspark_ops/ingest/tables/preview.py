@@ -46,6 +46,9 @@ def ingest_first_rows(
             "test_source": config.test_source or config.source,
             "validation_fraction": 0.0,
             "split_column": None,
+            "limit": None,
+            "balance": "none",
+            "deduplicate": False,
         }
     )
     own = own_sources(config)

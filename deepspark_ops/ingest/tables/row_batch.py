@@ -116,7 +116,8 @@ class Rows:
         position: Row's number in its part of the table.
         key: Decides the place in the dataset.
         content: Hash of the features.
-        digest: Hash of all that is kept.
+        name: Hash of the id, or of the whole row where there is none.
+        state: Hash of all that is kept.
         label: (n, L).
         features: (n, D); NaN where a value is missing.
         weight: None without.
@@ -128,7 +129,8 @@ class Rows:
     position: npt.NDArray[np.int64]
     key: Hashes
     content: Hashes
-    digest: Hashes
+    name: Hashes
+    state: Hashes
     label: npt.NDArray[np.float64]
     features: npt.NDArray[np.floating]
     weight: npt.NDArray[np.float32] | None
@@ -174,8 +176,11 @@ def read_rows(
     ids = None if recipe.roles.id is None else hashes_of(batch.column(recipe.roles.id.name))
     digest = combined(*parts, *([] if ids is None else [ids]))
     owner = ids if ids is not None else digest
+    further = [] if weight is None else [hash_rows(weight[:, None])]
     if recipe.roles.group is not None:
         owner = hashes_of(batch.column(recipe.roles.group.name))
+        further.append(owner)
+    state = combined(digest, *further) if further else digest
     position = np.arange(first, first + batch.num_rows, dtype=np.int64)
     in_order = position.astype(np.uint64) + np.uint64(part << _PART_BITS)
     split = _splits(batch, owner, recipe, checks)
@@ -183,7 +188,8 @@ def read_rows(
         position=position,
         key=mixed(digest, recipe.seed + 1) if recipe.shuffle else in_order,
         content=content,
-        digest=digest,
+        name=state if ids is None else ids,
+        state=state,
         label=label,
         features=features,
         weight=weight,

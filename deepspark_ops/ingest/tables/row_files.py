@@ -19,13 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND
+from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import ClassNames, Rejects, RowRecipe, Rows, read_rows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 RUN_BYTES = 2**25
 """Rows that a task holds before it sorts and writes them."""
-_KEYS = np.dtype([("key", np.uint64), ("content", np.uint64)])
+CHOSEN = np.dtype([("row", np.int64), ("repeat", np.int32)])
+"""A row of a run that is taken, and how often it was before."""
+_KEYS = np.dtype([(name, np.uint64) for name in ("key", "content", "name", "state")] + [("label", np.float64)])
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def _look(rows: Rows, summary: PartSummary) -> None:
         return
     sums = ColumnSums.of(rows.chosen(rows.split == SPLITS.index("train")).features)
     summary.sums = summary.sums.merge(sums)
-    summary.digest = (summary.digest + int(rows.digest.sum(dtype=np.uint64))) % 2**64
+    summary.digest = (summary.digest + int(rows.state.sum(dtype=np.uint64))) % 2**64
     summary.smallest_label = min(summary.smallest_label, float(rows.label.min()))
     summary.largest_label = max(summary.largest_label, float(rows.label.max()))
     summary.are_whole = summary.are_whole and bool((rows.label == np.floor(rows.label)).all())
@@ -180,7 +183,9 @@ class _RowFile:
                 packed[name][start:stop] = getattr(rows, "features" if name == "data" else name)
             start = stop
         keys = np.empty(len(key), _KEYS)
-        keys["key"], keys["content"] = key[order], packed["content"][order]
+        for name in ("key", "name", "state", "label"):
+            keys[name] = packed[name].reshape(len(key), -1)[order, 0]
+        keys["content"] = np.concatenate([rows.content for rows in parts])[order]
         with self._path.with_suffix(".rows").open("ab") as handle:
             packed[order].tofile(handle)
         with self._path.with_suffix(".keys").open("ab") as handle:
@@ -201,7 +206,8 @@ def row_dtype(recipe: RowRecipe, id_bytes: int, group_bytes: int) -> np.dtype[An
     """Return one row's layout in a run."""
     fields: list[tuple[Any, ...]] = [
         ("key", np.uint64),
-        ("content", np.uint64),
+        ("name", np.uint64),
+        ("state", np.uint64),
         ("position", np.int64),
         ("label", np.float64, (len(recipe.roles.labels),)),
     ]
@@ -213,16 +219,55 @@ def row_dtype(recipe: RowRecipe, id_bytes: int, group_bytes: int) -> np.dtype[An
     return np.dtype([*fields, ("data", recipe.dtype, (recipe.n_features,))])
 
 
-def read_keys(folder: Path, run: Run) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Return the (n_rows,) keys of a run, ascending, and the hashes of its rows' features."""
+@dataclass(frozen=True)
+class RowKeys:
+    """What the driver needs of the rows of a run, in their order, (n_rows,) each.
+
+    Attributes:
+        key: Decides the place in the dataset; ascending.
+        content: Hash of the features.
+        name: Hash of the id, or of the whole row where there is none.
+        state: Hash of all that is kept.
+        label: The first one, as the part of the table numbers classes.
+    """
+
+    key: npt.NDArray[np.uint64]
+    content: npt.NDArray[np.uint64]
+    name: npt.NDArray[np.uint64]
+    state: npt.NDArray[np.uint64]
+    label: npt.NDArray[np.float64]
+
+
+def read_keys(folder: Path, run: Run) -> RowKeys:
+    """Return what is known of a run's rows."""
     found = np.fromfile(
         (folder / run.file).with_suffix(".keys"), _KEYS, run.n_rows, offset=run.first_key * _KEYS.itemsize
     )
-    return found["key"], found["content"]
+    return RowKeys(**{name: np.ascontiguousarray(found[name]) for name in _KEYS.names or ()})
 
 
-def read_run(folder: Path, run: Run, recipe: RowRecipe, start: int, stop: int) -> npt.NDArray[Any]:
-    """Return rows ``[start, stop)`` of a run, as ``row_dtype`` has them."""
+def read_run(
+    folder: Path, run: Run, recipe: RowRecipe, rows: npt.NDArray[np.int64] | tuple[int, int]
+) -> npt.NDArray[Any]:
+    """Return rows of a run, as ``row_dtype`` has them: those of a range [start, stop), or the ones that are named."""
     dtype = row_dtype(recipe, run.id_bytes, run.group_bytes)
     path = (folder / run.file).with_suffix(".rows")
-    return np.fromfile(path, dtype, stop - start, offset=run.offset + start * dtype.itemsize)
+    if isinstance(rows, tuple):
+        return np.fromfile(path, dtype, rows[1] - rows[0], offset=run.offset + rows[0] * dtype.itemsize)
+    return np.array(np.memmap(path, dtype, "r", offset=run.offset, shape=(run.n_rows,))[rows])
+
+
+def write_chosen(folder: Path, run: Run, rows: npt.NDArray[np.int64]) -> None:
+    """Note which rows of a run are taken, ascending; one that is taken several times stands there as often."""
+    chosen = np.empty(len(rows), CHOSEN)
+    chosen["row"], chosen["repeat"] = rows, repeats(rows)
+    np.save(_chosen_path(folder, run), chosen)
+
+
+def read_chosen(folder: Path, run: Run, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return entries ``[start, stop)`` of what ``write_chosen`` noted, as ``CHOSEN`` has them."""
+    return np.array(np.load(_chosen_path(folder, run), mmap_mode="r")[start:stop])
+
+
+def _chosen_path(folder: Path, run: Run) -> Path:
+    return folder / f"{run.file}-{run.first_key}.chosen.npy"

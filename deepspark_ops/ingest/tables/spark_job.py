@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -199,7 +200,13 @@ def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, fo
     recipe = recipe if is_known(config) else with_content(recipe, content_digest(parts))
     n_rows = sum(part.n_rows for summaries in parts.values() for part in summaries)
     _log.info("ingest: %s rows of %s numbers read", f"{n_rows:,}", f"{rows.n_features:,}")
-    return TableRows(config, recipe, plan_table(config, recipe, rows, parts, folder, names))
+
+    def spread(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        with _told(context, config.source):
+            found: list[Any] = context.parallelize(items, max(1, len(items))).map(work).collect()
+            return found
+
+    return TableRows(config, recipe, plan_table(config, recipe, rows, parts, folder, names, spread))
 
 
 @dataclass(frozen=True)

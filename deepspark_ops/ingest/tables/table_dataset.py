@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,14 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.columns import TableRoles
 from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import PartSummary, Run, read_keys
+from deepspark_ops.ingest.tables.row_choice import RowChoice, choose_rows, require_classes
+from deepspark_ops.ingest.tables.row_files import PartSummary, Run, write_chosen
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows, all_rows
 from deepspark_ops.ingest.tables.table_shards import (
-    CODES_SUFFIX,
     TableShardResult,
     TableShards,
     TableShardTask,
+    chosen_sums,
     cut_runs,
     rows_per_shard,
 )
@@ -64,7 +67,8 @@ class TablePlan:
         shared: What they share: the columns, and how many classes there are.
         class_names: In label order, may be empty.
         n_records: Rows read, those that cannot be used included.
-        n_rejected: Rows left out, by split.
+        counts: Rows left out or repeated by wish, by split.
+        n_rejected: Rows that cannot be used, by split.
         rejected: Those of them that are named.
         findings: What there is to say of the rows, by split.
     """
@@ -73,6 +77,7 @@ class TablePlan:
     shared: TableShards
     class_names: tuple[str, ...]
     n_records: int
+    counts: Mapping[SplitName, Mapping[str, int]]
     n_rejected: Mapping[SplitName, int]
     rejected: Mapping[SplitName, tuple[Rejection, ...]]
     findings: Mapping[SplitName, Findings]
@@ -100,7 +105,14 @@ def row_recipe(
     if given := _image_options(config):
         msg = f"{', '.join(given)}: for images, and {config.source} is a table of features; name an image_column"
         raise ConfigError(msg)
-    _refuse_selection(config)
+    if config.split_list is not None:
+        msg = (
+            f"split_list={config.split_list}: of a table of features say it by query: SELECT source.*, list.split FROM"
+            " source JOIN ..., and give split_column"
+        )
+        raise ConfigError(msg)
+    if config.label_kind == "value" or len(roles.labels) > 1:
+        require_classes(config, 0)
     if config.n_classes is not None and class_names and len(class_names) != config.n_classes:
         msg = f"n_classes={config.n_classes}, but {config.class_names} names {len(class_names)}; give one of them"
         raise ConfigError(msg)
@@ -124,20 +136,6 @@ def row_recipe(
     )
 
 
-def _refuse_selection(config: IngestConfig) -> None:
-    """Refuse what chooses among records: a query says it of rows."""
-    queries = {
-        "limit": "SELECT * FROM source LIMIT 1000",
-        "balance": "SELECT * FROM source WHERE label = 1 OR rand(1) < 0.1",
-        "deduplicate": "SELECT DISTINCT * FROM source",
-        "split_list": "SELECT source.*, list.split FROM source JOIN ..., and give split_column",
-    }
-    for name, query in queries.items():
-        if getattr(config, name) != IngestConfig.model_fields[name].default:
-            msg = f"{name}={getattr(config, name)}: a table of features has no use for it; say it by query: {query}"
-            raise ConfigError(msg)
-
-
 def _image_options(config: IngestConfig) -> list[str]:
     names = ("encoded", "resize_height", "resize_width", "gray", "max_pixel", "scaled_decoding", "root_folder")
     values = {name: getattr(config, name) for name in names}
@@ -159,10 +157,25 @@ def content_digest(parts: Parts) -> dict[SplitName, str]:
     return found
 
 
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Does work for each item, maybe on many machines, and returns the results in the items' order."""
+
+
+def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Do the work here: the ``Spread`` of a table that is small."""
+    return [work(item) for item in items]
+
+
 def plan_table(
-    config: IngestConfig, recipe: Recipe, rows: RowRecipe, parts: Parts, folder: Path, class_names: Sequence[str] = ()
+    config: IngestConfig,
+    recipe: Recipe,
+    rows: RowRecipe,
+    parts: Parts,
+    folder: Path,
+    class_names: Sequence[str] = (),
+    spread: Spread = one_by_one,
 ) -> TablePlan:
-    """Decide labels, standardisation and shards.
+    """Decide labels, which rows are taken, standardisation and shards.
 
     Args:
         config: What is asked for.
@@ -171,9 +184,10 @@ def plan_table(
         parts: What tasks saw.
         folder: Where the runs are.
         class_names: In label order, if they are given or labels are text.
+        spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
 
     Raises:
-        ConfigError: Options leave a split empty, or classes are too many.
+        ConfigError: Options leave a split empty, or classes are too many, or there are none to be balanced.
         DataError: No usable row, or a missing value that is refused.
     """
     every = [part for summaries in parts.values() for part in summaries]
@@ -183,20 +197,52 @@ def plan_table(
     )
     if rows.missing == "refuse":
         _refuse_missing(rows, parts)
-    sums = merged((part.sums for part in every), rows.n_features)
     n_classes = _n_classes(config, rows, every, class_names)
-    columns = _columns(config, rows, sums, "class" if n_classes else "value")
     has_codes = rows.roles.labels[0].kind == "text" and not rows.class_names
     if has_codes:
         _write_codes(every, class_names, folder)
     runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
-    runs = {split: runs[split] for split in SPLITS if runs[split] or split in _asked(rows, parts)}
+    there = {split: runs[split] for split in SPLITS if runs[split] or split in _asked(rows, parts)}
+    held = {split: all_rows(folder, of_split, has_codes=has_codes) for split, of_split in there.items()}
+    choice = choose_rows(config, rows, folder, held, n_classes=n_classes)
+    for split, chosen in choice.splits.items():
+        _require_rows(config, split, chosen.n_rows, held[split].n_rows, rejected)
+    if choice.are_all:
+        sums = merged((part.sums for part in every), rows.n_features)
+    else:
+        sums = _chosen_sums(choice.splits, rows, folder, spread)
+    columns = _columns(config, rows, sums, "class" if n_classes else "value")
+    tasks = _tasks(config, recipe, choice, rows.n_features)
+    findings = find_duplicate_rows(folder, rows, choice.splits)
+    for split, found in choice.findings.items():
+        findings[split].merge(found)
+    findings["train"].merge(_column_findings(columns, sums))
+    shared = TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=not choice.are_all)
+    return TablePlan(
+        tuple(tasks), shared, tuple(class_names), _n_rows(every), choice.counts, n_rejected, rejected, findings
+    )
+
+
+def _chosen_sums(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder: Path, spread: Spread) -> ColumnSums:
+    """Note which rows are taken, and return the sums of the features of the training rows among them."""
+    for chosen in splits.values():
+        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+            write_chosen(folder, run, taken)
+    train = splits["train"]
+    items = [(run, len(taken)) for run, taken in zip(train.runs, train.rows, strict=True) if len(taken)]
+
+    def work(item: tuple[Run, int]) -> ColumnSums:
+        return chosen_sums(folder, rows, *item)
+
+    return merged(spread(work, items), rows.n_features)
+
+
+def _tasks(config: IngestConfig, recipe: Recipe, choice: RowChoice, n_features: int) -> list[TableShardTask]:
     tasks: list[TableShardTask] = []
-    for split in runs:
-        _require_rows(config, split, runs[split], rejected)
-        keys = [read_keys(folder, run)[0] for run in runs[split]]
-        for number, ranges in enumerate(cut_runs(keys, rows_per_shard(config.samples_per_shard, rows.n_features))):
-            found = zip(runs[split], ranges, strict=True)
+    for split, chosen in choice.splits.items():
+        keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
+        for number, ranges in enumerate(cut_runs(keys, rows_per_shard(config.samples_per_shard, n_features))):
+            found = zip(chosen.runs, ranges, strict=True)
             tasks.append(
                 TableShardTask(
                     split=split,
@@ -205,10 +251,7 @@ def plan_table(
                     pieces=tuple((run, start, stop) for run, (start, stop) in found if stop > start),
                 )
             )
-    findings = find_duplicate_rows(folder, rows, runs)
-    findings["train"].merge(_column_findings(columns, sums))
-    shared = TableShards(folder, rows, columns, n_classes, has_codes)
-    return TablePlan(tuple(tasks), shared, tuple(class_names), _n_rows(every), n_rejected, rejected, findings)
+    return tasks
 
 
 def _n_rows(parts: Sequence[PartSummary]) -> int:
@@ -310,10 +353,20 @@ def _asked(rows: RowRecipe, parts: Parts) -> set[SplitName]:
 
 
 def _require_rows(
-    config: IngestConfig, split: SplitName, runs: Sequence[Run], rejected: Mapping[SplitName, Sequence[Rejection]]
+    config: IngestConfig,
+    split: SplitName,
+    n_rows: int,
+    n_before: int,
+    rejected: Mapping[SplitName, Sequence[Rejection]],
 ) -> None:
-    if runs:
+    if n_rows:
         return
+    if n_before:
+        given = ", ".join(
+            f"{name}={value}" for name in ("limit", "deduplicate_across", "balance") if (value := getattr(config, name))
+        )
+        msg = f"{given} leaves the {split} set empty, which had {n_before:,} rows; ask for less"
+        raise ConfigError(msg)
     first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
     own = {"validation": config.validation_source, "test": config.test_source}.get(split)
     if first or own is not None:
@@ -417,6 +470,7 @@ def _commit_split(
         split_rule=rule and rule.model_copy(update={"by": "row_hash" if rule.by == "name_hash" else rule.by}),
         warnings=ordered(findings.counts),
         warnings_file=WARNINGS_NAME if findings.counts else None,
+        chosen=dict(plan.counts.get(split, {})),
         table=plan.shared.columns,
     )
     if findings.counts:

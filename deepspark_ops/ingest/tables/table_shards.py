@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.shard_assignment import shard_bounds
+from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Run, read_run, row_dtype
+from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.table_columns import TableColumns
@@ -20,11 +22,11 @@ from deepspark_ops.stores.writing import local_output
 
 MAX_SHARD_BYTES = 2**26
 """Of features in float32: a task holds a shard's rows to sort them."""
-CODES_SUFFIX = ".codes.npy"
-_BLOCK_ROWS = 4096
+BLOCK_BYTES = 2**23
+"""Of features in float64 that are worked on at a time."""
 
 Piece = tuple[Run, int, int]
-"""Rows [start, stop) of a run."""
+"""Rows [start, stop) of a run; where some are chosen, of those that are."""
 
 
 def rows_per_shard(samples_per_shard: int, n_features: int) -> int:
@@ -71,6 +73,7 @@ class TableShards:
         n_classes: Length of the label counts; 0 where labels are values.
         has_codes: Whether labels are numbers of names that each part of the table gave; a file beside the rows says
             which class each is.
+        are_chosen: Whether files beside the rows say which of a run are taken; else all are.
     """
 
     folder: Path
@@ -78,6 +81,7 @@ class TableShards:
     columns: TableColumns
     n_classes: int
     has_codes: bool
+    are_chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def _rows(task: TableShardTask, shared: TableShards) -> npt.NDArray[Any]:
     rows = np.empty(sum(stop - start for _, start, stop in task.pieces), dtype)
     filled = 0
     for run, start, stop in task.pieces:
-        piece = read_run(shared.folder, run, shared.recipe, start, stop)
+        piece = read_piece(shared.folder, shared.recipe, (run, start, stop), are_chosen=shared.are_chosen)[0]
         if shared.has_codes:
             codes = np.load((shared.folder / run.file).with_suffix(CODES_SUFFIX))
             piece["label"] = codes[piece["label"].astype(np.int64)]
@@ -155,8 +159,30 @@ def _rows(task: TableShardTask, shared: TableShards) -> npt.NDArray[Any]:
     return rows[np.argsort(rows["key"], kind="stable")]
 
 
+def read_piece(
+    folder: Path, recipe: RowRecipe, piece: Piece, *, are_chosen: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the rows of a piece, as ``row_dtype`` has them, and how often each was taken before, (n,)."""
+    run, start, stop = piece
+    if not are_chosen:
+        return read_run(folder, run, recipe, (start, stop)), np.zeros(stop - start, np.int32)
+    chosen = read_chosen(folder, run, start, stop)
+    return read_run(folder, run, recipe, chosen["row"]), chosen["repeat"]
+
+
+def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> ColumnSums:
+    """Return the sums of the features of a run's rows that are chosen, each as often as it is."""
+    sums = ColumnSums.none(recipe.n_features)
+    rows = max(1, BLOCK_BYTES // (8 * recipe.n_features))
+    for start in range(0, n_chosen, rows):
+        piece = (run, start, min(n_chosen, start + rows))
+        sums = sums.merge(ColumnSums.of(read_piece(folder, recipe, piece, are_chosen=True)[0]["data"]))
+    return sums
+
+
 def _features(columns: TableColumns, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     out = np.empty((len(rows), columns.n_features), np.float32)
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        out[start : start + _BLOCK_ROWS] = columns.apply(rows["data"][start : start + _BLOCK_ROWS])
+    n_rows = max(1, BLOCK_BYTES // (8 * columns.n_features))
+    for start in range(0, len(rows), n_rows):
+        out[start : start + n_rows] = columns.apply(rows["data"][start : start + n_rows])
     return out

@@ -76,6 +76,13 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path):
         found = ingest(context, tmp_path / folder, **named, **options, **more)
         assert digests(found) == expected, folder
         assert len(found["train"].source.sha256) == 64  # known by its rows alone
+    chosen = {"limit": 100, "balance": "oversample", "deduplicate": True}
+    config = IngestConfig(source=source, output=tmp_path / "fewer", **options, **chosen)
+    fewer = ingest_parts(config, [table], tmp_path / "w2")
+    assert fewer["train"].chosen["left_out_by_limit"] == 50
+    found = ingest(context, tmp_path / "chosen", source=tmp_path / "orc" / "a table [1]", **options, **chosen)
+    assert digests(found) == digests(fewer)
+    assert found["train"].chosen == fewer["train"].chosen
     with pytest.raises(ConfigError, match=r"Spark says: .*nowhere"):
         ingest(context, tmp_path / "x", source=Path("table:nowhere"), **options)
 

@@ -1,0 +1,100 @@
+"""The rows of a split as the driver sees them: hashes and labels, some 40 bytes each, and which of them are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run
+from deepspark_ops.ingest.tables.row_hash import Hashes
+
+CODES_SUFFIX = ".codes.npy"
+"""Of a file beside a part's rows: which class each number is that its labels have."""
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """The rows of a split that are taken.
+
+    Attributes:
+        runs: Where they are.
+        keys: Of each run, all of its rows.
+        labels: Of each run, classes where there are some.
+        rows: Of each run, ascending; one that is taken several times stands there as often.
+    """
+
+    runs: Sequence[Run]
+    keys: Sequence[RowKeys]
+    labels: Sequence[npt.NDArray[np.float64]]
+    rows: Sequence[Positions]
+
+    @property
+    def n_rows(self) -> int:
+        """How many are taken."""
+        return sum(len(rows) for rows in self.rows)
+
+    def once(self) -> SplitRows:
+        """Return the same rows, each once."""
+        return SplitRows(self.runs, self.keys, self.labels, [np.unique(rows) for rows in self.rows])
+
+    def column(self, name: str) -> Hashes:
+        """Return a column of the keys of the rows that are taken, run by run."""
+        return _joined([getattr(keys, name)[rows] for keys, rows in zip(self.keys, self.rows, strict=True)], np.uint64)
+
+    def label(self) -> npt.NDArray[np.float64]:
+        """Return the labels of the rows that are taken, likewise."""
+        return _joined([labels[rows] for labels, rows in zip(self.labels, self.rows, strict=True)], np.float64)
+
+    def taken(self, places: Positions) -> SplitRows:
+        """Return some of the rows that are taken, by their places among them, ascending, maybe several times."""
+        starts = np.cumsum([0, *(len(rows) for rows in self.rows)])
+        cuts = np.searchsorted(places, starts)
+        rows = [self.rows[i][places[cuts[i] : cuts[i + 1]] - starts[i]] for i in range(len(self.rows))]
+        return SplitRows(self.runs, self.keys, self.labels, rows)
+
+    def told(self, folder: Path, recipe: RowRecipe, place: int) -> tuple[str, list[float], int]:
+        """Return what a message calls a row that is taken, its labels, and its position in its part of the table.
+
+        Args:
+            folder: Of the runs.
+            recipe: How rows were read.
+            place: Among the rows that are taken.
+        """
+        ends = np.cumsum([len(rows) for rows in self.rows])
+        number = int(np.searchsorted(ends, place, "right"))
+        run, row = self.runs[number], int(self.rows[number][place - int(ends[number])])
+        held = read_run(folder, run, recipe, (row, row + 1))[0]
+        row_id = held["id"] if recipe.roles.id is not None else None
+        name = row_id.decode("utf-8", "replace") if isinstance(row_id, bytes) else row_id
+        position = int(held["position"])
+        shown = f"row {position} of part {run.part}" if name is None else str(name)
+        # A single one as it was looked up: each part of a table numbers names of classes by itself.
+        labels = held["label"].tolist()
+        return shown, labels if len(labels) > 1 else [float(self.labels[number][row])], position
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def all_rows(folder: Path, runs: Sequence[Run], *, has_codes: bool) -> SplitRows:
+    """Return all rows of runs.
+
+    Args:
+        folder: Of the runs.
+        runs: Of one split.
+        has_codes: Whether a file beside each part says which class its numbers are.
+    """
+    keys = [read_keys(folder, run) for run in runs]
+    labels = [held.label for held in keys]
+    if has_codes:
+        codes = [np.load((folder / run.file).with_suffix(CODES_SUFFIX)) for run in runs]
+        labels = [code[label.astype(np.int64)] for code, label in zip(codes, labels, strict=True)]
+    return SplitRows(runs, keys, labels, [np.arange(run.n_rows) for run in runs])
