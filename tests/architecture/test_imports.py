@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.fresh_imports import loaded_packages
 from tests.paths import ROOT
 
 HEAVY = {"tensorflow", "keras", "pyspark", "airflow", "mlflow"}
@@ -40,42 +41,49 @@ LIGHT = [
 ]
 
 
-def imported_heavies(module: str) -> set[str]:
-    code = f"import sys, {module}; print(' '.join(name for name in sys.modules if '.' not in name))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return HEAVY & set(done.stdout.split())
+FILES = sorted([*(ROOT / "dags").glob("*.py"), ROOT / "plugins" / "deepspark_plugin.py"])
+OPERATORS = ", ".join(
+    f"deepspark_ops.operators.{stage}" for stage in ("check", "ingest", "train", "evaluate", "export", "promote")
+)
+
+
+def running(file: Path) -> str:
+    return f"import runpy; runpy.run_path({str(file)!r})"
+
+
+@pytest.fixture(scope="module")
+def light() -> dict[str, set[str]]:
+    return loaded_packages("import h5py, numpy, pydantic, rich, typer", [f"import {module}" for module in LIGHT])
+
+
+@pytest.fixture(scope="module")
+def with_airflow() -> dict[str, set[str]]:
+    return loaded_packages(
+        "import airflow.sdk, h5py, numpy, pydantic", [f"import {OPERATORS}", *(running(file) for file in FILES)]
+    )
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_light_module_loads_no_framework(module: str) -> None:
-    assert imported_heavies(module) == set()
+def test_light_module_loads_no_framework(module: str, light: dict[str, set[str]]) -> None:
+    assert light[f"import {module}"] & HEAVY == set()
 
 
 @pytest.mark.airflow
-def test_operators_load_airflow_alone() -> None:
-    stages = ("check", "ingest", "train", "evaluate", "export", "promote")
-    assert imported_heavies(", ".join(f"deepspark_ops.operators.{stage}" for stage in stages)) == {"airflow"}
+def test_operators_load_airflow_alone(with_airflow: dict[str, set[str]]) -> None:
+    assert with_airflow[f"import {OPERATORS}"] & HEAVY == {"airflow"}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("package", ["evaluate", "ingest", "train.driver"])
-def test_spark_driver_loads_spark_alone(package: str) -> None:
-    assert imported_heavies(f"deepspark_ops.{package}.spark_job") == {"pyspark"}
+def test_spark_driver_loads_spark_alone() -> None:
+    jobs = [f"import deepspark_ops.{package}.spark_job" for package in ("evaluate", "ingest", "train.driver")]
+    loaded = loaded_packages("import h5py, numpy, pydantic", jobs)
+    assert {job: names & HEAVY for job, names in loaded.items()} == {job: {"pyspark"} for job in jobs}
 
 
 @pytest.mark.airflow
-@pytest.mark.parametrize(
-    "file", sorted([*(ROOT / "dags").glob("*.py"), ROOT / "plugins" / "deepspark_plugin.py"]), ids=str
-)
-def test_dag_and_plugin_files_load_airflow_alone(file: Path) -> None:
-    code = (
-        "import runpy, sys; "
-        f"runpy.run_path({str(file)!r}); print(' '.join(name for name in sys.modules if '.' not in name))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stdout.split())
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_dag_and_plugin_files_load_airflow_alone(file: Path, with_airflow: dict[str, set[str]]) -> None:
+    loaded = with_airflow[running(file)]
     assert loaded & HEAVY == {"airflow"}
     assert "fastapi" not in loaded or "plugin" not in file.name
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
+from deepspark_ops.command import cli
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,21 +61,22 @@ def commands(page: Path) -> list[list[str]]:
     return [line.split() for line in re.findall(r"^    \.venv/bin/deepspark (.*)$", text, re.MULTILINE)]
 
 
+@cache
+def help_of(stage: str) -> str:
+    done = CliRunner().invoke(cli.app, [stage, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_shown_commands_use_options_and_files_that_exist(page: Path) -> None:
     for stage, positional, *options in commands(page):
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("deepspark")), stage, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"COLUMNS": "200", "TERM": "dumb", "PATH": "/usr/bin:/bin"},
-        )
+        shown = help_of(stage)
         for option in options:
             if option.startswith("--"):
-                assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", done.stdout), f"{stage} {option}"
+                assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), f"{stage} {option}"
         if positional.startswith("examples/"):
             assert (ROOT / positional).is_file(), positional
 
