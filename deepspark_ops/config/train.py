@@ -152,6 +152,15 @@ class TrainConfig(StageConfig):
     recompute: Recompute = False
     precision: PrecisionChoice = "float32"
     tf32: Tf32 = False
+    min_workers: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        title="Fewest workers",
+        description="Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run",
+        json_schema_extra=EXPERT,
+    )
+    min_workers_wait_s: float = Field(600.0, gt=0.0, description="Seconds that a run waits for min_workers")
     worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
@@ -188,6 +197,12 @@ class TrainConfig(StageConfig):
         if self.weights and self.resume:
             weights = file_list_text(self.weights)
             msg = f"weights={weights} and resume={self.resume}: give one; a solverstate brings its own weights"
+            raise ValueError(msg)
+        if self.min_workers > self.n_workers:
+            msg = (
+                f"min_workers={self.min_workers} and n_workers={self.n_workers}: that many never train; give"
+                f" min_workers from 1 to {self.n_workers}"
+            )
             raise ValueError(msg)
         if self.transport == "shm" and (self.wire_dtype != "float32" or self.n_servers > 1):
             msg = (

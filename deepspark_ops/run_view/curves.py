@@ -30,6 +30,7 @@ class Curves:
         exchange: Number of the exchange as a whole (``SERVER_NUMBERS``) -> (clock, value).
         n_workers: Workers that reported.
         seconds: First event to last, wall time.
+        warnings: What the driver warned of, oldest first, each text once.
     """
 
     loss: Mapping[int, list[Point]]
@@ -42,6 +43,7 @@ class Curves:
     exchange: Mapping[str, list[Point]]
     n_workers: int
     seconds: float
+    warnings: tuple[str, ...] = ()
 
 
 def read_curves(events: Iterable[Event]) -> Curves:
@@ -52,8 +54,11 @@ def read_curves(events: Iterable[Event]) -> Curves:
     """
     series = RunSeries()
     times: list[float] = []
+    warnings: dict[str, None] = {}
     for at, event in enumerate(events):
         times.append(event.time)
+        if event.kind == "note" and event.data.get("warning") is True:
+            warnings[str(event.data.get("text", ""))] = None
         series.take(event, at)
     all_losses = sorted(point for columns in series.workers.values() for point in _points(columns, "loss"))
     smoothing = max(1, len(series.workers), len(all_losses) // 15)
@@ -69,6 +74,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
         exchange={name: points for name in SERVER_NUMBERS if (points := _points(series.server, name))},
         n_workers=len(series.workers),
         seconds=max(times) - min(times) if times else 0.0,
+        warnings=tuple(warnings),
     )
 
 

@@ -216,7 +216,8 @@ class RunProgress:
                 self._note(event, at, str(event.data.get("text", "")), is_warning=True)
             case "note":
                 self.spark_ui = str(event.data.get("spark_ui", self.spark_ui))
-                self._note(event, at, str(event.data.get("text", "")))
+                is_warning = event.data.get("warning") is True
+                self._note(event, at, str(event.data.get("text", "")), is_warning=is_warning)
 
     def _take_of_worker(self, event: Event, at: int) -> None:
         if event.kind == "epoch":

@@ -52,7 +52,11 @@ class Throughput:
 
 
 class RunWatch:
-    """Everything the driver does while workers train, in one thread; ``step`` again and again, then ``finish``."""
+    """Everything the driver does while workers train, in one thread; ``step`` again and again, then ``finish``.
+
+    Attributes:
+        clock: Minibatches done, as the exchange last said.
+    """
 
     def __init__(
         self, events: Path, board: TensorBoardFile, snapshots: SnapshotWriter, *, images_per_step: int, first: int
@@ -71,7 +75,7 @@ class RunWatch:
         self._board = board
         self._snapshots = snapshots
         self._throughput = Throughput(images_per_step)
-        self._first = first
+        self._first = self.clock = first
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
         self._told_of_devices = False
@@ -94,6 +98,7 @@ class RunWatch:
         if self._fatal is not None:
             raise self._fatal
         status = poll()
+        self.clock = max(self.clock, status.acknowledged)
         if status.failure:
             raise TrainingFailed(status.failure)
         if status.acknowledged > self._first:
@@ -111,6 +116,10 @@ class RunWatch:
         """Write a line of the driver's own to events and log; ``spark_ui`` is the address that it is about."""
         data: dict[str, Any] = {} if spark_ui is None else {"spark_ui": spark_ui}
         append_event(self._events, make_event("note", clock=clock, text=text, **data))
+
+    def warn(self, text: str, *, clock: int) -> None:
+        """Write a warning of the driver's own to events and log; the run's page and report show it."""
+        append_event(self._events, make_event("note", clock=clock, text=text, warning=True))
 
     def finish(self) -> None:
         """Show what is still unread and close the curves."""
@@ -141,7 +150,8 @@ class RunWatch:
             self._max_iter = found
         if event.kind in _QUIET or (event.kind == "server" and not self._is_server_line_due(event)):
             return
-        level = logging.WARNING if event.kind == "worker_lost" else logging.INFO
+        is_warning = event.kind == "worker_lost" or (event.kind == "note" and event.data.get("warning") is True)
+        level = logging.WARNING if is_warning else logging.INFO
         for line in format_event(event, max_iter=self._max_iter).splitlines():
             _LOG.log(level, "%s", line)
 

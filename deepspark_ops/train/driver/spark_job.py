@@ -32,6 +32,7 @@ from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.train.driver.executor_wait import await_executors
 from deepspark_ops.train.driver.run_signals import RunSignals
 from deepspark_ops.train.driver.training import Workers, train
+from deepspark_ops.train.driver.worker_slots import Slots
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import read_config
 from deepspark_ops.train.snapshots.start import (
@@ -126,14 +127,21 @@ class SparkWorkers(Workers):
 
     def _granted_cores(self, context: SparkContext) -> int:
         """Return the cores of all executors, once they are there."""
-        registered = context._jsc.sc().getExecutorMemoryStatus  # the driver is among them
-
-        def tell(seconds: float) -> None:
-            _LOG.warning("%s", no_executor_text(self._run.config.master, self._devices, seconds))
-
-        are_there = await_executors(lambda: int(registered().size()) - 1, self._is_over, tell)
+        are_there = await_executors(lambda: _n_executors(context), self._is_over)
         # Spark's name for their cores, unless spark.default.parallelism is set: a task's host has the last word.
         return int(context.defaultParallelism) if are_there else 1
+
+    def slots(self) -> Slots | None:
+        """See ``Workers``."""
+        if self._context is None or stays_in_process(self._run.config.master):
+            return None  # a local master has been given a slot for each worker
+        try:
+            tracker = self._context.statusTracker()
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            taken = sum(stage.numActiveTasks for stage in stages if stage is not None)
+            return Slots(taken, _offered_slots(self._context), _n_executors(self._context))
+        except (Py4JError, OSError):
+            return None  # a JVM that has ended has another message
 
     def is_busy(self, timeout_s: float) -> bool:
         """See ``Workers``."""
@@ -175,14 +183,27 @@ class SparkWorkers(Workers):
         )
 
 
-def no_executor_text(master: str, devices: RunDevices, seconds: float) -> str:
-    """Return what the user is told who waits for executors."""
-    wanted = devices.wanted
-    gpus, remedy = "", ""
-    if wanted.is_required:
-        gpus = f" with at least {wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} each"
-        remedy = "; the cluster's workers must offer GPUs (docs/devices.md)"
-    return f"master={master}: no executor has started in {seconds:g} s; still waiting for executors{gpus}{remedy}"
+def _offered_slots(context: SparkContext) -> int | None:
+    """Return how many tasks the executors could run at once by their cores and GPUs; None if Spark does not say."""
+    spark = context._jsc.sc()
+    try:
+        return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+    except Py4JError:  # Spark's own method, which another release may not have
+        return None
+
+
+def stays_in_process(master: str) -> bool:
+    """Return whether a master runs tasks in the driver's own JVM.
+
+    Example:
+        >>> stays_in_process("local[2]"), stays_in_process("local-cluster[1,1,1024]")
+        (True, False)
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def _n_executors(context: SparkContext) -> int:
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is among them
 
 
 def ui_address(bound: str | None, application: str, settings: Mapping[str, str]) -> str:
@@ -229,7 +250,7 @@ def master_for(master: str, *, n_workers: int, tries: int) -> str:
         >>> master_for("local[*]", n_workers=2, tries=4), master_for("spark://a:7077", n_workers=2, tries=4)
         ('local[2, 5]', 'spark://a:7077')
     """
-    return f"local[{n_workers}, {tries + 1}]" if re.fullmatch(r"local(\[.*\])?", master) else master
+    return f"local[{n_workers}, {tries + 1}]" if stays_in_process(master) else master
 
 
 def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], Iterator[dict[str, Any]]]:

@@ -18,6 +18,7 @@ from deepspark_ops.devices.dealing import devices_of_run
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
 from deepspark_ops.train.driver.run_folder import sole_owner
@@ -25,6 +26,7 @@ from deepspark_ops.train.driver.run_report import report_end, report_pages, repo
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
+from deepspark_ops.train.driver.worker_slots import Slots, SlotWatch
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import prepare_run
@@ -62,6 +64,9 @@ class Workers(AbstractContextManager["Workers"], Protocol):
         Raises:
             DeepSparkError: They cannot be started.
         """
+
+    def slots(self) -> Slots | None:
+        """Return how many workers have a slot of the cluster now; None where each has one by itself."""
 
     def is_busy(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for the end of all workers; return whether some go on."""
@@ -113,21 +118,30 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         began()
         if not stays_on_host(config.master):
             _LOG.info("workers connect to the %s", exchange.address.server)
-        watch = _watch_of(run, start)
+        watch, slots = _watch_of(run, start), _slots_of(run, devices)
+
+        def step() -> ExchangeStatus:
+            status = watch.step(exchange.poll)
+            if not status.finished and (text := slots.look(workers.slots)):
+                watch.warn(text, clock=status.acknowledged)
+            return status
+
         try:
             strategy = exchange.settings.running_strategy().name
             report_start(watch, prepared, start, strategy=strategy, devices=devices)
             report_pages(watch, start, workers.pages(), is_local=stays_on_host(config.master))
             workers.submit(_task_settings(run, start, exchange, devices))
-            status = watch_run(lambda: watch.step(exchange.poll), lambda: workers.is_busy(_WATCH_S), exchange, signals)
+            status = watch_run(step, lambda: workers.is_busy(_WATCH_S), exchange, signals)
             if signals.stopped_by is not None:
                 report_stop(run, watch, status, signals.stopped_by)
                 sys.exit(128 + signals.stopped_by)
             has_changed = not np.array_equal(exchange.center.vector, start.center)
             max_iter = run.solver.max_iter
             check_result(config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
+            if text := slots.at_end():
+                watch.warn(text, clock=status.acknowledged)
         except DeepSparkError as error:
-            report_stage(run, "failed", start.clock, reason=str(error))
+            report_stage(run, "failed", watch.clock, reason=str(error))
             raise
         finally:
             watch.finish()
@@ -148,6 +162,20 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
     )
     board = TensorBoardFile(run.paths.tensorboard)
     return RunWatch(run.paths.events, board, writer, images_per_step=run.images_per_step(), first=start.clock)
+
+
+def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
+    config, wanted = run.config, devices.wanted
+    needs = ""
+    if wanted.is_required:
+        needs = f"{wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} (docs/devices.md)"
+    return SlotWatch(
+        n_workers=config.n_workers,
+        min_workers=config.min_workers,
+        wait_s=config.min_workers_wait_s,
+        master=config.master,
+        needs=needs,
+    )
 
 
 def _task_settings(run: Run, start: Start, exchange: RunningExchange, devices: RunDevices) -> dict[str, Any]:

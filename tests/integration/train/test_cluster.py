@@ -23,6 +23,7 @@ import pytest
 
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
 from deepspark_ops.processes.cluster_network import address_towards
+from deepspark_ops.train.driver.worker_slots import TELL_S
 from tests.fake_smi import smi_folder
 from tests.integration.train.test_spark_job import Job, training
 
@@ -188,3 +189,24 @@ def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
     assert notes.keys() == {0, 1}
     assert {re.search(r"CUDA_VISIBLE_DEVICES='(.*)'", note)[1] for note in notes.values()} == {"5", "7"}
     assert {event.data["n_threads"] for event in job.events("worker_devices")} == {1}
+
+
+def test_a_cluster_with_a_slot_too_few_is_told_of_and_fails_below_min_workers(tmp_path: Path) -> None:
+    master = "local-cluster[1,1,1024]"  # a JVM of its own with one core
+    job = training(tmp_path, "max_iter: 200", n_workers=2, master=master)
+    assert job.wait() == 0, "\n".join(job.lines)
+    last = f"at most 1 of 2 workers had a slot at once: master={master} offered 1 slot in 1 executor"
+    assert any(re.match(rf"WARNING: driver clock=200: {re.escape(last)}", line) for line in job.lines)
+    assert [event.data["text"] for event in job.events("note") if "warning" in event.data][-1].startswith(last)
+
+    least = {"min_workers": 2, "min_workers_wait_s": TELL_S + 5.0}
+    job = training(tmp_path, "max_iter: 10000000", n_workers=2, master=master, run_dir=str(tmp_path / "least"), **least)
+    assert job.wait() == 1, "\n".join(job.lines)
+    told = [event for event in job.events("note") if "warning" in event.data]
+    assert told[0].time - job.events("stage")[0].time < 30.0
+    text = "1 of 2 workers have a slot; the cluster offers 1 slot in 1 executor"
+    assert told[-1].data["text"].startswith(text)
+    assert job.error_lines == [job.events("stage")[-1].data["reason"]]
+    assert job.error_lines[0].startswith(
+        "1 of 2 workers have a slot; fewer than min_workers=2 had one for min_workers_w"
+    )

@@ -13,6 +13,7 @@ import pytest
 from deepspark_ops import config
 from deepspark_ops.config.base import StageConfig, parse_config
 from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 
 NAMES = [found.name for found in pkgutil.iter_modules(config.__path__)]
@@ -54,3 +55,10 @@ def test_a_text_that_a_pattern_refuses_is_answered_with_its_sentence(model: type
 def test_mean_values_are_numbers_with_commas(given: str, means: tuple[float, ...]) -> None:
     paths = {"net": Path("n"), "weights": Path("w"), "output": Path("o")}
     assert parse_config(ConvertConfig, {**paths, "mean_values": given}).channel_means == means
+
+
+def test_min_workers_is_at_most_n_workers() -> None:
+    needed = {"solver": "solver.prototxt", "run_dir": "run"}
+    with pytest.raises(ConfigError, match=r"min_workers=3 and n_workers=2: .* give min_workers from 1 to 2$"):
+        parse_config(TrainConfig, {**needed, "n_workers": 2, "min_workers": 3})
+    assert parse_config(TrainConfig, {**needed, "n_workers": 3, "min_workers": 3}).min_workers == 3

@@ -84,3 +84,9 @@ def test_workers_have_curves_of_speed_and_distance():
         "images_per_s": {0: [(10.0, 7.0)], 1: [(20.0, 5.0)]},
         "distance": {0: [(10.0, 0.25)]},
     }
+
+
+def test_warnings_of_the_driver_are_told_once():
+    few = {"text": "1 of 2 workers have a slot", "warning": True}
+    events = [Event("note", 1, DRIVER, data, 1.0) for data in ({"text": "a"}, few, few, {**few, "text": "last"})]
+    assert read_curves(events).warnings == ("1 of 2 workers have a slot", "last")

@@ -61,3 +61,10 @@ def test_the_newest_test_of_any_net() -> None:
     newer = Event("evaluation", 400, 0, {"test_net": 1, "accuracy": 0.5}, 1050.0)
     assert taken([*RUN, newer]).newest_test == newer
     assert taken([newer, *RUN[1:]]).newest_test == newer
+
+
+def test_a_note_may_be_a_warning() -> None:
+    progress = RunProgress()
+    progress.take(Event("note", 3, DRIVER, {"text": "1 of 2 workers have a slot", "warning": True}, 1.0))
+    progress.take(Event("note", 3, DRIVER, {"text": "all 2 workers have a slot now"}, 2.0))
+    assert [note.is_warning for note in progress.notes] == [True, False]

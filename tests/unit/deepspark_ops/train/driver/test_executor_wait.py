@@ -15,7 +15,6 @@ class Cluster:
         self.counts = list(counts)
         self.looks = 0
         self.is_over = threading.Event()
-        self.told: list[tuple[int, float]] = []
 
     def n_executors(self) -> int:
         self.looks += 1
@@ -26,24 +25,20 @@ class Cluster:
     def wait(self, monkeypatch: pytest.MonkeyPatch) -> bool:
         monkeypatch.setattr(executor_wait, "POLL_S", 0.0)
         monkeypatch.setattr(executor_wait, "SETTLED_S", 3.0)
-        monkeypatch.setattr(executor_wait, "TELL_S", 5.0)
-        tell = lambda seconds: self.told.append((self.looks, seconds))  # noqa: E731
-        return await_executors(self.n_executors, self.is_over, tell, now=lambda: float(self.looks))
+        return await_executors(self.n_executors, self.is_over, now=lambda: float(self.looks))
 
 
 def test_the_last_executor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(0, 1, 1, 2, 3, 3, 3, 3, 3, 3)
     assert cluster.wait(monkeypatch)
-    assert (cluster.looks, cluster.told) == (8, [])
+    assert cluster.looks == 8
 
 
-def test_none_at_all_is_told_once_and_waited_for_until_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_at_all_is_waited_for_until_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(*[0] * 20)
     assert not cluster.wait(monkeypatch)
-    assert cluster.told == [(5, 5.0)]
 
 
 def test_one_that_comes_late_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(*[0] * 10, *[2] * 10)
     assert cluster.wait(monkeypatch)
-    assert cluster.told == [(5, 5.0)]

@@ -7,9 +7,7 @@ import sys
 
 import pytest
 
-from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices
-from deepspark_ops.train.driver.spark_job import master_for, no_executor_text
+from deepspark_ops.train.driver.spark_job import master_for
 
 
 @pytest.mark.parametrize(
@@ -32,13 +30,3 @@ def test_driver_starts_without_tensorflow() -> None:
     code = "import sys, deepspark_ops.train.driver.spark_job; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_who_waits_for_executors_is_told_what_they_must_have() -> None:
-    plain = no_executor_text("spark://a:7077", RunDevices(WantedDevices("gpu")), 60.0)
-    assert plain == "master=spark://a:7077: no executor has started in 60 s; still waiting for executors"
-    required = RunDevices(WantedDevices("gpu", is_required=True, per_worker=2))
-    assert no_executor_text("yarn", required, 60.0) == (
-        "master=yarn: no executor has started in 60 s; still waiting for executors with at least 2 GPUs each; the"
-        " cluster's workers must offer GPUs (docs/devices.md)"
-    )
