@@ -50,13 +50,16 @@ _NAMED_REJECTIONS = 3
 def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, DatasetManifest] | None:
     """Return the manifests if the dataset in ``config.output`` is exactly what ``recipe`` would make, else None.
 
-    Every byte is compared with the manifest, so that a rerun repairs a damaged dataset.
+    Every byte is compared with the manifest, so that a rerun repairs a damaged dataset. With ``full`` it must have been
+    written as a whole.
     """
     paths = DatasetPaths(config.output)
     try:
         found = {split: read_manifest(paths.split(split)) for split in present_splits(config.output)}
         if any(manifest.recipe_sha256 != recipe.sha256 for manifest in found.values()):
             return None
+        if config.full and any(manifest.version > 1 for manifest in found.values()):
+            return None  # its shards have rows that do not count, and a table's mean is that of its first version
         return {split: verify(paths.split(split)) for split in found}
     except DataError:
         return None
@@ -303,7 +306,7 @@ def _commit_split(
 def remove_unlisted(folder: Path, manifest: DatasetManifest, *, in_use: Collection[str] = ()) -> None:
     """Remove shards and lists of a split's folder that neither its manifest names any more nor ``in_use``."""
     keep = {*in_use, MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
-    keep |= {shard.records.file for shard in manifest.shards if shard.records is not None}
+    keep |= {beside.file for shard in manifest.shards for beside in shard.beside}
     keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" and manifest.mean_file else set()
     keep |= {REJECTED_NAME} if manifest.n_rejected else set()
     keep |= {WARNINGS_NAME} if manifest.warnings else set()

@@ -28,7 +28,7 @@ from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, shards_for_cores
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
-from deepspark_ops.ingest.versions.base import Base, labels_stay, no_positions, shard_number
+from deepspark_ops.ingest.versions.base import Base, free_number, labels_stay, no_positions
 from deepspark_ops.ingest.versions.changes import Change, find_changes
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
@@ -167,7 +167,7 @@ def plan_ingest(
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     pixels = _pixel_recipe(config, indexes["train"])
-    base = base if base is not None and labels_stay(base, names, n_classes) else None
+    base = base if base is not None and labels_stay(base.manifests["train"], names, n_classes) else None
     if base is None:
         shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
     else:
@@ -217,14 +217,13 @@ class _Work:
 
     def tasks(self, positions: Positions) -> list[ShardTask]:
         """Return the tasks of a split that is written as a whole."""
-        return self._tasks(positions, repeats(positions), first_number=0, first_sample=0)
+        # Where a whole one takes the place of one that was brought up, the recipe and so the names may be the same.
+        number = free_number(self.config.output, self.split) if self.config.full else 0
+        return self._tasks(positions, repeats(positions), first_number=number, first_sample=0)
 
     def more_tasks(self, base: Base, change: Change) -> list[ShardTask]:
         """Return the tasks of what is added to a split; their shards are called like none that is there."""
-        folder = DatasetPaths(self.config.output).split(self.split)
-        there = [shard.file for shard in base.manifests[self.split].shards] if self.split in base.manifests else []
-        there += [path.name for path in folder.glob(f"{self.split}-*-*")]
-        number = 1 + max((shard_number(name) for name in there), default=-1)
+        number = free_number(self.config.output, self.split, base.manifests.get(self.split))
         n_rows = sum(shard.record.n_rows for shard in change.carried)
         return self._tasks(change.added, change.repeats, first_number=number, first_sample=n_rows)
 

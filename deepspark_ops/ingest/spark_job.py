@@ -199,7 +199,8 @@ def ingest_from_table(
         return _ingest_images(context, config, found.recipe, plan)
     shared = found.plan.shared
     try:
-        results = _run_tasks(context, found.plan.tasks, lambda task: run_table_shard(task, shared), "rows")
+        tasks = found.plan.tasks
+        results = _run_tasks(context, tasks, lambda task: run_table_shard(task, shared), "rows") if tasks else []
     except BaseException:
         discard_table(found.plan)
         raise

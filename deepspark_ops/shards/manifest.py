@@ -49,6 +49,7 @@ class ShardRecord(FileRecord):
         n_samples: Samples that count.
         n_bytes: Of the file.
         records: Which records it was made of; None before version 4, and for tables.
+        rows: Which rows of a table it was made of; None for images, and where an earlier program made it.
         excluded: [start, stop) of rows in the file that do not count any more, since the source changed.
         version: Of the dataset that it was written for.
     """
@@ -56,8 +57,14 @@ class ShardRecord(FileRecord):
     n_samples: int = Field(ge=1)
     n_bytes: int = Field(ge=1)
     records: FileRecord | None = None
+    rows: FileRecord | None = None
     excluded: tuple[tuple[int, int], ...] = ()
     version: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def beside(self) -> tuple[FileRecord, ...]:
+        """Files beside the shard that say what it was made of."""
+        return tuple(one for one in (self.records, self.rows) if one is not None)
 
     @property
     def n_rows(self) -> int:

@@ -309,8 +309,8 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
         _verify_shard(split_folder, manifest, shard)
         if digests:
             _verify_digest(split_folder, shard)
-            if shard.records is not None:
-                _verify_digest(split_folder, shard.records)
+            for beside in shard.beside:
+                _verify_digest(split_folder, beside)
     if digests and manifest.mean_file is not None:
         _verify_digest(split_folder, manifest.mean_file)
     if not digests and manifest.shard_format == "lmdb":

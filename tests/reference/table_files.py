@@ -16,6 +16,7 @@ from deepspark_ops.ingest.tables.columns import choose_roles
 from deepspark_ops.ingest.tables.row_files import write_rows
 from deepspark_ops.ingest.tables.table_dataset import commit_table, plan_table, row_recipe, text_classes
 from deepspark_ops.ingest.tables.table_shards import run_table_shard
+from deepspark_ops.ingest.versions.row_changes import find_table_base
 
 AVRO = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 
@@ -56,7 +57,9 @@ def write_table(path: Path, table: pa.Table) -> Path:
     return path
 
 
-def ingest_parts(config: IngestConfig, parts: list[pa.Table], work: Path, *, batch_rows: int = 16):
+def ingest_parts(
+    config: IngestConfig, parts: list[pa.Table], work: Path, *, batch_rows: int = 16, goes_on: bool = False
+):
     """Ingest a table of features whose parts are read one after the other; returns the manifests."""
     work.mkdir(exist_ok=True)
     config = config.model_copy(update={"shard_format": "hdf5"})
@@ -67,5 +70,6 @@ def ingest_parts(config: IngestConfig, parts: list[pa.Table], work: Path, *, bat
     found = [type(part).from_json(part.to_json()) for part in found]
     names = text_classes(found) if roles.labels[0].kind == "text" else ()
     recipe = make_recipe(config)
-    plan = plan_table(config, recipe, rows, {"train": found}, work, names)
+    base = find_table_base(config, recipe.options) if goes_on else None
+    plan = plan_table(config, recipe, rows, {"train": found}, work, names, base=base)
     return commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks[::-1]])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
+from deepspark_ops.ingest.inspect.differing_rows import Sample, differing_rows
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
@@ -17,8 +18,6 @@ from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.shard_records import read_records
 
 DIFFERENCES_VERSION: Final = 1
-_Sample = tuple[str, str, int, int]
-"""(split, name, label, checksum)."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,13 @@ def compare_datasets(before: Path, after: Path) -> DatasetDifference:
         DataError: There is no dataset, or one is damaged.
     """
     manifests = read_splits(before), read_splits(after)
-    samples = [_samples(path, held) for path, held in zip((before, after), manifests, strict=True)]
-    found = _Found(_class_names(manifests[0]), _class_names(manifests[1]))
-    knows = samples[0] is not None and samples[1] is not None
-    if samples[0] is not None and samples[1] is not None:
+    of_tables = [held["train"].table is not None for held in manifests]
+    found = _Found(_class_names(manifests[0]), _class_names(manifests[1]), are_rows=all(of_tables))
+    knows = of_tables[0] == of_tables[1] and _are_known((*manifests[0].values(), *manifests[1].values()))
+    if knows and of_tables[0]:
+        found.add(*differing_rows((before, manifests[0]), (after, manifests[1])))
+    elif knows:
+        samples = [_samples(path, held) for path, held in zip((before, after), manifests, strict=True)]
         found.add(samples[0] - samples[1], samples[1] - samples[0])
     return DatasetDifference(
         before=(str(before), version_digest(before)),
@@ -117,17 +119,18 @@ def compare_datasets(before: Path, after: Path) -> DatasetDifference:
 
 
 class _Found:
-    def __init__(self, names_before: tuple[str, ...], names_after: tuple[str, ...]) -> None:
+    def __init__(self, names_before: tuple[str, ...], names_after: tuple[str, ...], *, are_rows: bool) -> None:
         self._names = names_before, names_after
+        self._are_rows = are_rows
         self.added: dict[str, list[str]] = {}
         self.removed: dict[str, list[str]] = {}
         self.changed: dict[str, list[str]] = {}
         self.relabelled: dict[str, list[Moved]] = {}
         self.moved: list[Moved] = []
 
-    def add(self, gone: Counter[_Sample], come: Counter[_Sample]) -> None:
+    def add(self, gone: Counter[Sample], come: Counter[Sample]) -> None:
         """Sort out what only one of the two has: samples of one name are the same one, changed."""
-        by_name: dict[str, list[_Sample]] = {}
+        by_name: dict[str, list[Sample]] = {}
         for sample in sorted(come.elements(), reverse=True):
             by_name.setdefault(sample[1], []).append(sample)
         for sample in sorted(gone.elements()):
@@ -138,25 +141,28 @@ class _Found:
         for split, name, _, _ in sorted(sample for left in by_name.values() for sample in left):
             self.added.setdefault(split, []).append(name)
 
-    def _pair(self, before: _Sample, after: _Sample) -> None:
+    def _pair(self, before: Sample, after: Sample) -> None:
         split, name, label, digest = before
         if after[0] != split:
             self.moved.append(Moved(name, split, after[0]))
         if after[2] != label:
             classes = (_class_name(self._names[0], label), _class_name(self._names[1], after[2]))
             self.relabelled.setdefault(after[0], []).append(Moved(name, *classes))
-        if after[3] != digest:
+        # The digest of a row has its label in it.
+        if after[3] != digest and not (self._are_rows and after[2] != label):
             self.changed.setdefault(after[0], []).append(name)
 
 
-def _samples(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> Counter[_Sample] | None:
-    """Return all samples; one that balancing repeats counts once. None where nothing is known of them."""
-    if any(shard.records is None for manifest in manifests.values() for shard in manifest.shards):
-        return None
+def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
+    return all(shard.beside for manifest in manifests for shard in manifest.shards)
+
+
+def _samples(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> Counter[Sample]:
+    """Return all samples; one that balancing repeats counts once."""
     return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
 
 
-def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[_Sample]:
+def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[Sample]:
     for shard in manifest.shards:
         assert shard.records is not None
         held = read_records(DatasetPaths(dataset).split(manifest.split) / shard.records.file)

@@ -14,6 +14,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.shards.shard_records import read_records
 
 _SAMPLES_READ: Final = 256
@@ -57,9 +58,9 @@ def _read_all(folder: Path, manifest: DatasetManifest) -> None:
                     msg = f"{folder / shard.file}: samples from {start:,} on hold values that are not finite"
                     raise DataError(msg)
                 labels.append(columns[1])
+            found = np.concatenate(labels)
+            _compare_records(folder, manifest, number, found)
             if manifest.n_classes:
-                found = np.concatenate(labels)
-                _compare_records(folder, manifest, number, found)
                 counts += np.bincount(found, minlength=manifest.n_classes)[: manifest.n_classes]
     if manifest.n_classes and tuple(counts.tolist()) != manifest.label_histogram:
         msg = f"{folder}: the shards hold {counts.tolist()} samples of each label, the manifest says otherwise"
@@ -68,6 +69,9 @@ def _read_all(folder: Path, manifest: DatasetManifest) -> None:
 
 def _compare_records(folder: Path, manifest: DatasetManifest, number: int, labels: np.ndarray) -> None:
     shard = manifest.shards[number]
+    if shard.rows is not None and len(read_row_records(folder / shard.rows.file).states) != shard.n_rows:
+        msg = f"{folder / shard.rows.file}: tells of another number of rows than {shard.file} holds; ingest with full"
+        raise DataError(msg)
     if shard.records is None:
         return
     held = read_records(folder / shard.records.file).labels

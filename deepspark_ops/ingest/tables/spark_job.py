@@ -44,6 +44,7 @@ from deepspark_ops.ingest.tables.table_dataset import (
     text_classes,
     with_content,
 )
+from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import StorePath, data_path
@@ -206,7 +207,17 @@ def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, fo
             found: list[Any] = context.parallelize(items, max(1, len(items))).map(work).collect()
             return found
 
-    return TableRows(config, recipe, plan_table(config, recipe, rows, parts, folder, names, spread))
+    base = find_table_base(config, recipe.options)
+    plan = plan_table(config, recipe, rows, parts, folder, names, spread, base)
+    for split, change in plan.changes.items():
+        _log.info("ingest %s: %s", split, change.text())
+    if plan.base is not None and config.standardize:
+        _log.info(
+            "ingest: features are standardised as in version 1, whose means differ by %.2f deviations at most; full"
+            " computes them anew",
+            plan.shift,
+        )
+    return TableRows(config, recipe, plan)
 
 
 @dataclass(frozen=True)

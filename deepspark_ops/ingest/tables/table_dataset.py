@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -31,7 +32,7 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.columns import TableRoles
 from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_choice import RowChoice, choose_rows, require_classes
+from deepspark_ops.ingest.tables.row_choice import choose_rows, require_classes
 from deepspark_ops.ingest.tables.row_files import PartSummary, Run, write_chosen
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows, all_rows
 from deepspark_ops.ingest.tables.table_shards import (
@@ -42,15 +43,22 @@ from deepspark_ops.ingest.tables.table_shards import (
     cut_runs,
     rows_per_shard,
 )
+from deepspark_ops.ingest.versions.base import free_number, labels_stay
+from deepspark_ops.ingest.versions.kept_versions import files_of_versions, keep_version, version_digest
+from deepspark_ops.ingest.versions.row_changes import RowChange, TableBase, columns_stay, find_row_changes
+from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, ShardRecord, SplitName, write_manifest
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, FileRecord, ShardRecord, SplitName, write_manifest
+from deepspark_ops.shards.row_records import rows_path
 from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns
 from deepspark_ops.stores.store_path import StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 FEW_CLASSES = 1000
 """Whole labels below this, from 0, are classes unless label_kind says otherwise."""
+_DRIFT = 0.1
+"""A mean that has moved by more deviations than this, or a deviation that has changed by more, is told."""
 _DIGITS = 12
 """Of mean and deviation: the last ones depend on the order in which parts were added up."""
 
@@ -71,6 +79,10 @@ class TablePlan:
         n_rejected: Rows that cannot be used, by split.
         rejected: Those of them that are named.
         findings: What there is to say of the rows, by split.
+        base: The dataset that is gone on from; None where all is written.
+        changes: What is taken over of it, by split; empty without.
+        carried_counts: Labels of what is taken over, (n_classes,) by split.
+        shift: Largest distance of a feature's mean from that of the base, in its deviations; 0 without a base.
     """
 
     tasks: tuple[TableShardTask, ...]
@@ -81,10 +93,21 @@ class TablePlan:
     n_rejected: Mapping[SplitName, int]
     rejected: Mapping[SplitName, tuple[Rejection, ...]]
     findings: Mapping[SplitName, Findings]
+    base: TableBase | None = None
+    changes: Mapping[SplitName, RowChange] = field(default_factory=dict)
+    carried_counts: Mapping[SplitName, npt.NDArray[np.int64]] = field(default_factory=dict)
+    shift: float = 0.0
+
+    @property
+    def version(self) -> int:
+        """Of the dataset that is made."""
+        return 1 if self.base is None else self.base.version
 
     def splits(self) -> list[SplitName]:
-        """Return the splits that have tasks, train first."""
-        return [split for split in SPLITS if any(task.split == split for task in self.tasks)]
+        """Return the splits that have tasks or take something over, train first."""
+        there = {task.split for task in self.tasks}
+        there |= {split for split, change in self.changes.items() if change.carried}
+        return [split for split in SPLITS if split in there]
 
 
 def row_recipe(
@@ -174,6 +197,7 @@ def plan_table(
     folder: Path,
     class_names: Sequence[str] = (),
     spread: Spread = one_by_one,
+    base: TableBase | None = None,
 ) -> TablePlan:
     """Decide labels, which rows are taken, standardisation and shards.
 
@@ -185,6 +209,7 @@ def plan_table(
         folder: Where the runs are.
         class_names: In label order, if they are given or labels are text.
         spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
+        base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
 
     Raises:
         ConfigError: Options leave a split empty, or classes are too many, or there are none to be balanced.
@@ -212,22 +237,87 @@ def plan_table(
     else:
         sums = _chosen_sums(choice.splits, rows, folder, spread)
     columns = _columns(config, rows, sums, "class" if n_classes else "value")
-    tasks = _tasks(config, recipe, choice, rows.n_features)
+    base = _base_that_fits(base, columns, class_names, n_classes)
+    changes = _changes(base, choice.splits)
+    base = base if changes else None
+    written = {
+        split: chosen if base is None else chosen.taken(changes[split].added) for split, chosen in choice.splits.items()
+    }
+    are_chosen = base is not None or not choice.are_all
+    if base is not None:
+        _note_chosen(written, folder)
+    tasks = _tasks(config, recipe, written, rows.n_features, base)
     findings = find_duplicate_rows(folder, rows, choice.splits)
     for split, found in choice.findings.items():
         findings[split].merge(found)
     findings["train"].merge(_column_findings(columns, sums))
-    shared = TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=not choice.are_all)
+    shift = 0.0
+    if base is not None:
+        columns = base.columns
+        drift, shift = _drift(columns, sums)
+        findings["train"].merge(drift)
     return TablePlan(
-        tuple(tasks), shared, tuple(class_names), _n_rows(every), choice.counts, n_rejected, rejected, findings
+        tasks=tuple(tasks),
+        shared=TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen),
+        class_names=tuple(class_names),
+        n_records=_n_rows(every),
+        counts=choice.counts,
+        n_rejected=n_rejected,
+        rejected=rejected,
+        findings=findings,
+        base=base,
+        changes=changes,
+        carried_counts={
+            split: np.bincount(choice.splits[split].label()[change.in_carried].astype(np.int64), minlength=n_classes)
+            for split, change in changes.items()
+            if n_classes
+        },
+        shift=shift,
     )
+
+
+def _base_that_fits(
+    base: TableBase | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
+) -> TableBase | None:
+    if base is None or not columns_stay(base, columns):
+        return None
+    return base if labels_stay(base.manifests["train"], class_names, n_classes) else None
+
+
+def _changes(base: TableBase | None, splits: Mapping[SplitName, SplitRows]) -> dict[SplitName, RowChange]:
+    """Return what has changed in each split; nothing where no shard stays, so that all is written anew."""
+    if base is None:
+        return {}
+    changes = {
+        split: find_row_changes(base, split, chosen.column("name"), chosen.column("state"))
+        for split, chosen in splits.items()
+    }
+    return changes if changes["train"].carried else {}
+
+
+def _drift(columns: TableColumns, sums: ColumnSums) -> tuple[Findings, float]:
+    """Return the features whose mean or deviation has moved from those that they are standardised by; the largest."""
+    found = Findings()
+    if not columns.is_standardized:
+        return found, 0.0
+    mean, std = np.array(columns.mean), np.array(columns.std)
+    shift = np.abs(sums.mean - mean) / std
+    ratio = sums.std() / std
+    names = columns.feature_names()
+    is_far = (shift > _DRIFT) | (ratio > 1 + _DRIFT) | (ratio < 1 / (1 + _DRIFT))
+    for place in np.flatnonzero(is_far).tolist():
+        text = (
+            f"is standardised by version 1's mean {mean[place]:.6g} and deviation {std[place]:.6g}; the mean is"
+            f" {sums.mean[place]:.6g} now, {shift[place]:.2f} deviations away, and the deviation {ratio[place]:.2f}"
+            " times as large; full computes them anew"
+        )
+        found.add(Finding("drifted_column", names[place], text))
+    return found, float(shift.max(initial=0.0))
 
 
 def _chosen_sums(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder: Path, spread: Spread) -> ColumnSums:
     """Note which rows are taken, and return the sums of the features of the training rows among them."""
-    for chosen in splits.values():
-        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
-            write_chosen(folder, run, taken)
+    _note_chosen(splits, folder)
     train = splits["train"]
     items = [(run, len(taken)) for run, taken in zip(train.runs, train.rows, strict=True) if len(taken)]
 
@@ -237,11 +327,29 @@ def _chosen_sums(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder:
     return merged(spread(work, items), rows.n_features)
 
 
-def _tasks(config: IngestConfig, recipe: Recipe, choice: RowChoice, n_features: int) -> list[TableShardTask]:
+def _note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
+    for chosen in splits.values():
+        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+            write_chosen(folder, run, taken)
+
+
+def _tasks(
+    config: IngestConfig,
+    recipe: Recipe,
+    splits: Mapping[SplitName, SplitRows],
+    n_features: int,
+    base: TableBase | None,
+) -> list[TableShardTask]:
     tasks: list[TableShardTask] = []
-    for split, chosen in choice.splits.items():
+    most = rows_per_shard(config.samples_per_shard, n_features)
+    for split, chosen in splits.items():
+        if not chosen.n_rows:
+            continue
         keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
-        for number, ranges in enumerate(cut_runs(keys, rows_per_shard(config.samples_per_shard, n_features))):
+        first = 0
+        if base is not None or config.full:
+            first = free_number(config.output, split, None if base is None else base.manifests.get(split))
+        for number, ranges in enumerate(cut_runs(keys, most), start=first):
             found = zip(chosen.runs, ranges, strict=True)
             tasks.append(
                 TableShardTask(
@@ -411,18 +519,27 @@ def commit_table(
             more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
             raise DataError(errors[0] + more)  # noqa: TRY301 - as for a finding below, what was written goes
         if plan.shared.n_classes:
-            train = [result.label_counts for result in results if result.split == "train"]
-            findings["train"].merge(find_thin_classes(np.sum(train, axis=0), plan.class_names))
+            findings["train"].merge(find_thin_classes(_histogram(plan, results, "train"), plan.class_names))
         check_findings(config, findings)
     except DataError:
         discard_table(plan)
         raise
     for name in (REJECTED_NAME, WARNINGS_NAME):
         (config.output / name).unlink(missing_ok=True)
+    if plan.base is not None and plan.base.folder == config.output:
+        keep_version(config.output)
+    previous = None if plan.base is None else version_digest(plan.base.folder)
     manifests = {}
     for split in plan.splits():
-        of_split = sorted((result for result in results if result.split == split), key=lambda result: result.number)
-        manifests[split] = _commit_split(config, recipe, plan, of_split, findings[split])
+        manifest = _manifest(config, recipe, plan, results, split).model_copy(
+            update={
+                "previous": previous,
+                "warnings": ordered(findings[split].counts),
+                "warnings_file": WARNINGS_NAME if findings[split].counts else None,
+            }
+        )
+        _commit_split(config, plan, manifest, findings[split])
+        manifests[split] = manifest
     paths = DatasetPaths(config.output)
     for of_images in (paths.mean(), paths.contact_sheet):
         of_images.unlink(missing_ok=True)
@@ -435,21 +552,38 @@ def discard_table(plan: TablePlan) -> None:
     """Remove the shards of an ingestion that is given up."""
     for task in plan.tasks:
         remove_shard(task.path)
+        remove_shard(rows_path(task.path))
 
 
-def _commit_split(
-    config: IngestConfig, recipe: Recipe, plan: TablePlan, results: Sequence[TableShardResult], findings: Findings
+def _histogram(plan: TablePlan, results: Sequence[TableShardResult], split: SplitName) -> npt.NDArray[np.int64]:
+    """Return the labels of a split, (n_classes,), of what stays and what was written."""
+    counts = [np.array(result.label_counts, np.int64) for result in results if result.split == split]
+    if split in plan.carried_counts:
+        counts.append(plan.carried_counts[split])
+    found: npt.NDArray[np.int64] = np.sum(counts, axis=0)
+    return found
+
+
+def _manifest(
+    config: IngestConfig, recipe: Recipe, plan: TablePlan, results: Sequence[TableShardResult], split: SplitName
 ) -> DatasetManifest:
-    split = results[0].split
-    folder = DatasetPaths(config.output).split(split)
-    files = {task.number: task.path.name for task in plan.tasks if task.split == split}
-    shards = tuple(
-        ShardRecord(file=files[result.number], sha256=result.sha256, n_samples=result.n_samples, n_bytes=result.n_bytes)
-        for result in results
+    """Return the manifest of a split without its warnings."""
+    paths = {task.number: task.path for task in plan.tasks if task.split == split}
+    carried = plan.changes[split].carried if split in plan.changes else ()
+    shards = carried + tuple(
+        ShardRecord(
+            file=paths[result.number].name,
+            sha256=result.sha256,
+            n_samples=result.n_samples,
+            n_bytes=result.n_bytes,
+            rows=FileRecord(file=rows_path(paths[result.number]).name, sha256=result.rows_sha256),
+            version=plan.version,
+        )
+        for result in sorted(results, key=lambda result: result.number)
+        if result.split == split
     )
-    rejected = plan.rejected.get(split, ())
     rule = split_rule(config) if len(plan.splits()) > 1 else None
-    manifest = DatasetManifest(
+    return DatasetManifest(
         split=split,
         splits=tuple(plan.splits()),
         shard_format="hdf5",
@@ -457,31 +591,37 @@ def _commit_split(
         source=recipe.source(split),
         recipe_sha256=recipe.sha256,
         options=dict(recipe.options),
+        version=plan.version,
         sample_shape=(plan.shared.columns.n_features,),
         n_samples=sum(shard.n_samples for shard in shards),
         n_classes=plan.shared.n_classes,
         class_names=plan.class_names,
-        label_histogram=tuple(np.sum([result.label_counts for result in results], axis=0).tolist()),
+        label_histogram=tuple(_histogram(plan, results, split).tolist()) if plan.shared.n_classes else (),
         mean_values=(),
         shards=shards,
         n_rejected=plan.n_rejected.get(split, 0),
-        rejected_file=REJECTED_NAME if rejected else None,
+        rejected_file=REJECTED_NAME if plan.rejected.get(split) else None,
         n_bytes=sum(shard.n_bytes for shard in shards),
         split_rule=rule and rule.model_copy(update={"by": "row_hash" if rule.by == "name_hash" else rule.by}),
-        warnings=ordered(findings.counts),
-        warnings_file=WARNINGS_NAME if findings.counts else None,
         chosen=dict(plan.counts.get(split, {})),
         table=plan.shared.columns,
     )
+
+
+def _commit_split(config: IngestConfig, plan: TablePlan, manifest: DatasetManifest, findings: Findings) -> None:
+    split = manifest.split
+    folder = DatasetPaths(config.output).split(split)
+    if plan.base is not None and plan.base.folder != config.output:
+        for shard in plan.changes[split].carried:
+            link_files(DatasetPaths(plan.base.folder).split(split), files_of(shard), folder)
     if findings.counts:
         write_warnings(folder / WARNINGS_NAME, findings.named)
-    if rejected:
+    if rejected := plan.rejected.get(split):
         write_rejected(folder / REJECTED_NAME, rejected)
     if not isinstance(folder, StorePath):  # Caffe reads local files
-        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in shards])
+        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in manifest.shards])
     write_manifest(folder, manifest)
-    remove_unlisted(folder, manifest)
-    return manifest
+    remove_unlisted(folder, manifest, in_use=files_of_versions(config.output, split))
 
 
 def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:

@@ -17,6 +17,7 @@ from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, ro
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
+from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.writing import local_output
 
@@ -112,6 +113,7 @@ class TableShardResult:
         n_bytes: Of the file.
         sha256: Of the file.
         label_counts: (n_classes,) int64.
+        rows_sha256: Of the file beside it that says which rows it has.
         error: Message for the user if the shard could not be written.
     """
 
@@ -121,13 +123,14 @@ class TableShardResult:
     n_bytes: int = 0
     sha256: str = ""
     label_counts: tuple[int, ...] = ()
+    rows_sha256: str = ""
     error: str | None = None
 
 
 def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResult:
     """Write the shard of one task: its rows in the order of their keys, features standardised."""
     try:
-        rows = _rows(task, shared)
+        rows, repeats = _rows(task, shared)
         labels = rows["label"].astype(np.float32)
         labels = labels[:, 0] if labels.shape[1] == 1 else labels
         held: dict[str, npt.NDArray[Any]] = {"data": _features(shared.columns, rows), "label": labels}
@@ -137,26 +140,32 @@ def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResu
         with local_output(task.path) as path:
             write_hdf5_columns(path, held)
             size, digest = path.stat().st_size, sha256_of_file(path)
+        with local_output(rows_path(task.path)) as path:
+            write_row_records(path, RowRecords(rows["name"].copy(), rows["state"].copy(), repeats))
+            rows_digest = sha256_of_file(path)
     except OSError as error:
         message = f"{error.filename or task.path}: {error.strerror or error}"
         return TableShardResult(task.split, task.number, error=message)
-    return TableShardResult(task.split, task.number, len(rows), size, digest, tuple(counts))
+    return TableShardResult(task.split, task.number, len(rows), size, digest, tuple(counts), rows_digest)
 
 
-def _rows(task: TableShardTask, shared: TableShards) -> npt.NDArray[Any]:
-    """Return the rows of all pieces in the order of their keys, labels as classes."""
+def _rows(task: TableShardTask, shared: TableShards) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the rows of all pieces in the order of their keys, labels as classes, and how often each was taken."""
     longest = [max(getattr(run, name) for run, _, _ in task.pieces) for name in ("id_bytes", "group_bytes")]
     dtype = row_dtype(shared.recipe, *longest)
     rows = np.empty(sum(stop - start for _, start, stop in task.pieces), dtype)
+    repeats = np.empty(len(rows), np.int32)
     filled = 0
     for run, start, stop in task.pieces:
-        piece = read_piece(shared.folder, shared.recipe, (run, start, stop), are_chosen=shared.are_chosen)[0]
+        piece, times = read_piece(shared.folder, shared.recipe, (run, start, stop), are_chosen=shared.are_chosen)
         if shared.has_codes:
             codes = np.load((shared.folder / run.file).with_suffix(CODES_SUFFIX))
             piece["label"] = codes[piece["label"].astype(np.int64)]
         rows[filled : filled + len(piece)] = piece.astype(dtype, copy=False)
+        repeats[filled : filled + len(piece)] = times
         filled += len(piece)
-    return rows[np.argsort(rows["key"], kind="stable")]
+    order = np.argsort(rows["key"], kind="stable")
+    return rows[order], repeats[order]
 
 
 def read_piece(

@@ -60,16 +60,11 @@ def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
         config: What is asked for.
         options: Those that decide what samples are, of the recipe.
     """
-    folder = config.previous or config.output
-    if isinstance(folder, StorePath) or isinstance(config.output, StorePath):
-        return None  # versions share their files by links, which a store does not have
-    if config.full or not DatasetPaths(folder).manifest("train").is_file():
+    found = found_to_go_on(config, options, of_table=False)
+    if found is None:
         return None
+    folder, manifests = found
     try:
-        manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
-        if why := _why_not(manifests, options):
-            _log.info("ingest: %s is written anew: %s", config.output, why)
-            return None
         return Base(
             folder,
             manifests,
@@ -83,9 +78,38 @@ def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
         return None
 
 
+def found_to_go_on(
+    config: IngestConfig, options: Mapping[str, Any], *, of_table: bool
+) -> tuple[Path, Mapping[SplitName, DatasetManifest]] | None:
+    """Return folder and manifests of the dataset in ``previous``, else in ``output``, if it is whole and fits.
+
+    Args:
+        config: What is asked for.
+        options: As for ``find_base``.
+        of_table: Whether it must hold a table's features; else images.
+    """
+    folder = config.previous or config.output
+    if isinstance(folder, StorePath) or isinstance(config.output, StorePath):
+        return None  # versions share their files by links, which a store does not have
+    if config.full or not DatasetPaths(folder).manifest("train").is_file():
+        return None
+    try:
+        manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
+    except DataError as error:
+        _log.warning("ingest: %s is written anew: %s", config.output, error)
+        return None
+    why = _why_not(manifests, options)
+    if why is None and (manifests["train"].table is not None) != of_table:
+        why = "it holds images" if of_table else "it holds features of a table"
+    if why is not None:
+        _log.info("ingest: %s is written anew: %s", config.output, why)
+        return None
+    return folder, manifests
+
+
 def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[str, Any]) -> str | None:
     train = manifests["train"]
-    if not train.options or any(shard.records is None for one in manifests.values() for shard in one.shards):
+    if not train.options or any(not shard.beside for one in manifests.values() for shard in one.shards):
         return "an earlier version of this program made it, which noted nothing of its records"
     names = sorted(set(options) | set(train.options))
     changed = [
@@ -96,9 +120,8 @@ def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[st
     return f"other options: {', '.join(changed)}" if changed else None
 
 
-def labels_stay(base: Base, class_names: Sequence[str], n_classes: int) -> bool:
-    """Whether labels of the base mean the same classes now; the log says what is in the way."""
-    train = base.manifests["train"]
+def labels_stay(train: DatasetManifest, class_names: Sequence[str], n_classes: int) -> bool:
+    """Whether labels of a training set mean the same classes now; the log says what is in the way."""
     if n_classes < train.n_classes:
         _log.info("ingest: written anew: the source has %d classes now, had %d", n_classes, train.n_classes)
         return False
@@ -148,6 +171,13 @@ def shard_number(file: str) -> int:
         12
     """
     return int(file.split("-")[1])
+
+
+def free_number(dataset: Path, split: SplitName, manifest: DatasetManifest | None = None) -> int:
+    """Return the first number for a shard of a split that none has yet, in the dataset or in a manifest."""
+    there = [] if manifest is None else [shard.file for shard in manifest.shards]
+    there += [path.name for path in DatasetPaths(dataset).split(split).glob(f"{split}-*-*")]
+    return 1 + max((shard_number(name) for name in there), default=-1)
 
 
 def no_positions(n_rows: int) -> Positions:

@@ -16,28 +16,23 @@ from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.versions.base import no_positions
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.shards.excluded_rows import as_ranges, kept_rows
+from deepspark_ops.shards.manifest import ShardRecord
 
 _WORTH_KEEPING: Final = 0.5
 """A shard of which fewer rows count is written anew, so that disk and reading never cost twice what they could."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """How a split is made of an earlier one.
+class ChangeCounts:
+    """How much of a split has changed.
 
     Attributes:
-        carried: Shards that stay, with the rows that do not count any more.
-        added: Positions of the records to be written, ascending.
-        repeats: (n_added,) how often each was taken before.
         n_kept: Samples that stay.
         n_new: Records that were not there.
         n_changed: Records whose content or label is another one.
         n_removed: Samples whose records are gone.
     """
 
-    carried: tuple[StoredShard, ...]
-    added: Positions
-    repeats: npt.NDArray[np.int32]
     n_kept: int
     n_new: int
     n_changed: int
@@ -48,6 +43,21 @@ class Change:
         return (
             f"{self.n_kept:,} samples stay, {self.n_new:,} are new, {self.n_changed:,} changed, {self.n_removed:,} gone"
         )
+
+
+@dataclass(frozen=True)
+class Change(ChangeCounts):
+    """How a split is made of an earlier one.
+
+    Attributes:
+        carried: Shards that stay, with the rows that do not count any more.
+        added: Positions of the records to be written, ascending.
+        repeats: (n_added,) how often each was taken before.
+    """
+
+    carried: tuple[StoredShard, ...]
+    added: Positions
+    repeats: npt.NDArray[np.int32]
 
 
 def find_changes(
@@ -84,7 +94,8 @@ def find_changes(
     n_changed = len({index.names[i] for i in wanted[is_added].tolist()} & _names_gone(shards, found))
     place_of = {(number, row): place for place, number, row in pairs}
     carried = []
-    stays = _carried(shards, found, int(is_added.sum()), version)
+    sizes = [int((positions >= 0).sum()) for positions in found]
+    stays = shards_that_stay([shard.record for shard in shards], sizes, int(is_added.sum()), version)
     for number, shard in enumerate(shards):
         if number in stays:
             excluded = as_ranges(np.flatnonzero(found[number] < 0).tolist())
@@ -106,17 +117,22 @@ def find_changes(
     )
 
 
-def _carried(shards: Sequence[StoredShard], found: Sequence[Positions], n_added: int, version: int) -> set[int]:
+def shards_that_stay(records: Sequence[ShardRecord], sizes: Sequence[int], n_added: int, version: int) -> set[int]:
     """Return the numbers of the shards that stay.
 
     Small ones of earlier additions go into the new one, the smallest first, as long as they are no larger than it:
     their number stays about the logarithm of the number of additions.
+
+    Args:
+        records: The shards.
+        sizes: How many samples of each still count.
+        n_added: Samples to be written in any case.
+        version: Of the new dataset.
     """
     stays: set[int] = set()
-    sizes = [int((positions >= 0).sum()) for positions in found]
-    for number in sorted(range(len(shards)), key=lambda number: sizes[number]):
-        record = shards[number].record
-        is_worth_it = sizes[number] >= _WORTH_KEEPING * record.n_rows
+    for number in sorted(range(len(records)), key=lambda number: sizes[number]):
+        record = records[number]
+        is_worth_it = sizes[number] > 0 and sizes[number] >= _WORTH_KEEPING * record.n_rows
         if is_worth_it and not (1 < record.version < version and sizes[number] <= n_added):
             stays.add(number)
         else:

@@ -18,7 +18,7 @@ from deepspark_ops.ingest.images.mean import Sums
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.run_paths import sync_folder
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import FileRecord, ShardFormat, ShardRecord
+from deepspark_ops.shards.manifest import ShardFormat, ShardRecord
 from deepspark_ops.shards.reader import read_rows
 from deepspark_ops.shards.shard_records import ShardRecords
 
@@ -102,5 +102,4 @@ def link_files(folder: Path, names: Sequence[str], target: Path) -> None:
 
 def files_of(record: ShardRecord) -> list[str]:
     """Return the names of a shard's files."""
-    extra: list[FileRecord] = [] if record.records is None else [record.records]
-    return [record.file, *(one.file for one in extra)]
+    return [record.file, *(one.file for one in record.beside)]

@@ -42,7 +42,7 @@ def ingest(context, tmp_path: Path, **options):
 
     config = IngestConfig(**{"output": tmp_path / "out", "samples_per_shard": 30, **options})
     work = tmp_path / "work"
-    work.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
     return ingest_from_table(context, config, make_recipe(config), work)
 
 
@@ -83,6 +83,14 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path):
     found = ingest(context, tmp_path / "chosen", source=tmp_path / "orc" / "a table [1]", **options, **chosen)
     assert digests(found) == digests(fewer)
     assert found["train"].chosen == fewer["train"].chosen
+    write_table(tmp_path / "growing.parquet", halves[0])
+    first = ingest(context, tmp_path / "growing", source=tmp_path / "growing.parquet", **options)
+    write_table(tmp_path / "growing.parquet", table)
+    found = ingest(context, tmp_path / "growing", source=tmp_path / "growing.parquet", **options)
+    assert (found["train"].version, found["train"].table) == (2, first["train"].table)
+    assert digests(first)[0] in digests(found)
+    counts = {split: manifest.label_histogram for split, manifest in found.items()}
+    assert counts == {split: verify(tmp_path / "expected" / split).label_histogram for split in counts}
     with pytest.raises(ConfigError, match=r"Spark says: .*nowhere"):
         ingest(context, tmp_path / "x", source=Path("table:nowhere"), **options)
 

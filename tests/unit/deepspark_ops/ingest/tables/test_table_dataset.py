@@ -266,5 +266,6 @@ def test_no_scratch_file_of_a_shard_is_left(tmp_path):
     manifests = ingested(tmp_path, a_table(50), test_fraction=0)
     names = {path.name for path in (tmp_path / "out" / "train").iterdir()}
     shards = {shard.file: shard.sha256 for shard in manifests["train"].shards}
-    assert names == {*shards, "dataset.json", "files.txt", "warnings.jsonl"}
+    beside = {f"{name.removesuffix('.h5')}.rows.npz" for name in shards}
+    assert names == {*shards, *beside, "dataset.json", "files.txt", "warnings.jsonl"}
     assert {name: sha256_of_file(tmp_path / "out" / "train" / name) for name in shards} == shards

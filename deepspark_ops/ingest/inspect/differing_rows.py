@@ -1,0 +1,97 @@
+"""The rows of a table that only one of two datasets has: by their hashes, so that only those are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.ingest.tables.row_hash import Hashes, combined, mixed
+from deepspark_ops.ingest.versions.row_changes import numbered
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.row_records import read_row_records
+
+Sample = tuple[str, str, int, int]
+"""(split, name, label, checksum)."""
+_Dataset = tuple[Path, Mapping[str, DatasetManifest]]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All rows of a dataset that are taken for the first time, (n,) each.
+
+    Attributes:
+        hashes: No two are equal.
+        split: Places in ``SPLITS``.
+        shard: In the split's manifest.
+        sample: Among those of the shard that count.
+        name: Hash of the id.
+        state: Hash of all that is kept.
+    """
+
+    hashes: Hashes
+    split: npt.NDArray[np.int64]
+    shard: npt.NDArray[np.int64]
+    sample: npt.NDArray[np.int64]
+    name: Hashes
+    state: Hashes
+
+
+def differing_rows(before: _Dataset, after: _Dataset) -> tuple[Counter[Sample], Counter[Sample]]:
+    """Return the rows that only ``before`` has, and those that only ``after`` has; named by id, or by hash without.
+
+    Args:
+        before: A dataset and the manifests of its splits.
+        after: Likewise.
+
+    Raises:
+        DataError: One is damaged.
+    """
+    rows = _rows(*before), _rows(*after)
+    only_before, only_after = (
+        np.flatnonzero(~np.isin(rows[i].hashes, rows[1 - i].hashes, assume_unique=True)) for i in range(2)
+    )
+    return _samples(*before, rows[0], only_before), _samples(*after, rows[1], only_after)
+
+
+def _rows(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> _Rows:
+    parts: list[npt.NDArray[np.uint64]] = [np.empty((5, 0), np.uint64)]
+    for split, manifest in manifests.items():
+        for number, shard in enumerate(manifest.shards):
+            assert shard.rows is not None
+            held = read_row_records(DatasetPaths(dataset).split(split) / shard.rows.file)
+            kept = kept_rows(shard.excluded, shard.n_rows)
+            samples = np.flatnonzero(held.repeats[kept] == 0)
+            rows = kept[samples]
+            places = [np.full(len(rows), value, np.uint64) for value in (SPLITS.index(manifest.split), number)]
+            parts.append(np.stack([*places, samples.astype(np.uint64), held.names[rows], held.states[rows]]))
+    split_of, shard_of, sample, names, states = np.concatenate(parts, axis=1)
+    hashes = numbered(combined(names, states, mixed(split_of)), np.arange(len(names)))
+    return _Rows(hashes, split_of.astype(np.int64), shard_of.astype(np.int64), sample.astype(np.int64), names, states)
+
+
+def _samples(
+    dataset: Path, manifests: Mapping[str, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
+) -> Counter[Sample]:
+    found: Counter[Sample] = Counter()
+    for split, manifest in manifests.items():
+        of_split = places[rows.split[places] == SPLITS.index(manifest.split)]
+        with open_dataset(DatasetPaths(dataset).split(split)) as opened:
+            for number in np.unique(rows.shard[of_split]).tolist():
+                n_samples = manifest.shards[number].n_samples
+                has_ids = manifest.table is not None and manifest.table.id is not None
+                ids = opened.texts(number, 0, n_samples, "id") if has_ids else None
+                labels: Any = opened.read(number, 0, n_samples)[1] if manifest.n_classes else np.zeros(n_samples)
+                for place in of_split[rows.shard[of_split] == number].tolist():
+                    sample = int(rows.sample[place])
+                    name = f"row {int(rows.name[place]):016x}" if ids is None else ids[sample]
+                    found[split, name, int(labels[sample]), int(rows.state[place])] += 1
+    return found

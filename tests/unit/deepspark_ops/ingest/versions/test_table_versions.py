@@ -1,0 +1,192 @@
+"""A table that changes: the dataset has the rows of a new ingestion, and the files of the old one."""
+
+import logging
+from collections import Counter
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.commit import current_dataset
+from deepspark_ops.ingest.inspect.differences import compare_datasets
+from deepspark_ops.ingest.inspect.whole import verify_dataset
+from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.table_files import a_table, ingest_parts, write_table
+
+
+def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
+    usual = {"feature_columns": "f*", "samples_per_shard": 10, "max_rejected_fraction": 0.5}
+    return IngestConfig(**{"source": tmp_path / "t.parquet", "output": tmp_path / output, **usual, **options})
+
+
+def brought_up(tmp_path, table, **options):
+    """Ingest as the same command again does."""
+    write_table(tmp_path / "t.parquet", table)
+    work = tmp_path / "work"
+    half = len(table) // 2
+    found = ingest_parts(config_of(tmp_path, **options), [table.slice(0, half), table.slice(half)], work, goes_on=True)
+    for path in work.iterdir():
+        path.unlink()
+    return found
+
+
+def samples(folder, split) -> Counter:
+    """Id, label and features as the table has them, of every row that counts."""
+    manifest = verify(folder / split)
+    found: Counter = Counter()
+    for shard in manifest.shards:
+        with h5py.File(folder / split / shard.file) as held:
+            rows = kept_rows(shard.excluded, shard.n_rows)
+            values = manifest.table.restore(held["data"][:][rows]).astype(float).round(4)
+            names = held["id"][:][rows] if "id" in held else [b""] * len(rows)
+            labels = held["label"][:][rows].reshape(len(rows), -1)
+            for i, label, row in zip(names, labels.tolist(), values.tolist(), strict=True):
+                found[str(i), *label, *row] += 1
+    assert sum(found.values()) == manifest.n_samples
+    return found
+
+
+def require_as_new(tmp_path, table, **options) -> None:
+    whole = brought_up(tmp_path, table, output="whole", full=True, **options)
+    for split, manifest in whole.items():
+        found = verify(tmp_path / "out" / split)
+        for name in ("label_histogram", "n_samples", "class_names", "recipe_sha256", "chosen"):
+            assert getattr(found, name) == getattr(manifest, name)
+        kept = {kind: count for kind, count in found.warnings.items() if kind != "drifted_column"}
+        assert kept == manifest.warnings
+        assert samples(tmp_path / "out", split) == samples(tmp_path / "whole", split)
+    verify_dataset(tmp_path / "out", lambda _: None)
+
+
+def filled(table: pa.Table) -> pa.Table:
+    """Return it without missing values: those are filled by the mean, which is that of the first version."""
+    for name in ("f0", "f1", "f2"):
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].fill_null(1.0))
+    return table
+
+
+def test_a_grown_table_adds_shards_shares_the_files_and_keeps_mean_and_deviation(tmp_path):
+    table = filled(a_table(140))
+    first = brought_up(tmp_path, table.slice(0, 100))
+    digest = version_digest(tmp_path / "out")
+    files = {path: path.stat().st_ino for path in (tmp_path / "out").glob("*/*.h5")}
+    found = brought_up(tmp_path, table)
+    for split, manifest in found.items():
+        assert manifest.shards[: len(first[split].shards)] == first[split].shards
+        assert (manifest.version, manifest.previous) == (2, digest)
+        assert {shard.version for shard in manifest.shards[len(first[split].shards) :]} == {2}
+        assert manifest.table == first["train"].table
+    assert files.items() <= {path: path.stat().st_ino for path in (tmp_path / "out").glob("*/*.h5")}.items()
+    require_as_new(tmp_path, table)
+    kept = kept_versions(tmp_path / "out")
+    assert [version_digest(path) for path in kept] == [digest]
+    assert sum(verify(kept[0] / split).n_samples for split in first) == 100
+    difference = compare_datasets(kept[0], tmp_path / "out")
+    assert sorted(name for names in difference.added.values() for name in names) == [str(i) for i in range(1100, 1140)]
+    others = (difference.removed, difference.changed, difference.relabelled, difference.moved)
+    assert not any(others)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"balance": "oversample"}, {"deduplicate": True, "shuffle": False}, {"label_column": "price,f0"}],
+    ids=str,
+)
+def test_changed_removed_and_relabelled_rows_are_found(tmp_path, options):
+    options = {"feature_columns": "f1,f2", **options}
+    table = filled(a_table(120))
+    brought_up(tmp_path, table, **options)
+    rows = table.to_pylist()
+    rows[3]["f1"] = 77.0
+    rows[5]["label"] = {"cat": "dog", "dog": "eel", "eel": "cat"}[rows[5]["label"]]
+    changed = pa.Table.from_pylist([row for i, row in enumerate(rows) if i not in (7, 8, 20)], table.schema)
+    found = brought_up(tmp_path, changed, **options)
+    assert found["train"].version == 2
+    assert any(shard.excluded for manifest in found.values() for shard in manifest.shards)
+    require_as_new(tmp_path, changed, **options)
+    difference = compare_datasets(kept_versions(tmp_path / "out")[0], tmp_path / "out")
+    assert sorted(name for names in difference.removed.values() for name in names) == ["1007", "1008", "1020"]
+    assert [name for names in difference.changed.values() for name in names] == ["1003"]
+    relabelled = [one.name for moved in difference.relabelled.values() for one in moved]
+    assert relabelled == ([] if "label_column" in options else ["1005"])
+
+
+def test_without_ids_a_row_is_known_by_all_that_is_in_it(tmp_path):
+    table = filled(a_table(80)).drop_columns("id")
+    brought_up(tmp_path, table.append_column("w", pa.array([1.0] * 80)), weight_column="w")
+    changed = table.append_column("w", pa.array([1.0] * 79 + [2.0]))
+    found = brought_up(tmp_path, changed, weight_column="w")
+    assert sum(shard.version == 2 for manifest in found.values() for shard in manifest.shards) == 1
+    with open_dataset(tmp_path / "out" / "train") as train, open_dataset(tmp_path / "out" / "test") as test:
+        read = [one.read(i, 0, shard.n_samples)[2] for one in (train, test) for i, shard in enumerate(one.shards)]
+    assert sorted(np.concatenate(read)) == [1.0] * 79 + [2.0]
+    require_as_new(tmp_path, changed, weight_column="w")
+
+
+def test_drift_is_told_and_full_computes_anew(tmp_path):
+    table = filled(a_table(100))
+    far = filled(a_table(160, seed=1)).slice(100)
+    far = far.set_column(far.schema.get_field_index("f1"), "f1", pa.array(np.linspace(50, 90, 60)))
+    first = brought_up(tmp_path, table)
+    grown = pa.concat_tables([table, far])
+    found = brought_up(tmp_path, grown)
+    assert found["train"].table == first["train"].table
+    assert found["train"].warnings["drifted_column"] >= 1
+    told = (tmp_path / "out" / "train" / "warnings.jsonl").read_text()
+    assert '"kind": "drifted_column", "name": "f1"' in told
+    config = config_of(tmp_path, shard_format="hdf5")
+    assert current_dataset(config, make_recipe(config)) is not None
+    assert current_dataset(config.model_copy(update={"full": True}), make_recipe(config)) is None
+    full = brought_up(tmp_path, grown, full=True)
+    assert (full["train"].version, "drifted_column" in full["train"].warnings) == (1, False)
+    with open_dataset(tmp_path / "out" / "train") as dataset:
+        values = np.concatenate([dataset.read(i, 0, one.n_samples)[0] for i, one in enumerate(dataset.shards)])
+    np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(values.std(axis=0), 1, rtol=1e-5)
+    assert verify(kept_versions(tmp_path / "out")[0] / "train").n_samples == first["train"].n_samples
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "why"),
+    [
+        (lambda table: table.append_column("f3", pa.array([0.5] * len(table))), {}, "the table has other features"),
+        (lambda table: table, {"standardize": False}, "other options: standardize=False"),
+        (
+            lambda table: table.set_column(6, "label", pa.array(["ant", *table["label"].to_pylist()[1:]])),
+            {},
+            "labels would mean other classes: ant stands where cat stood",
+        ),
+    ],
+    ids=["columns", "options", "classes"],
+)
+def test_what_cannot_be_shared_is_written_anew(tmp_path, caplog, change, options, why):
+    table = filled(a_table(100))
+    brought_up(tmp_path, table)
+    with caplog.at_level(logging.INFO):
+        found = brought_up(tmp_path, change(table), **options)
+    assert found["train"].version == 1
+    assert why in caplog.text
+
+
+def test_another_folder_is_gone_on_from_by_links(tmp_path):
+    table = filled(a_table(100))
+    brought_up(tmp_path, table.slice(0, 80), output="before")
+    found = brought_up(tmp_path, table, previous=tmp_path / "before")
+    first = tmp_path / "before" / "train" / found["train"].shards[0].file
+    assert (tmp_path / "out" / "train" / found["train"].shards[0].file).stat().st_ino == first.stat().st_ino
+    require_as_new(tmp_path, table)
+    assert not DatasetPaths(tmp_path / "out").versions.is_dir()
+
+
+def test_damaged_records_of_rows_are_named(tmp_path):
+    manifest = brought_up(tmp_path, filled(a_table(60)))["train"]
+    (tmp_path / "out" / "train" / manifest.shards[0].rows.file).write_bytes(b"")
+    with pytest.raises(DataError, match=r"rows\.npz"):
+        verify_dataset(tmp_path / "out", lambda _: None)
