@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
 from deepspark_ops.ingest.tables.columns import Column, Kind
-from deepspark_ops.ingest.tables.row_hash import Hashes, hash_texts
 
 Flags = npt.NDArray[np.bool_]
 BAD_TEXT = np.inf

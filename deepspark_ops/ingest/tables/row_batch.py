@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from deepspark_ops.ingest.records import MAX_LABEL
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows, is_in_lowest, mixed
 from deepspark_ops.ingest.selection.splits import SPLIT_WORDS
 from deepspark_ops.ingest.tables.arrow_columns import Flags, arrays, hashes_of, is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
-from deepspark_ops.ingest.tables.row_hash import Hashes, combined, hash_rows, is_in_lowest, mixed
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.table_columns import MissingRule
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.selection.row_hash import Hashes
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run
-from deepspark_ops.ingest.tables.row_hash import Hashes
 
 CODES_SUFFIX = ".codes.npy"
 """Of a file beside a part's rows: which class each number is that its labels have."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions
-from deepspark_ops.ingest.tables.row_hash import Hashes, combined, mixed
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed
 from deepspark_ops.ingest.versions.base import found_to_go_on
 from deepspark_ops.ingest.versions.changes import ChangeCounts, shards_that_stay
 from deepspark_ops.run_paths import DatasetPaths

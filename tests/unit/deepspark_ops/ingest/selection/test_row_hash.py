@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from deepspark_ops.ingest.selection.row_hash import combined, hash_rows, is_in_lowest, mixed
 from deepspark_ops.ingest.tables.arrow_columns import hashes_of
-from deepspark_ops.ingest.tables.row_hash import combined, hash_rows, is_in_lowest, mixed
 
 
 def slow_splitmix(state: int) -> int:
