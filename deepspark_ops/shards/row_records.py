@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ def write_row_records(path: Path, records: RowRecords) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    held: dict[str, npt.NDArray[np.generic]] = {"states": records.states}
+    held: dict[str, Any] = {"states": records.states}
     if (records.names != records.states).any():
         held["names"] = records.names
     if records.repeats.any():
