@@ -6,6 +6,7 @@ CaffeImportError            base; whatever a Caffe file can have wrong, or the m
   PlacementError            a placement file that does not parse or does not fit the net or its devices
   WeightsError              a weights, state or mean file that does not fit the net
   DataSourceError           a source that a data layer names: missing, damaged, or of another shape than asked for
+  ForbiddenPathError        a file that a net or a solver names outside of the folders that it may name
   DeviceError               a device that was asked for and is not there
 """
 
@@ -78,6 +79,10 @@ class WeightsError(CaffeImportError):
 
 class DataSourceError(CaffeImportError):
     """Data that a layer reads (LMDB, HDF5, image list, one Datum): missing, damaged or of an unexpected shape."""
+
+
+class ForbiddenPathError(CaffeImportError):
+    """A net, a solver or a list names a file outside of the allowed folders (``files.allowed_roots``)."""
 
 
 class DeviceError(CaffeImportError):

@@ -56,6 +56,16 @@ def _no_database_left_open() -> Iterator[None]:
     assert not left, f"left open: {left}"
 
 
+@pytest.fixture(autouse=True)
+def _no_limit_left_set() -> Iterator[None]:
+    """What a process may read and import because a net names it is said once for the process; a test is no process."""
+    yield
+    if roots := sys.modules.get("caffe_import.files.allowed_roots"):
+        roots.use_allowed_roots(None)
+    if layers := sys.modules.get("caffe_import.net.python_layers"):
+        layers.allow_python_modules(())
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the Airflow that the tests shared; what is wrong with its end is a failure as any other."""

@@ -12,7 +12,9 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
+from caffe_import.files.hdf5_file import open_hdf5
 from caffe_import.net.layer_registry import Shape
 
 
@@ -103,8 +105,10 @@ class Hdf5Source:
             self.close()
             path = self._files[index]
             try:
-                self._open = (index, h5py.File(path, "r"))
-            except OSError as error:
+                self._open = (index, open_hdf5(path))
+            except DataSourceError:
+                raise
+            except HDF5_ERRORS as error:
                 found = "does not exist" if not path.exists() else f"not a readable HDF5 file: {error}"
                 msg = f"{path}: {found}"
                 raise DataSourceError(msg) from error
@@ -155,16 +159,28 @@ def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
 
     Raises:
         DataSourceError: The list is missing or empty.
+        ForbiddenPathError: The list, or a file that it names, lies outside of the allowed folders.
     """
+    files = tuple(root / line for line in hdf5_list_lines(path))
+    for file in files:
+        check_named_path(file, named_by=str(path))
+    return files
+
+
+def hdf5_list_lines(path: Path) -> tuple[str, ...]:
+    """Return the files that an HDF5Data ``source`` lists, as they are written.
+
+    Raises:
+        DataSourceError: The list is missing or empty.
+        ForbiddenPathError: The list lies outside of the allowed folders.
+    """
+    check_named_path(path, named_by="the source of an HDF5Data layer")
     if not path.is_file():
         msg = f"{path}: no such list of HDF5 files"
         raise DataSourceError(msg)
-    files = tuple(
-        root / line.strip()
-        for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        if line.strip()
-    )
-    if not files:
+    written = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    lines = tuple(line.strip() for line in written if line.strip())
+    if not lines:
         msg = f"{path}: the list names no HDF5 file"
         raise DataSourceError(msg)
-    return files
+    return lines

@@ -14,6 +14,7 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
+from caffe_import.files.allowed_roots import check_named_path, may_quote
 from caffe_import.files.datum import Image, decode_image, resize_image
 from caffe_import.net.layer_registry import Shape
 
@@ -114,6 +115,7 @@ class ImageSource:
 
     def _image(self, index: int) -> Image:
         path = self._folder / self._images[index].path
+        check_named_path(path, named_by=f"line {index + 1} of the image list")
         try:
             compressed = path.read_bytes()
         except OSError as error:
@@ -128,14 +130,17 @@ def read_image_list(path: Path) -> list[ListedImage]:
 
     Raises:
         DataSourceError: The list is missing, empty, or has a line that is no ``path label``.
+        ForbiddenPathError: It lies outside of the allowed folders.
     """
+    check_named_path(path, named_by="the source of an ImageData layer")
     if not path.is_file():
         msg = f"{path}: no such image list"
         raise DataSourceError(msg)
     images = []
     for entry in parse_image_list(path.read_text(encoding="utf-8", errors="surrogateescape")):
         if isinstance(entry, BadLine):
-            msg = f'{path}:{entry.number}: "{entry.text}" is not "path label"'
+            found = f'"{entry.text}" is not' if may_quote(path) else "is not"
+            msg = f'{path}:{entry.number}: {found} "path label"'
             raise DataSourceError(msg)
         images.append(entry)
     if not images:

@@ -11,6 +11,7 @@ from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.data.sample_source import SampleSource
 from caffe_import.errors import DataSourceError, NetError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 
@@ -23,6 +24,7 @@ def open_source(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     Raises:
         NetError: The layer reads no files, or names none.
         DataSourceError: A list is missing, empty or broken.
+        ForbiddenPathError: A path leads out of the allowed folders.
     """
     opener = _OPENERS.get(layer.type)
     if opener is None:
@@ -50,7 +52,9 @@ def _source_path(layer: caffe_pb2.LayerParameter, source: str, root: Path) -> Pa
     if not source:
         msg = f'layer "{layer.name}" ({layer.type}): source is missing'
         raise NetError(msg, layer=layer.name)
-    return root / source
+    path = root / source
+    check_named_path(path, named_by=f'layer "{layer.name}" ({layer.type}): source')
+    return path
 
 
 def _open_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
@@ -62,6 +66,8 @@ def _open_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     if param.backend == caffe_pb2.DataParameter.LEVELDB:
         source_class = LeveldbSource
     _check_backend(layer, folder)
+    for link in (path for path in folder.iterdir() if path.is_symlink()):
+        check_named_path(link, named_by=f'layer "{layer.name}" ({layer.type}): source')
     return source_class(folder, color=color, with_labels=len(layer.top) > 1)
 
 

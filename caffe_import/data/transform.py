@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import DataSourceError, NetError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.mean_file import read_mean
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.proto import caffe_pb2
@@ -81,11 +82,16 @@ def transform_options(message: caffe_pb2.TransformationParameter, *, root: Path,
         scale=message.scale,
         mirror=message.mirror,
         crop_size=message.crop_size,
-        mean=read_mean(root / message.mean_file) if message.mean_file else None,
+        mean=_mean(root / message.mean_file, where) if message.mean_file else None,
         mean_values=tuple(message.mean_value),
         force_color=message.force_color,
         force_gray=message.force_gray,
     )
+
+
+def _mean(path: Path, where: str) -> npt.NDArray[np.float32]:
+    check_named_path(path, named_by=f"{where}mean_file")
+    return read_mean(path)
 
 
 def transformed_shape(shape: Shape, message: caffe_pb2.TransformationParameter, *, layer: str = "") -> Shape:

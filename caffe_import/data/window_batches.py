@@ -17,6 +17,7 @@ import numpy.typing as npt
 from caffe_import.data.transform import TransformOptions, transform_options
 from caffe_import.data.window_file import Window, WindowFile, read_window_file
 from caffe_import.errors import DataSourceError, NetError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.datum import Image, decode_image, resize_image
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
@@ -127,6 +128,7 @@ class WindowBatches:
         path = Path(f"{self.folder}{listed}")  # Caffe joins the two as texts
         if not path.exists():
             path = Path(self.folder) / listed  # where the list is absolute and the folder only the working directory
+        check_named_path(path, named_by=f'the window file of layer "{self.name}"')
         try:
             compressed = path.read_bytes()
         except OSError as error:

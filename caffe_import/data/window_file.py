@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caffe_import.errors import DataSourceError
+from caffe_import.files.allowed_roots import check_named_path, may_quote
 
 _COLOUR_CHANNELS = 3
 
@@ -58,7 +59,9 @@ def read_window_file(path: Path, *, fg_threshold: float, bg_threshold: float) ->
 
     Raises:
         DataSourceError: The file is missing, empty or broken; the message says where.
+        ForbiddenPathError: It lies outside of the allowed folders.
     """
+    check_named_path(path, named_by="the source of a WindowData layer")
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
@@ -93,7 +96,7 @@ def _read_image(words: _Words) -> tuple[str, int]:
     # Caffe reads the image's height and width, too, and then takes the file's own.
     channels, *_ = (words.whole(f"an image's {name}") for name in ("channels", "height", "width"))
     if channels != _COLOUR_CHANNELS:
-        finding = f"image {path} has {channels} channels; windows are read in colour, allowed: 3"
+        finding = f"image {words.unquoted(path)} has {channels} channels; windows are read in colour, allowed: 3"
         raise words.refuse(finding)
     n_windows = words.whole("a number of windows")
     if n_windows < 0:
@@ -119,6 +122,14 @@ class _Words:
     def refuse(self, finding: str) -> DataSourceError:
         return DataSourceError(f"{self._path}:{self._line}: {finding}")
 
+    def shown(self, word: str) -> str:
+        """Return a word of the file for a message; of a file that may not be quoted, that there is one."""
+        return f'"{word}"' if may_quote(self._path) else "a word"
+
+    def unquoted(self, word: str) -> str:
+        """Return a word for the middle of a sentence; nothing of a file that may not be quoted."""
+        return word if may_quote(self._path) else "(not shown)"
+
     def word(self, wanted: str) -> str:
         if self._next is None:
             finding = f"the file ends where {wanted} was expected"
@@ -135,13 +146,13 @@ class _Words:
         try:
             return float(word) if kind == "a number" else int(word)
         except ValueError as error:
-            finding = f'"{word}" is not {kind}; expected {wanted}'
+            finding = f"{self.shown(word)} is not {kind}; expected {wanted}"
             raise self.refuse(finding) from error
 
     def expect_image(self, index: int) -> None:
         mark = self.word('"#" and an image\'s index')
         if mark != "#":
-            finding = f'"{mark}" found where "# {index}" was expected: the file, or a number of windows'
+            finding = f'{self.shown(mark)} found where "# {index}" was expected: the file, or a number of windows'
             raise self.refuse(finding)
         found = self.whole("an image's index")
         if found != index:

@@ -12,7 +12,8 @@ import h5py
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from caffe_import.errors import WeightsError
+from caffe_import.errors import CaffeImportError, WeightsError
+from caffe_import.files.hdf5_file import open_hdf5
 
 _M = TypeVar("_M", bound=Message)
 
@@ -61,10 +62,17 @@ def read_message(path: Path, message: _M, *, what: str) -> _M:
 
 @contextmanager
 def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
-    """Yield the HDF5 file, open for reading; errors of the library while it is open become WeightsError."""
+    """Yield the HDF5 file, open for reading; errors of the library while it is open become WeightsError.
+
+    Raises:
+        WeightsError: It is damaged, or no HDF5 file.
+        DataSourceError: It leads into other files.
+    """
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             yield file
+    except CaffeImportError:
+        raise
     except HDF5_ERRORS as error:
         msg = f"{path}: is damaged, cut off or not {what}: {error}"
         raise WeightsError(msg) from error

@@ -79,7 +79,7 @@ def _hdf5_layers(group: h5py.Group, prefix: str, path: Path) -> Iterator[tuple[s
         stored = {
             int(index): float_dataset(member, where=f'{path}: layer "{name}" blob {index}')
             for index, member in item.items()
-            if index.isdecimal() and len(index) <= 3 and not isinstance(member, h5py.Group)
+            if isinstance(index, str) and index.isdecimal() and len(index) <= 3 and not isinstance(member, h5py.Group)
         }
         n_blobs = max(stored) + 1 if stored else 0
         yield name, [stored.get(index, np.empty(0, np.float32)) for index in range(n_blobs)]

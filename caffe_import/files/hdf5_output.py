@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import NetError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.whole_file import write_whole
 from caffe_import.net.net_spec import NetSpec
 
@@ -52,6 +53,7 @@ def write_hdf5_outputs(
     for file_name, (data, label) in hdf5_output_blobs(net).items():
         named = root / file_name
         path = named.with_name(f"{named.stem}{suffix}{named.suffix}")
+        check_named_path(path, named_by="file_name of an HDF5Output layer")
         with write_whole(path) as temporary, h5py.File(temporary, "w") as file:
             file.create_dataset("data", data=_with_four_axes(blobs[data]))
             file.create_dataset("label", data=_with_four_axes(blobs[label]))

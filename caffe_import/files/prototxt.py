@@ -15,11 +15,14 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from caffe_import.errors import NetError, PrototxtError
+from caffe_import.files.allowed_roots import may_quote
 from caffe_import.files.prototxt_errors import (
     PrototxtText,
     check_strings,
     explain_parse_error,
+    looks_like_caffe,
     missing_field_error,
+    without_words,
 )
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
 from caffe_import.proto import caffe_pb2, is_repeated
@@ -139,7 +142,17 @@ def _read(path: Path, message: _M, root: str) -> _M:
     if len(content) > MAX_TEXT_BYTES:
         msg = f"{path}: {len(content):,} bytes of text; a {root} of more than {MAX_TEXT_BYTES:,} bytes is not read"
         raise PrototxtError(msg, path=str(path))
-    return _parse_text(_decode(content, path=str(path)), message, path=str(path), root=root)
+    text = _decode(content, path=str(path))
+    try:
+        return _parse_text(text, message, path=str(path), root=root)
+    except PrototxtError as error:
+        if not may_quote(path):
+            reason = "its words are not shown: it lies outside of the allowed folders"
+        elif not looks_like_caffe(text):
+            reason = "its words are not shown: most are no names of Caffe's fields"
+        else:
+            raise
+        raise without_words(error, root, reason) from None
 
 
 def _read_bytes(path: Path, root: str) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 
 from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -17,6 +19,8 @@ from caffe_import.proto import caffe_pb2
 _EXCERPT_WIDTH = 100
 _ALLOWED_WIDTH = 110
 _WORD_WIDTH = 60
+_FEW_NAMES = 20  # of more, most are spelled right in a net's or solver's file
+_NEAR = 0.8  # difflib's ratio
 _ESCAPE = re.compile(
     r"""\\(?:(?P<known>[abfnrtv\\"'] | (?![4-7][0-7]{2})[0-7]{1,3} | x[0-9a-fA-F]{1,2} | u[0-9a-fA-F]{4}
         | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
@@ -69,6 +73,42 @@ class PrototxtText:
         indent = column - 1 - start
         caret = " " * indent + "^" * max(1, min(width, _EXCERPT_WIDTH - indent))
         return [f"{line:5d} | {shown}".rstrip(), f"      | {caret}"]
+
+
+def without_words(error: PrototxtError, root: str, reason: str) -> PrototxtError:
+    """Return an error of a file whose words are not for whoever reads the message: its place alone.
+
+    Args:
+        error: What is wrong, with the file's words.
+        root: What was expected: ``net`` or ``solver``.
+        reason: Why the words are left out.
+    """
+    place = f"{error.path}:{error.line}:{error.column}" if error.line else error.path
+    msg = f"{place}: is no {root}'s prototxt from here on; {reason}"
+    return PrototxtError(msg, path=error.path, line=error.line, column=error.column)
+
+
+def looks_like_caffe(text: str) -> bool:
+    """Return whether most of a text's field names are Caffe's, spelled nearly right: is it a broken net or solver?
+
+    Example:
+        >>> looks_like_caffe('nmae: "LeNet" layer { name: "data" }')
+        True
+        >>> looks_like_caffe("root:$6$saltandhash:19000:0:99999:7:::")
+        False
+    """
+    names = [place.text for place in scan_prototxt(text).places if place.role == "field"]
+    unknown = [name for name in names if name not in _field_names()]
+    if 2 * len(unknown) >= len(names) and len(names) <= _FEW_NAMES:
+        unknown = [name for name in unknown if not get_close_matches(name.lower(), _field_names(), 1, _NEAR)]
+    return 2 * len(unknown) < len(names)
+
+
+@cache
+def _field_names() -> frozenset[str]:
+    """Return the names of all fields of Caffe's messages."""
+    messages = caffe_pb2.DESCRIPTOR.message_types_by_name.values()
+    return frozenset(field.name for message in messages for field in message.fields)
 
 
 def solver_field_error(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from caffe_import.files.allowed_roots import check_named_path, is_refused
+
 
 def roots_of(solver: Path) -> Iterator[Path]:
     """Yield the folders that a relative path may start from, nearest rule first.
@@ -16,12 +18,25 @@ def roots_of(solver: Path) -> Iterator[Path]:
     yield from solver.absolute().parents
 
 
-def find_relative(written: str, solver: Path) -> tuple[Path, Path] | None:
+def find_relative(written: str, solver: Path, *, field_name: str) -> tuple[Path, Path] | None:
     """Return what ``written`` names and the folder it was found from; None where no folder has it.
 
-    An absolute path is found as itself. What the working directory has stays relative, as the user knows it.
+    An absolute path is found as itself. What the working directory has stays relative, as the user knows it. A folder
+    whose file may not be read is passed over for a later one.
+
+    Args:
+        written: The path as the solver or a net of it has it.
+        solver: The solver's file.
+        field_name: What holds the path, for the message.
+
+    Raises:
+        ForbiddenPathError: It leads out of the allowed folders.
     """
-    for root in roots_of(solver):
-        if (root / written).exists():
-            return root / written, root
-    return None
+    there = [root for root in roots_of(solver) if (root / written).exists()]
+    if not there:
+        if Path(written).is_absolute() or ".." in Path(written).parts:
+            check_named_path(written, named_by=f"{solver}: {field_name}")  # who may not read it learns nothing of it
+        return None
+    root = next((root for root in there if not is_refused(root / written)), there[0])
+    check_named_path(root / written, named_by=f"{solver}: {field_name}")
+    return root / written, root

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import read_message
 from caffe_import.files.blob_proto import array_from_blob
 from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
@@ -74,6 +75,7 @@ def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
 
 
 def _read_matrix(request: LayerRequest, source: str, n_classes: int) -> npt.NDArray[np.float32]:
+    check_named_path(source, named_by=f'layer "{request.message.name}": infogain_loss_param.source')
     message = read_message(Path(source), caffe_pb2.BlobProto(), what="an infogain matrix (BlobProto)")
     values = array_from_blob(message, where=source)
     if values.size != n_classes**2:

@@ -7,7 +7,7 @@ once into the graph, and the gradient is TensorFlow's.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
@@ -70,6 +70,17 @@ _METHODS = {
 }
 """Method -> how it is written, and the arguments that it is called with after ``self``: how many, and keywords."""
 _CLASSES: dict[tuple[str, str], Callable[[], PythonLayer]] = {}
+_allowed_modules: frozenset[str] | None = frozenset()
+
+
+def allow_python_modules(modules: Iterable[str] | None) -> None:
+    """Let this process import these modules where a net names them; None lets it import every one.
+
+    Importing a module runs its code with the rights of this process, and a net may be somebody else's, so none is
+    imported until this is called. What the program itself has imported is registered already and needs no leave.
+    """
+    global _allowed_modules
+    _allowed_modules = None if modules is None else frozenset(modules)
 
 
 def python_layer(*, module: str, name: str) -> Callable[[LayerClass], LayerClass]:
@@ -134,7 +145,7 @@ def find_python_layer(request: LayerRequest) -> Callable[[], PythonLayer]:
     """Return the class that the layer's ``python_param`` names; imports its module if it is not registered yet.
 
     Raises:
-        NetError: No such module, or no such class in it.
+        NetError: No such module, it may not be imported, or no such class in it.
     """
     param = request.message.python_param
     key = (param.module, param.layer)
@@ -154,6 +165,16 @@ def find_python_layer(request: LayerRequest) -> Callable[[], PythonLayer]:
 def _import(request: LayerRequest, module: str) -> None:
     if not all(part.isidentifier() for part in module.split(".")):
         finding = f'python_param.module="{module}" is no name of a module'
+        raise request.refuse(finding)
+    if _allowed_modules is not None and module not in _allowed_modules:
+        if any(known == module for known, _ in _CLASSES):
+            return  # the program has imported it
+        allowed = ", ".join(sorted(_allowed_modules)) or "none"
+        finding = (
+            f'python_param.module="{module}" is not imported: that would run its code, and it is not among the modules'
+            f" that may be ({allowed}); if you trust it, allow it: --allow-python-layers, or its name in the option"
+            " python_layers; in Airflow DEEPSPARK_PYTHON_LAYERS"
+        )
         raise request.refuse(finding)
     try:
         import_module(module)

@@ -49,6 +49,7 @@ def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
     Raises:
         PrototxtError: A file is missing or does not parse, or a value is refused; the message names it.
         NetError: A net's legacy form cannot be upgraded.
+        ForbiddenPathError: The solver names a file outside of the allowed folders.
     """
     path = Path(path)
     message = read_solver(path)
@@ -133,7 +134,7 @@ class _NetFinder:
         return PrototxtError(f"{self._path}: {finding}", path=str(self._path))
 
     def _read(self, field_name: str, written: str) -> tuple[caffe_pb2.NetParameter, Path]:
-        found = find_relative(written, self._path)
+        found = find_relative(written, self._path, field_name=field_name)
         if found is None:
             finding = (
                 f'{field_name}: "{written}": no such file, neither from the working directory {Path.cwd()} '
@@ -186,5 +187,5 @@ class _NetFinder:
     def weights(self) -> list[str]:
         """Caffe's ``weights``: repeated, each a comma-separated list of files."""
         written = [part.strip() for entry in self._message.weights for part in entry.split(",") if part.strip()]
-        found = ((part, find_relative(part, self._path)) for part in written)
+        found = ((part, find_relative(part, self._path, field_name="weights")) for part in written)
         return [str(place[0]) if place else part for part, place in found]

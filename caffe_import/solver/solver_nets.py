@@ -148,7 +148,7 @@ def _net_files(solver: LoadedSolver, path: Path) -> tuple[NetFile | None, tuple[
     train = NetFile(solver.net_path) if solver.net_path is not None else None
     tests: list[NetFile | None] = [None] * len(message.test_net_param)
     for written in message.test_net:
-        found = find_relative(written, path)
+        found = find_relative(written, path, field_name="test_net")
         tests.append(NetFile(found[0]) if found else None)
     generic = train if message.HasField("net") else None
     return train, (*tests, *[generic] * (len(solver.test_nets) - len(tests)))

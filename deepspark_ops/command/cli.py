@@ -174,7 +174,10 @@ def train(config: TrainConfig) -> None:
     goes on from the last snapshot. A second Ctrl-C ends at once.
     """
     from caffe_import.solver.loaded_solver import load_solver
+    from deepspark_ops.processes.named_files import limit_named_files
 
+    # What lies outside of the allowed folders is told by the stage itself.
+    limit_named_files(config.named_files, (config.solver.parent, config.dataset), warn=lambda finding: None)
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
     require_spark()
     was_there = config.run_dir.exists()

@@ -80,7 +80,9 @@ def _part(info: FieldInfo) -> type[StageConfig] | None:
 
 def _given(model: type[StageConfig], values: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        field: _plain_value(value, model.model_fields[field]) for field, value in values.items() if value is not None
+        field: _plain_value(value, model.model_fields[field])
+        for field, value in values.items()
+        if value is not None and value != []
     }
 
 
@@ -110,6 +112,8 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
         negated = flag.replace("--", "--no-", 1)
         return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
     flags = (flag, _SHORT_NAMES[name]) if name in _SHORT_NAMES else (flag,)
+    if isinstance(extra, dict) and extra.get("repeatable"):
+        return _keyword(name, list[str] | None, typer.Option(None, *flags, metavar=_metavar(info), **common))
     is_required = info.is_required() and panel is None
     option = typer.Option(... if is_required else None, *flags, metavar=_metavar(info), **common)
     return _keyword(name, str if is_required else str | None, option)
@@ -119,7 +123,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _plain_value(value: str | bool, info: FieldInfo) -> str | bool | int | float:
+def _plain_value(value: str | bool | list[str], info: FieldInfo) -> str | bool | int | float | list[str]:
     """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
     kinds = _plain_members(info.annotation)
     for kind in (int, float):
@@ -133,7 +137,7 @@ def _help(info: FieldInfo) -> str:
     text = info.description or ""
     if bounds := _bounds(info):
         text += f" ({bounds})"
-    if not info.is_required() and info.default not in (None, ""):
+    if not info.is_required() and info.default not in (None, "", ()):
         shown = ("yes" if info.default else "no") if isinstance(info.default, bool) else info.default
         text += f" [default: {shown}]"
     return escape(text)

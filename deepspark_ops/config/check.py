@@ -16,6 +16,7 @@ from deepspark_ops.config.devices import (
     ShareGpus,
 )
 from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
 
@@ -53,6 +54,7 @@ class CheckConfig(StageConfig):
     parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
     parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: those that come with this")
     run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")
+    named_files: NamedFilesPart = AS_GIVEN
 
     @model_validator(mode="after")
     def _check(self) -> CheckConfig:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, DataPath, StageConfig
 from deepspark_ops.config.bundle_formats import BundleFormats
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.task import OutputBlobs, TaskChoice
 
 _NUMBER = r"[+-]?\d+(\.\d*)?"
@@ -62,6 +63,7 @@ class ConvertConfig(StageConfig):
     formats: BundleFormats = None
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
+    named_files: NamedFilesPart = AS_GIVEN
 
     @model_validator(mode="after")
     def _check(self) -> ConvertConfig:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 
 
 class PlanConfig(StageConfig):
@@ -81,6 +82,7 @@ class PlanConfig(StageConfig):
     epoch_images: int | None = Field(None, ge=1, description="Samples of an epoch; default: as many as the data have")
     seed: int = Field(0, ge=0, description="Of the simulated times")
     plot: Path | None = Field(None, description="Draw the prediction to this SVG file")
+    named_files: NamedFilesPart = AS_GIVEN
 
     @property
     def worker_counts(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from deepspark_ops.config.base import (
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
 
@@ -110,6 +111,7 @@ class FeaturesConfig(BundleInputConfig):
     """Values of a bundle's blobs."""
 
     blobs: str = Field(min_length=1, description="Blobs of deploy.prototxt, commas between them, e.g. fc7,pool5")
+    named_files: NamedFilesPart = AS_GIVEN
 
     @property
     def blob_names(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
 from deepspark_ops.config.evaluate import SplitChoice
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 
 _Threads = Annotated[int | None, Field(ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")]
 
@@ -22,6 +23,7 @@ class NetTimeConfig(StageConfig):
     sample_shape: SampleShape = None
     iterations: int = Field(50, ge=1, le=100_000, description="Passes that are recorded, and as many by the clock")
     threads: _Threads = None
+    named_files: NamedFilesPart = AS_GIVEN
 
 
 class NetTestConfig(StageConfig):
@@ -39,3 +41,4 @@ class NetTestConfig(StageConfig):
     )
     batch_size: int | None = Field(None, ge=1, le=100_000, description="Samples of a batch; default: the net's own")
     threads: _Threads = None
+    named_files: NamedFilesPart = AS_GIVEN

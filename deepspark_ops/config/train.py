@@ -34,6 +34,7 @@ from deepspark_ops.config.devices import (
     ShareGpus,
     Tf32,
 )
+from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
 
 
@@ -176,6 +177,7 @@ class TrainConfig(StageConfig):
         " 127.0.0.1 alone. The run's page and log have its address",
         json_schema_extra=EXPERT,
     )
+    named_files: NamedFilesPart = AS_GIVEN
     master: SparkMaster = "local[*]"
 
     @field_validator("strategy_options", mode="before")

@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.errors import CaffeImportError
+from caffe_import.files.hdf5_file import open_hdf5
 from deepspark_ops.config.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -81,10 +83,12 @@ def read_samples(path: Path) -> ScoredSamples:
         msg = f"{path}: no such file, so samples cannot be compared one by one; {remedy}"
         raise DataError(msg)
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             version = int(file.attrs["format_version"])
             if version in (_WITHOUT_TASK, SAMPLES_VERSION):
                 return _samples(file, "classification" if version == _WITHOUT_TASK else str(file.attrs["task"]))
+    except CaffeImportError as error:
+        raise DataError(str(error)) from error
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # h5py's, of a damaged file
         msg = f"{path}: damaged ({error}); {remedy}"
         raise DataError(msg) from error

@@ -23,6 +23,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import Weights, find_weights
 from deepspark_ops.evaluate.samples import Samples, bind_samples
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.staging import staging_of, use_staging
@@ -90,6 +91,7 @@ def open_trained_net(
     found = find_weights(run, weights)
     config = read_run_config(run)
     use_staging(staging_of(config.staging_folder, config.staging_size))
+    limit_named_files(config.named_files, (config.solver.parent, config.dataset, dataset, run.root), warn=_told_already)
     solver = load_solver(run.solver)
     message = _test_net(solver)
     dataset = dataset or config.dataset
@@ -114,6 +116,10 @@ def open_trained_net(
         yield TrainedNet(run, config, solver.spec, message, net, params, found, samples, name)
     finally:
         binding.close()
+
+
+def _told_already(finding: str) -> None:
+    """Pass over what was told when the run was made."""
 
 
 def read_run_config(run: RunPaths) -> TrainConfig:

@@ -128,13 +128,17 @@ def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> 
         ConfigError: Names each wrong value.
     """
     root = places.root
-    train = config_from_params(TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset)
+    train = config_from_params(
+        TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
+    )
     plan_strategy(train)
     config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
     data: dict[str, Any] = {"dataset": run.dataset}
     if run.dataset is not None and not is_ingested(run.dataset):
         data = {"ingest": config_from_params(SourceConfig, params, root)}
-    return config_from_params(CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir)
+    return config_from_params(
+        CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir, named_files=places.named_files()
+    )
 
 
 def _require_files(config: IngestConfig) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.compare import CompareConfig
@@ -29,6 +30,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.processes.job_log import LineHandler
+from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
@@ -115,7 +117,8 @@ class CheckTrialsOperator(BaseOperator):
             own = form_values(trial.values, params)
             try:
                 config = checked_config(own, StageRun(Path(trial.run_dir), dataset, None), self.places)
-                load_solver(config.solver, config.overrides)
+                with allowed_roots_used(allowed_roots(config.named_files, (config.solver.parent, dataset))):
+                    load_solver(config.solver, config.overrides)
                 configs.append(config)
             except (ConfigError, CaffeImportError) as error:
                 problems.append(f'trial {trial.number}, "{trial.name}": {error}')

@@ -36,7 +36,11 @@ class ConvertOperator(ProcessStageOperator):
         """Return the convert config of a run."""
         refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
         return config_from_params(
-            ConvertConfig, context["params"], self.places.root, output=RunPaths(run.run_dir).bundle
+            ConvertConfig,
+            context["params"],
+            self.places.root,
+            output=RunPaths(run.run_dir).bundle,
+            named_files=self.places.named_files(),
         )
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:

@@ -41,6 +41,7 @@ class TrainOperator(SparkStageOperator):
         """Return the train config of a run; weights in production warm-start it unless the run names others."""
         params = context["params"]
         fixed: dict[str, Any] = {"run_dir": run.run_dir, "dataset": run.dataset, "master": master}
+        fixed["named_files"] = self.places.named_files()
         if run.production is not None and not params.get("weights") and not params.get("resume"):
             fixed["weights"] = run.production
         return config_from_params(TrainConfig, params, self.places.root, **fixed)

@@ -17,6 +17,7 @@ from caffe_import.solver.solver_nets import solver_nets
 from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding, image_and_label
 from deepspark_ops.train.data.sources import SourceResolver
 
@@ -96,8 +97,11 @@ def measure_net(config: PlanConfig) -> NetSize:
         ConfigError: The shape of the samples is not known.
         DataError: The dataset that was given is damaged or missing.
     """
-    loaded = load_solver(config.solver, config.overrides)
+    outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="deepspark-plan-") as scratch:
+        own = (config.solver.parent, config.dataset)
+        limit_named_files(config.named_files, own, scratch=Path(scratch), warn=outside.append)
+        loaded = load_solver(config.solver, config.overrides)
         sources = SourceResolver(config.dataset, config.solver, Path(scratch))
         resolved = sources.resolve(loaded.train_net)
         sources.write_lists()
@@ -124,7 +128,7 @@ def measure_net(config: PlanConfig) -> NetSize:
         images_per_step=(batches[0] if batches else 1) * passes,
         step_flops=3 * passes * sum(layer.definition.flops for layer in net.layers),
         epoch_images=epoch_images,
-        notes=tuple(dict.fromkeys(samples.notes)),
+        notes=tuple(dict.fromkeys([*outside, *samples.notes])),
     )
 
 

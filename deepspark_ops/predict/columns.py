@@ -14,6 +14,7 @@ from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, Pred
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.trained_net import set_batch_size
 from deepspark_ops.export.manifest import DEPLOY_NAME, BundleManifest
+from deepspark_ops.processes.named_files import limit_named_files
 
 
 def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Schema:
@@ -39,6 +40,7 @@ def deploy_net(config: FeaturesConfig) -> NetSpec:
     Raises:
         NetError: It cannot be built.
     """
+    limit_named_files(config.named_files, (config.bundle,))
     message = read_net(config.bundle / DEPLOY_NAME)
     for layer in message.layer:
         if layer.type == "Input":

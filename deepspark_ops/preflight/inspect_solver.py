@@ -49,6 +49,7 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.results import results_of
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
@@ -66,11 +67,15 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         CaffeImportError: The solver or a net's file cannot be read. Whatever is found after that is a problem in
             the report.
     """
-    solver = load_solver(config.solver, config.overrides)
-    nets = solver_nets(solver, config.solver)
+    outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
+        own = (config.solver.parent, config.dataset, config.run_dir)
+        limit_named_files(config.named_files, own, scratch=Path(scratch), warn=outside.append)
+        solver = load_solver(config.solver, config.overrides)
+        nets = solver_nets(solver, config.solver)
         inspection = _Inspection(config, solver, Path(scratch))
         inspection.run(nets)
+    inspection.problems += [Problem(severity="warning", finding=finding) for finding in outside]
     problems = sorted(inspection.problems, key=lambda problem: problem.severity != "error")
     return PreflightReport(
         format_version=REPORT_VERSION,

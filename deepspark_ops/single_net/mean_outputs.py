@@ -14,6 +14,7 @@ from deepspark_ops.config.single_net import NetTestConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.samples import bind_samples
 from deepspark_ops.evaluate.trained_net import load_params
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
 
 
@@ -57,6 +58,7 @@ def mean_outputs(config: NetTestConfig, on_batch: Callable[[int, int], None] = l
     from caffe_import.tf_graph.builder import initial_layer_state  # so that --help needs no TensorFlow
     from caffe_import.tf_graph.predict import compile_forward
 
+    limit_named_files(config.named_files, (config.net.parent, config.dataset))
     with opened_net(
         config.net,
         phase="TEST",

@@ -14,6 +14,7 @@ from caffe_import.net.layer_registry import Phase, Shape
 from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.single_net import NetTimeConfig
 from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def time_net(config: NetTimeConfig) -> NetTime:
     shape = None if config.sample_shape is None else extents_of(config.sample_shape)
     phase: Phase = "TRAIN" if config.phase == "train" else "TEST"
     n_threads = config.threads or host_cores()
+    limit_named_files(config.named_files, (config.net.parent,))
     with opened_net(
         config.net,
         phase=phase,

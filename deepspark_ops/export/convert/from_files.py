@@ -24,6 +24,7 @@ from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.export.model_parts import CheckSamples, ModelParts, code_version, first_samples
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.sources import SourceResolver
 
@@ -47,6 +48,8 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
     binding = DataBinding(config.dataset, config.net.parent)
     try:
         with tempfile.TemporaryDirectory(prefix="deepspark-convert-") as lists:
+            own = (config.net.parent, config.dataset, config.mean and config.mean.parent)
+            limit_named_files(config.named_files, own, scratch=Path(lists))
             message = _resolved(config, Path(lists))
             net, samples = _bound(config, message, binding)
             wish = task_wish(config.task, config.output_blob, None)

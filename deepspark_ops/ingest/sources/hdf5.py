@@ -13,8 +13,10 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.errors import CaffeImportError
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
+from caffe_import.files.hdf5_file import open_hdf5
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.source_digest import source_digest
@@ -65,8 +67,10 @@ class Hdf5Reader:
         try:
             if number not in handles:
                 local = stack.enter_context(local_copy(self.files[number]))
-                handles[number] = stack.enter_context(h5py.File(local, "r", rdcc_nbytes=_CACHE_BYTES))
+                handles[number] = stack.enter_context(open_hdf5(local, rdcc_nbytes=_CACHE_BYTES))
             values = np.asarray(handles[number][self.column][int(self.row_of[index])])
+        except CaffeImportError as error:
+            raise RecordError(str(error)) from error
         except HDF5_ERRORS as error:
             msg = f"{self.files[number]}: damaged HDF5 file: {error}"
             raise RecordError(msg) from error
@@ -153,8 +157,10 @@ def _data_sets(path: Path) -> dict[str, tuple[int, ...]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with local_copy(path) as local, h5py.File(local, "r") as handle:
+        with local_copy(path) as local, open_hdf5(local) as handle:
             yield handle
+    except CaffeImportError as error:
+        raise DataError(str(error)) from error
     except HDF5_ERRORS as error:
         found = "no such file" if not path.exists() else f"not a readable HDF5 file: {error}"
         msg = f"{path}: {found}"

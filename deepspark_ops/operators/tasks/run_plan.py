@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepspark_ops.config.base import WHERE_IT_RUNS
+from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
+from deepspark_ops.config.named_files import NamedFiles
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
 
@@ -27,10 +29,15 @@ class Places:
     Attributes:
         root: Relative paths in a run's parameters are relative to it.
         home: Holds ``runs/``, ``datasets/`` and ``models/``.
+        allowed_roots: Folders whose files a net, a solver and their lists may name, besides the solver's own, that of
+            the data (``<root>/data``, ``<home>/data``) and the datasets.
+        python_layers: Modules that a net's Python layers may name; no other is imported.
     """
 
     root: Path
     home: Path
+    allowed_roots: tuple[Path, ...] = ()
+    python_layers: tuple[str, ...] = ()
 
     @classmethod
     def of_dags_folder(cls, dags: Path, environment: Mapping[str, str]) -> Places:
@@ -38,10 +45,27 @@ class Places:
 
         Args:
             dags: Its DAGs folder; the folder above it is the root, unless ``DEEPSPARK_ROOT`` names one.
-            environment: ``DEEPSPARK_HOME`` moves what runs write.
+            environment: ``DEEPSPARK_HOME`` moves what runs write, ``DEEPSPARK_ALLOWED_ROOTS`` (colons between them) and
+                ``DEEPSPARK_PYTHON_LAYERS`` (commas between them) are the last two attributes.
         """
         root = Path(environment.get("DEEPSPARK_ROOT") or dags.parent).resolve()
-        return cls(root, Path(environment.get("DEEPSPARK_HOME") or root).resolve())
+        return cls(
+            root,
+            Path(environment.get("DEEPSPARK_HOME") or root).resolve(),
+            tuple(root / part for part in environment.get("DEEPSPARK_ALLOWED_ROOTS", "").split(os.pathsep) if part),
+            tuple(filter(None, (part.strip() for part in environment.get("DEEPSPARK_PYTHON_LAYERS", "").split(",")))),
+        )
+
+    def named_files(self) -> NamedFiles:
+        """Return what nets and solvers may name in Airflow, where whoever fills in a form is not who runs the task.
+
+        Raises:
+            ConfigError: A module's name is none.
+        """
+        folders = (self.root / "data", self.home / "data", self.home / "datasets", *self.allowed_roots)
+        return parse_config(
+            NamedFiles, {"allowed_root": folders, "confined": True, "python_layers": self.python_layers}
+        )
 
     def place_of(self, source: object) -> str:
         """Return the one name of a source: relative and absolute paths of it are the same, links are followed."""

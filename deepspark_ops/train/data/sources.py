@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from caffe_import.data.hdf5_source import read_hdf5_list
+from caffe_import.data.hdf5_source import hdf5_list_lines
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
@@ -67,7 +67,7 @@ class SourceResolver:
     def _resolve_mean(self, layer: caffe_pb2.LayerParameter) -> None:
         transform = layer.transform_param
         if self.dataset is None:
-            transform.mean_file = str(self._find(transform.mean_file))
+            transform.mean_file = str(self._find(layer, transform.mean_file, "mean_file"))
             return
         mean = DatasetPaths(self.dataset).mean()
         self._note(f'layer "{layer.name}": mean_file "{transform.mean_file}" is replaced by the dataset\'s {mean}')
@@ -79,11 +79,11 @@ class SourceResolver:
         """Make the paths of a WindowData layer absolute; it reads its own files, whether there is a dataset or not."""
         parameters = layer.window_data_param
         if parameters.source:
-            parameters.source = str(self._find(parameters.source))
-        folder = self._find(parameters.root_folder) if parameters.root_folder else Path.cwd()
+            parameters.source = str(self._find(layer, parameters.source))
+        folder = self._find(layer, parameters.root_folder, "root_folder") if parameters.root_folder else Path.cwd()
         parameters.root_folder = f"{folder}/"
         if layer.transform_param.mean_file:
-            layer.transform_param.mean_file = str(self._find(layer.transform_param.mean_file))
+            layer.transform_param.mean_file = str(self._find(layer, layer.transform_param.mean_file, "mean_file"))
 
     def _resolve_source(self, layer: caffe_pb2.LayerParameter) -> None:
         if self.dataset is not None:
@@ -92,27 +92,27 @@ class SourceResolver:
                 _set_source(layer, str(DatasetPaths(self.dataset).split(split)))
             return
         if layer.type == "Data" and layer.data_param.source:
-            layer.data_param.source = str(self._find(layer.data_param.source))
+            layer.data_param.source = str(self._find(layer, layer.data_param.source))
         elif layer.type == "ImageData" and layer.image_data_param.source:
             parameters = layer.image_data_param
-            parameters.source = str(self._find(parameters.source))
+            parameters.source = str(self._find(layer, parameters.source))
             if parameters.root_folder:
-                parameters.root_folder = f"{self._find(parameters.root_folder)}/"
+                parameters.root_folder = f"{self._find(layer, parameters.root_folder, 'root_folder')}/"
             else:
                 # Without a root folder Caffe's lists are relative to the working directory.
                 parameters.root_folder = f"{Path.cwd()}/"
         elif layer.type == "HDF5Data" and layer.hdf5_data_param.source:
-            layer.hdf5_data_param.source = str(self._absolute_list(layer.hdf5_data_param.source))
+            layer.hdf5_data_param.source = str(self._absolute_list(layer, layer.hdf5_data_param.source))
 
-    def _absolute_list(self, source: str) -> Path:
+    def _absolute_list(self, layer: caffe_pb2.LayerParameter, source: str) -> Path:
         """Return the list, or the place of a list with absolute lines where its own are relative."""
-        path, root = self._find_with_root(source)
+        path, root = self._find_with_root(layer, source)
         if not path.is_file():
             return path  # opening it says what is wrong
-        files = read_hdf5_list(path, Path())
-        if all(file.is_absolute() for file in files):
+        files = hdf5_list_lines(path)
+        if all(Path(file).is_absolute() for file in files):
             return path
-        text = "".join(f"{file if file.is_absolute() else root / file}\n" for file in files)
+        text = "".join(f"{root / file}\n" for file in files)
         for target, known in self._lists.items():
             if known == text:
                 return target
@@ -120,12 +120,15 @@ class SourceResolver:
         self._lists[target] = text
         return target
 
-    def _find(self, written: str) -> Path:
-        return self._find_with_root(written)[0]
+    def _find(self, layer: caffe_pb2.LayerParameter, written: str, field_name: str = "source") -> Path:
+        return self._find_with_root(layer, written, field_name)[0]
 
-    def _find_with_root(self, written: str) -> tuple[Path, Path]:
+    def _find_with_root(
+        self, layer: caffe_pb2.LayerParameter, written: str, field_name: str = "source"
+    ) -> tuple[Path, Path]:
         """Return the file and the folder it was found from; where none has it, the working directory's."""
-        found, root = find_relative(written, self.solver) or (Path(written), Path())
+        named = f'{field_name} of layer "{layer.name}"'
+        found, root = find_relative(written, self.solver, field_name=named) or (Path(written), Path())
         return found.absolute(), root.absolute()
 
     def _note(self, text: str) -> None:

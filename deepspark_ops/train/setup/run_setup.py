@@ -25,6 +25,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.stores.staging import staging_of, use_staging
@@ -73,6 +74,8 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     config = with_paths_from(config, Path.cwd())
     use_staging(staging_of(config.staging_folder, config.staging_size))
     check_paths(config)
+    outside: list[str] = []
+    limit_named_files(config.named_files, _own_folders(config), warn=outside.append)
     loaded = load_solver(config.solver, config.overrides)
     plan = plan_strategy(config)
     notes = list(plan.warnings)
@@ -99,7 +102,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             orders = leased_by_batches(run, orders)
             run.binding.close()
         tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
-        notes += check_side_outputs({"train": run.train_net, **tests})
+        notes += check_side_outputs({"train": run.train_net, **tests}, paths.outputs)
         for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
             notes += [text for text, _ in source.shared_memory(built)]
         rows = device_rows(run.plan, run.train_net, run.solver)
@@ -109,7 +112,12 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))
         _write_config(run)
-    return PreparedRun(run, orders, (*notes, *sources.notes, *run.train_net.notes))
+    return PreparedRun(run, orders, (*outside, *notes, *sources.notes, *run.train_net.notes))
+
+
+def _own_folders(config: TrainConfig) -> tuple[Path | None, ...]:
+    """Return the folders whose files the nets of a run may name in any case."""
+    return config.solver.parent, config.dataset, config.run_dir
 
 
 def _write_config(run: Run) -> None:
@@ -133,9 +141,14 @@ def load_run(run_dir: Path) -> Run:
     paths = RunPaths(run_dir)
     config = with_its_version(read_config(paths.config), paths)
     use_staging(staging_of(config.staging_folder, config.staging_size))
+    limit_named_files(config.named_files, (*_own_folders(config), paths.root), warn=_told_already)
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)
     return _build(config, paths, loaded, nets, [net.message for net in nets])
+
+
+def _told_already(finding: str) -> None:
+    """Pass over what ``prepare_run`` has told."""
 
 
 def _build(

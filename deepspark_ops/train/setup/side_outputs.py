@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.hdf5_output import check_hdf5_rows, hdf5_output_inputs, write_hdf5_outputs
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import ConfigError
@@ -64,14 +65,16 @@ def outputs_of_tests(nets: Sequence[NetSpec], paths: RunPaths) -> list[SideOutpu
     return [SideOutputs(net, paths.outputs / f"test_{index}") for index, net in enumerate(nets)]
 
 
-def check_side_outputs(nets: Mapping[str, NetSpec]) -> list[str]:
+def check_side_outputs(nets: Mapping[str, NetSpec], outputs: Path) -> list[str]:
     """Return where each HDF5Output layer writes, one line each.
 
     Args:
         nets: Title -> net: ``train``, ``test_0``, ...
+        outputs: The run's folder for them.
 
     Raises:
         ConfigError: Two layers write one file.
+        ForbiddenPathError: A layer writes outside of the allowed folders.
     """
     notes: list[str] = []
     writers: dict[Path, str] = {}
@@ -82,6 +85,7 @@ def check_side_outputs(nets: Mapping[str, NetSpec]) -> list[str]:
             written = layer.message.hdf5_output_param.file_name
             path = Path(title) / written  # an absolute name stays as it is
             who = f'layer "{layer.name}" of the {title} net'
+            check_named_path(outputs / path, named_by=f"{who}: file_name")
             if path in writers:
                 msg = f"{who} writes {written}, as {writers[path]} does; give each HDF5Output layer a file_name"
                 raise ConfigError(msg)

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.devices.loss_scale import LossScale
+from caffe_import.errors import CaffeImportError
+from caffe_import.files.hdf5_file import open_hdf5
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
@@ -186,10 +188,12 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         DataError: Whatever h5py raises: of a damaged file that is nearly anything.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             yield file
     except DeepSparkError:
         raise
+    except CaffeImportError as error:
+        raise DataError(str(error)) from error
     except Exception as error:
         msg = f"{path}: not a state.h5 of a run, or damaged ({error}); remove it to go on from the one before"
         raise DataError(msg) from error

@@ -6,8 +6,10 @@ import pytest
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
+from caffe_import.net.python_layers import allow_python_modules
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.named_files import NamedFiles
 from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import run_in_process
 from tests.paths import ROOT
@@ -21,6 +23,7 @@ FOLDER = ROOT / "examples" / "own_python_layer"
 def _as_the_readme_says(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(FOLDER)
+    allow_python_modules(["learned_swish"])
 
 
 def test_the_values_are_the_formulas(tmp_path):
@@ -55,6 +58,7 @@ def test_a_net_with_it_learns(tmp_path):
             run_dir=tmp_path / "run",
             n_workers=1,
             threads_per_worker=1,
+            named_files=NamedFiles(python_layers=("learned_swish",)),
         )
     )
     accuracy = [event.data["accuracy"] for event in finished.events("evaluation")]

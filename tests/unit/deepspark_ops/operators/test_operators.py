@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, roll_back
 from deepspark_ops.registry.model_folder import ModelFolder
@@ -315,6 +317,55 @@ def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) ->
         execute(
             EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag, xcom=xcom)
         )
+
+
+def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    places = replace(places, allowed_roots=(places.root / "shared",), python_layers=("ours",))
+    execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
+    train = TrainOperator(task_id="train", places=places, dag=dag)
+    trained = train.stage_config(context(dag), StageRun(places.home / "r", None, None), "local[2]")
+    (config,) = checked
+    assert isinstance(config, CheckConfig)
+    assert config.named_files == trained.named_files
+    assert trained.named_files.model_dump() == {
+        "allowed_root": (
+            places.root / "data",
+            places.home / "data",
+            places.home / "datasets",
+            places.root / "shared",
+        ),
+        "confined": True,
+        "allow_python_layers": False,
+        "python_layers": ("ours",),
+    }
+
+
+def test_a_file_outside_of_the_roots_fails_the_check_and_none_of_it_is_shown(
+    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = places.root / "secret" / "shadow"
+    secret.parent.mkdir()
+    secret.write_text("root:$6$saltandhash:19000:0:99999:7:::\n")
+    nets = places.root / "nets"
+    nets.mkdir()
+    solver = nets / "s.prototxt"
+    monkeypatch.setattr(check_module, "run_job", lambda module, config, **_: inspect_solver(config))
+    check = CheckOperator(task_id="check", places=places, dag=dag)
+    (nets / "link").symlink_to(secret)
+    for written in (str(secret), "../secret/shadow", "link"):
+        solver.write_text(f'net: "{written}" base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
+        with pytest.raises(AirflowFailException) as refused:
+            execute(check, context(dag, conf={"solver": str(solver), "source": None}))
+        assert f"{solver}: net names " in str(refused.value)
+        assert "outside of the allowed folders" in str(refused.value)
+        assert "root:" not in str(refused.value)
+        assert "$6$" not in str(refused.value)
+    # A solver that is none is not shown either, wherever it lies.
+    with pytest.raises(AirflowFailException, match=r"shadow:1:\d+: is no solver's prototxt from here on") as refused:
+        execute(check, context(dag, conf={"solver": str(secret), "source": None}))
+    assert "$6$" not in str(refused.value)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.tasks.run_plan import Places, ingest_digest, is_ingested, safe_run_id
 
 pytestmark = pytest.mark.airflow  # the package of operators is only there with Airflow
@@ -97,3 +98,15 @@ def test_a_table_of_the_catalog_is_no_path_and_a_query_is_a_dataset_of_its_own(t
     assert table.name.startswith("table-shop-")
     queries = {places.dataset_folder(config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
     assert len(queries | {table}) == 3
+
+
+def test_the_environment_says_what_a_net_may_name(tmp_path: Path) -> None:
+    given = {"DEEPSPARK_ALLOWED_ROOTS": f"/mnt/data:{tmp_path}/x:", "DEEPSPARK_PYTHON_LAYERS": "ours.layers, theirs"}
+    places = Places.of_dags_folder(tmp_path / "dags", given)
+    assert places.allowed_roots == (Path("/mnt/data"), tmp_path / "x")
+    assert places.named_files().python_layers == ("ours.layers", "theirs")
+    assert places.named_files().confined
+    none = Places.of_dags_folder(tmp_path / "dags", {})
+    assert (none.allowed_roots, none.python_layers) == ((), ())
+    with pytest.raises(ConfigError, match="'os;x' is no name of a module"):
+        Places.of_dags_folder(tmp_path / "dags", {"DEEPSPARK_PYTHON_LAYERS": "os;x"}).named_files()

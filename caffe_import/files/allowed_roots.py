@@ -1,0 +1,138 @@
+"""Which files a net, a solver or a list of theirs may name: those below a few folders, wherever links lead.
+
+A net is often somebody else's, and what it names is read with the rights of whoever runs it. The process says once
+which folders are meant (``use_allowed_roots``); every reader of a path that a net, a solver or a list names asks
+``check_named_path`` before it opens the file. A library that says nothing reads everything, as Caffe does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from caffe_import.errors import ForbiddenPathError
+
+_log = logging.getLogger(__name__)
+_KNOWN_FOLDERS = 4096
+
+
+def _log_warning(finding: str) -> None:
+    _log.warning("%s", finding)
+
+
+@dataclass(frozen=True)
+class AllowedRoots:
+    """Folders whose files may be named.
+
+    Attributes:
+        folders: Absolute; symbolic links in them are followed once, in ``of``.
+        scratch: A further folder, of the process' own, that no message names; empty for none.
+        is_enforced: Refuse a file outside of them, else warn of it.
+        remedy: What to do about a file that is refused, for the message.
+        warn: Is told of a file outside of the folders that is read all the same.
+    """
+
+    folders: tuple[str, ...]
+    is_enforced: bool = True
+    scratch: str = ""
+    remedy: str = "move it there, or allow its folder"
+    warn: Callable[[str], None] = field(default=_log_warning, compare=False, repr=False)
+    _warned: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, folders: Iterable[Path], *, scratch: Path | None = None, **fields: Any) -> AllowedRoots:
+        """Return the roots with their symbolic links followed, each once; ``fields`` are the other attributes."""
+        real = tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
+        return cls(real, scratch="" if scratch is None else os.path.realpath(scratch), **fields)
+
+    def holds(self, path: str | Path) -> bool:
+        """Return whether the file, symbolic links and ``..`` followed, lies below a root; it need not exist."""
+        if "\0" in str(path):
+            return False
+        real = _real_path(os.path.realpath(path) if ".." in Path(path).parts else os.path.abspath(path))
+        roots = (*self.folders, *filter(None, [self.scratch]))
+        return any(real == root or real.startswith(f"{root.rstrip(os.sep)}{os.sep}") for root in roots)
+
+    def check(self, path: str | Path, *, named_by: str) -> None:
+        """Refuse a file outside of the roots, or warn of it, of each folder once.
+
+        Args:
+            path: As it would be opened; relative to the working directory.
+            named_by: What names it, for the message: ``solver.prototxt: net``.
+
+        Raises:
+            ForbiddenPathError: It lies outside, and the roots are enforced.
+        """
+        if self.holds(path):
+            return
+        real = os.path.realpath(str(path).replace("\0", ""))
+        shown = str(path) if str(path) == real else f"{path} ({real})"
+        shown = shown.encode("utf-8", "backslashreplace").decode()  # a list may name files in bytes that are no text
+        finding = f"{named_by} names {shown}, outside of the allowed folders {', '.join(self.folders) or '(none)'}"
+        if self.is_enforced:
+            msg = f"{finding}: it is not read; {self.remedy}"
+            raise ForbiddenPathError(msg)
+        folder = os.path.dirname(real)
+        if folder not in self._warned:
+            self._warned.add(folder)
+            self.warn(finding)
+
+
+def _real_path(path: str) -> str:
+    """Return ``os.path.realpath`` of an absolute path at the cost of one look at the disk where its folder is known."""
+    if os.path.islink(path):
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    return os.path.join(_real_folder(folder), name)
+
+
+@lru_cache(maxsize=_KNOWN_FOLDERS)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+_roots: AllowedRoots | None = None
+
+
+def use_allowed_roots(roots: AllowedRoots | None) -> None:
+    """Let this process read named files from ``roots`` alone; None lifts the limit."""
+    global _roots
+    _roots = roots
+    _real_folder.cache_clear()
+
+
+@contextmanager
+def allowed_roots_used(roots: AllowedRoots | None) -> Iterator[None]:
+    """Use ``roots`` inside the block, for a process that lives longer than what it reads."""
+    before = _roots
+    use_allowed_roots(roots)
+    try:
+        yield
+    finally:
+        use_allowed_roots(before)
+
+
+def check_named_path(path: str | Path, *, named_by: str) -> None:
+    """Ask the process' roots about a file that a net, a solver or a list names, before it is opened.
+
+    Raises:
+        ForbiddenPathError: It lies outside of the roots, and they are enforced.
+    """
+    if _roots is not None:
+        _roots.check(path, named_by=named_by)
+
+
+def is_refused(path: str | Path) -> bool:
+    """Return whether ``check_named_path`` would refuse the file."""
+    return _roots is not None and _roots.is_enforced and not _roots.holds(path)
+
+
+def may_quote(path: str | Path) -> bool:
+    """Return whether an error may show words of the file: not of one outside of the process' roots."""
+    return _roots is None or _roots.holds(path)

@@ -1,0 +1,78 @@
+"""Opens HDF5 files that hold all of their own data: what leads into other files is refused.
+
+An HDF5 file may name other files, and the library then reads those with the rights of the reader: external links,
+external storage of a data set, and virtual data sets made of other files' parts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from caffe_import.errors import DataSourceError
+
+_OWN = "."
+"""How a virtual data set names the file that it is in."""
+
+
+def open_hdf5(path: Path, **options: Any) -> h5py.File:
+    """Open an HDF5 file for reading; ``options`` are h5py's.
+
+    Soft links are followed inside the file only: one that leaves it would have to pass an external link.
+
+    Raises:
+        DataSourceError: A part of the file is in another file; the message names it.
+        OSError: And whatever else h5py raises of a file that is missing or damaged.
+    """
+    file = h5py.File(path, "r", **options)
+    try:
+        found = _foreign_part(file)
+    except BaseException:
+        file.close()
+        raise
+    if found:
+        file.close()
+        msg = f"{path}: {found}; files that lead into others are not read: store the data in the file itself"
+        raise DataSourceError(msg)
+    return file
+
+
+def _foreign_part(file: h5py.File) -> str:
+    """Return the first part of the file that is in another one; empty if all is here. Each object is looked at once."""
+    hard: list[bytes] = []
+    external: list[bytes] = []
+
+    def look(name: bytes, link: Any) -> None:  # an exception in here would be lost in the library
+        if link.type == h5py.h5l.TYPE_EXTERNAL:
+            external.append(name)
+        elif link.type == h5py.h5l.TYPE_HARD:
+            hard.append(name)
+
+    try:
+        file.id.links.visit(look, info=True)
+    except SystemError as error:  # how h5py 3 tells of some damaged links
+        msg = f"damaged links: {error}"
+        raise OSError(msg) from error
+    if external:
+        return f'"{_shown(external[0])}" is an external link to {_shown(file.id.links.get_val(external[0])[0])}'
+    return next((found for found in (_foreign_storage(file, name) for name in hard) if found), "")
+
+
+def _foreign_storage(file: h5py.File, name: bytes) -> str:
+    found = h5py.h5o.open(file.id, name)
+    if not isinstance(found, h5py.h5d.DatasetID):
+        return ""
+    how = found.get_create_plist()
+    if how.get_external_count():
+        return f'data set "{_shown(name)}" is stored in {_shown(how.get_external(0)[0])}'
+    if how.get_layout() == h5py.h5d.VIRTUAL:
+        for source in h5py.Dataset(found).virtual_sources():
+            if source.file_name != _OWN:
+                return f'data set "{_shown(name)}" is made of parts of {_shown(source.file_name.encode())}'
+    return ""
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")[:200]

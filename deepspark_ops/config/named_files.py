@@ -1,0 +1,59 @@
+"""Options that say which files and which code a net, a solver and their lists may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+
+from deepspark_ops.config.base import StageConfig, parse_config
+
+
+def _list(given: Any) -> Any:
+    """Return a text, or several, with commas in them as their parts; anything else as it is."""
+    given = [given] if isinstance(given, str | Path) else given
+    if not isinstance(given, list | tuple):
+        return given
+    parts = [part.strip() if isinstance(part, str) else part for one in given for part in _parts(one)]
+    return tuple(part for part in parts if part != "")
+
+
+def _parts(one: Any) -> list[Any]:
+    return one.split(",") if isinstance(one, str) else [one]
+
+
+_TEXT = WithJsonSchema({"type": "string"}, mode="validation")
+FolderList = Annotated[tuple[Path, ...], BeforeValidator(_list), _TEXT]
+ModuleList = Annotated[tuple[str, ...], BeforeValidator(_list), _TEXT]
+
+
+class NamedFiles(StageConfig):
+    """Which files and which code a net, a solver and their lists may name."""
+
+    allowed_root: FolderList = Field(
+        (),
+        description="Folder whose files a net, a solver and their lists may name, besides the solver's and the data's;"
+        " can be given several times",
+        json_schema_extra={"repeatable": True},
+    )
+    confined: bool = Field(
+        False, description="Refuse a named file outside of those folders; without it there is a warning, one a folder"
+    )
+    allow_python_layers: bool = Field(
+        False, description="Import whatever module a net's Python layers name: its code runs with your rights"
+    )
+    python_layers: ModuleList = Field((), description="Modules of Python layers that may be imported, with commas")
+
+    @field_validator("python_layers")
+    @classmethod
+    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not all(part.isidentifier() for part in name.split(".")):
+                msg = f"{name!r} is no name of a module; allowed: names like ours.layers, with commas between them"
+                raise ValueError(msg)
+        return names
+
+
+AS_GIVEN = parse_config(NamedFiles, {})
+NamedFilesPart = Annotated[NamedFiles, Field(description="Files and code that a net names")]

@@ -1,0 +1,102 @@
+"""HDF5 files that lead into others are refused by every reader of HDF5; those that do not are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from caffe_import.data.hdf5_source import Hdf5Source
+from caffe_import.errors import CaffeImportError
+from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.solverstate import read_solverstate
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.sample_scores import read_samples
+from deepspark_ops.ingest.sources.hdf5 import index_hdf5
+from deepspark_ops.train.snapshots.state_file import read_run_state
+
+
+def external_link(file: h5py.File, other: Path) -> None:
+    file["data"] = h5py.ExternalLink(other, "/data")
+
+
+def deep_link(file: h5py.File, other: Path) -> None:
+    file["data/conv/0"] = h5py.ExternalLink(other, "/data")
+
+
+def soft_link_over_it(file: h5py.File, other: Path) -> None:
+    file["way/out"] = h5py.ExternalLink(other, "/")
+    file["data"] = h5py.SoftLink("/way/out/data")
+
+
+def virtual(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((4,), "f")
+    layout[:] = h5py.VirtualSource(other, "data", shape=(4,))
+    file.create_virtual_dataset("data", layout)
+
+
+def external_storage(file: h5py.File, other: Path) -> None:
+    file.create_dataset("data", (4,), "f", external=[(str(other), 0, 16)])
+
+
+LEADING_OUT = {
+    external_link: '"data" is an external link to ',
+    deep_link: '"data/conv/0" is an external link to ',
+    soft_link_over_it: '"way/out" is an external link to ',
+    virtual: 'data set "data" is made of parts of ',
+    external_storage: 'data set "data" is stored in ',
+}
+READERS: list[Callable[[Path], object]] = [
+    read_caffemodel,
+    read_solverstate,
+    lambda path: Hdf5Source((path,), ("data",)).sample_shapes(),
+    index_hdf5,
+    read_samples,
+    read_run_state,
+]
+
+
+@pytest.mark.parametrize("lead", LEADING_OUT, ids=lambda lead: lead.__name__)
+def test_what_leads_into_another_file_is_refused_everywhere(
+    lead: Callable[[h5py.File, Path], None], tmp_path: Path
+) -> None:
+    other = tmp_path / "other.h5"
+    with h5py.File(other, "w") as file:
+        file["data"] = np.arange(4, dtype=np.float32)
+    path = tmp_path / "net.caffemodel.h5"
+    with h5py.File(path, "w") as file:
+        lead(file, other)
+    for read in READERS:
+        with pytest.raises((CaffeImportError, DataError)) as error:
+            read(path)
+        message = f"{path}: {LEADING_OUT[lead]}{other}; files that lead into others are not read"
+        assert str(error.value).startswith(message), read
+
+
+def test_links_inside_a_file_are_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["group/data"] = np.arange(4)
+        file["hard"] = file["group/data"]
+        file["group/up"] = file["/"]  # a circle
+        file["soft"] = h5py.SoftLink("/group/data")
+        file["nowhere"] = h5py.SoftLink("/group/none")
+        layout = h5py.VirtualLayout((4,), "i8")
+        layout[:] = h5py.VirtualSource(".", "group/data", shape=(4,))
+        file.create_virtual_dataset("own", layout)
+    with open_hdf5(path) as file:
+        assert file["soft"][:].tolist() == file["hard"][:].tolist() == file["own"][:].tolist() == [0, 1, 2, 3]
+
+
+def test_a_refused_file_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        external_link(file, path)
+    with pytest.raises(CaffeImportError):
+        open_hdf5(path)
+    with h5py.File(path, "a") as file:  # it could not be opened to write while it is open to read
+        del file["data"]

@@ -1,0 +1,104 @@
+"""What a stranger's net may do on the command line: it warns of files outside, and runs no code of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from deepspark_ops.command import cli
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.preflight.report import PreflightReport
+
+DATA = 'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 4 } } }'
+INNER = 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 2 } }'
+LOSS = 'layer { name: "l" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "l" }'
+SOLVER = 'net: "{}" base_lr: 0.1 lr_policy: "fixed" max_iter: 1'
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("nets", "other", "cwd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "net.prototxt").write_text(DATA + INNER + LOSS)
+    (tmp_path / "other" / "shadow").write_text("root:$6$saltandhash:19000:0:99999:7:::\n")
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("COLUMNS", "400")
+    return tmp_path / "nets"
+
+
+def check(nets: Path, net: str, *options: str) -> Result:
+    (nets / "s.prototxt").write_text(SOLVER.format(net))
+    return CliRunner().invoke(cli.app, ["check", str(nets / "s.prototxt"), *options])
+
+
+def test_a_net_outside_is_read_with_one_warning(nets: Path) -> None:
+    done = check(nets, "../other/net.prototxt", "--json")
+    assert done.exit_code == 0, done.stderr
+    report = PreflightReport.model_validate_json(done.stdout)
+    lines = [one.finding for one in report.problems if "outside of the allowed folders" in one.finding]
+    net, cwd = nets.parent / "other" / "net.prototxt", nets.parent / "cwd"
+    found = f"../other/net.prototxt ({net})"
+    assert lines == [f"{nets}/s.prototxt: net names {found}, outside of the allowed folders {nets}, {cwd}"]
+
+
+def test_a_folder_that_is_allowed_is_no_finding(nets: Path) -> None:
+    allowed = ["--allowed-root", "/none", "--allowed-root", str(nets.parent / "other")]
+    done = check(nets, "../other/net.prototxt", *allowed, "--confined")
+    assert done.exit_code == 0, done.stderr
+    assert "outside" not in done.stdout + done.stderr
+
+
+def test_confined_refuses_it(nets: Path) -> None:
+    done = check(nets, "../other/net.prototxt", "--confined")
+    assert done.exit_code == 2
+    assert "it is not read; move it there, or allow its folder: --allowed-root" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "train"])
+def test_nothing_of_a_file_outside_is_shown(nets: Path, command: str) -> None:
+    (nets / "s.prototxt").write_text(SOLVER.format("../other/shadow"))
+    options = ["--run-dir", "r"] if command == "train" else []
+    done = CliRunner().invoke(cli.app, [command, str(nets / "s.prototxt"), *options])
+    assert done.exit_code == 2
+    assert "shadow:1:" in done.stderr
+    assert "is no net's prototxt from here on" in done.stderr
+    assert "$6$" not in done.stdout + done.stderr
+    assert "root:" not in done.stdout + done.stderr
+
+
+def test_a_python_layers_code_runs_only_if_that_is_said(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "a_strangers_module"
+    (nets / f"{name}.py").write_text(f"from pathlib import Path\nPath(r'{nets}/was_run').touch()\n")
+    monkeypatch.syspath_prepend(nets)
+    python = (
+        f'layer {{ name: "p" type: "Python" bottom: "x" top: "ip" python_param {{ module: "{name}" layer: "L" }} }}'
+    )
+    (nets / "net.prototxt").write_text(DATA + python + LOSS)
+    done = check(nets, "net.prototxt")
+    assert done.exit_code == 2
+    assert f'module="{name}" is not imported' in done.stderr
+    assert not (nets / "was_run").exists()
+    for option in (["--python-layers", f"x,{name}"], ["--allow-python-layers"]):
+        done = check(nets, "net.prototxt", *option)
+        assert "registers no layer" in done.stderr  # it was imported
+        assert (nets / "was_run").exists()
+        (nets / "was_run").unlink()
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_stage_gets_what_was_said(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[TrainConfig] = []
+    monkeypatch.setattr(cli, "run_job", lambda module, config, **_: started.append(config))
+    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    (nets / "s.prototxt").write_text(SOLVER.format("../other/net.prototxt"))
+    options = ["--run-dir", "r", "--allowed-root", "../other", "--allowed-root", "x", "--allow-python-layers"]
+    done = CliRunner().invoke(cli.app, ["train", str(nets / "s.prototxt"), *options])
+    assert done.exit_code == 0, done.stderr
+    cwd = nets.parent / "cwd"
+    named = started[0].named_files
+    assert named.allowed_root == (cwd / "../other", cwd / "x")
+    assert (named.allow_python_layers, named.confined) == (True, False)
