@@ -93,6 +93,67 @@ def test_what_tf2onnx_has_no_form_of_is_named(tmp_path):
         tf_onnx.FORMAT.write(replace(model, served=Odd))
 
 
+class Given:
+    """A model whose graph is a function of a test."""
+
+    takes_any_batch = True
+
+    def __init__(self, function, signature):
+        self._function, self._signature = function, signature
+
+    def with_blobs(self):
+        return tf.function(self._function), self._signature
+
+
+def test_what_the_converter_says_of_one_operation_is_told(tmp_path):
+    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
+
+    def rolled(x):  # ONNX knows Roll along a fixed axis
+        return {"scores": tf.roll(tf.cast(x, tf.float32), 1, axis=tf.cast(x[0, 0, 0, 0], tf.int32))}
+
+    with pytest.raises(CannotHave, match=r"^make_sure failure: Can only convert Roll is axis is const$"):
+        tf_onnx.FORMAT.write(replace(model, served=lambda: Given(rolled, model.served().signature())))
+
+
+@pytest.mark.parametrize("fault", [KeyError("strides"), ValueError("ours")])
+def test_a_fault_of_our_own_handler_is_raised(fault, tmp_path, monkeypatch):
+    def faulty(*_):
+        raise fault
+
+    monkeypatch.setattr(
+        "deepspark_ops.export.formats.onnx_spread.HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (faulty, [])}
+    )
+    model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
+    with pytest.raises(type(fault)) as caught:
+        tf_onnx.FORMAT.write(model)
+    assert caught.value is fault
+
+
+def test_a_form_of_ours_that_the_checker_refuses_is_raised(tmp_path, monkeypatch):
+    def malformed(graph, node, _name, _arguments):
+        output, shapes, dtypes = node.output[0], node.output_shapes, node.output_dtypes
+        values = node.input[2]
+        graph.remove_node(node.name)
+        return graph.make_node("ConvTranspose", [values], outputs=[output], shapes=shapes, dtypes=dtypes)
+
+    monkeypatch.setattr(
+        "deepspark_ops.export.formats.onnx_spread.HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (malformed, [])}
+    )
+    model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
+    with pytest.raises(onnx.checker.ValidationError):
+        tf_onnx.FORMAT.write(model)
+
+
+def test_a_fault_of_our_graph_is_raised(tmp_path):
+    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
+
+    def faulty(x):
+        raise ValueError("a layer's fault")
+
+    with pytest.raises(ValueError, match="a layer's fault"):
+        tf_onnx.FORMAT.write(replace(model, served=lambda: Given(faulty, model.served().signature())))
+
+
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
     model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
     monkeypatch.setattr("caffe_import.extras.find_spec", lambda name: None if name == "tf2onnx" else object())
