@@ -25,6 +25,10 @@ from deepspark_ops.export.manifest import OutputBlob
 
 SCORES: Final = "scores"
 CLASSES: Final = "classes"
+_ANSWER_COLUMNS: Final = frozenset(
+    "id predicted predicted_name predicted_names probability top_classes top_names top_probabilities error".split()
+)
+"""What else stands in a row of predictions: an output of such a name would be a second column of it."""
 ROUNDING: Final = 0.1
 """A rounded file's number may differ by this much of the largest."""
 Answers = Mapping[str, npt.NDArray[Any]]
@@ -135,7 +139,7 @@ def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str])
     for task in tasks:
         is_flat = task.task in ("classification", "multi_label")
         first = not found and task.task == "classification"
-        taken = {SCORES, CLASSES, *(one.name for one in found)}
+        taken = {SCORES, CLASSES, *_ANSWER_COLUMNS, *(one.name for one in found)}
         found.append(
             ServedOutput(
                 name=SCORES if first else _free_name(blobs[task], taken),

@@ -47,7 +47,7 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
     }
     known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
     found = {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
-    if "TensorFlow" in found and manifest.is_classifier and len(manifest.inputs) == 1:
+    if "TensorFlow" in found:
         found["Spark"] = spark_snippet(bundle, manifest, place)
     return found
 
@@ -58,29 +58,46 @@ def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    (contract,) = manifest.inputs
-    is_image = contract.axes == "N, H, W, C" and contract.shape[-1] in (1, 3)
-    shape = _filled(contract, bundle)[1:]
-    if is_image:
-        made = [
-            f'picture = cv2.imencode(".png", np.zeros({shape}, np.uint8))[1].tobytes()  # any image file',
-            'rows = spark.createDataFrame([(picture,)], "sample binary")',
-        ]
-    else:
-        made = [f'rows = spark.createDataFrame([([0.0] * {prod(shape)},)], "sample array<float>")']
+    cells, kinds, names = [], [], []
+    for at, contract in enumerate(manifest.inputs):
+        shape = _filled(contract, bundle)[1:]
+        names.append("sample" if len(manifest.inputs) == 1 else f"input_{at}")
+        if contract.axes == "N, H, W, C" and contract.shape[-1] in (1, 3):
+            # any image file
+            cells.append(f'cv2.imencode(".png", np.zeros({shape}, np.uint8))[1].tobytes()')
+            kinds.append("binary")
+        else:
+            cells.append(f"[0.0] * {prod(shape)}")
+            kinds.append("array<float>")
+    columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+    given = ", ".join(f'"{name}"' for name in names)
     lines = [
-        *(("import cv2", "import numpy as np") if is_image else ()),
+        *(("import cv2", "import numpy as np") if "binary" in kinds else ()),
         "from pyspark.sql import SparkSession",
         "",
         'from deepspark_ops.predict.spark_udf import predict_udf  # pip install "deepspark[spark,tables,train]"',
         "",
         f"bundle = {(place or str(bundle))!r}  # a folder that driver and workers see under this path",
         "spark = SparkSession.builder.getOrCreate()",
-        *made,
-        'answer = rows.select(predict_udf(bundle)("sample").alias("answer")).first().answer',
-        "# answer.predicted, .predicted_name, .probability, .scores; .error says why a row could not be used",
+        *(["# images are the bytes of any image file, or its path"] if "binary" in kinds else []),
+        f'rows = spark.createDataFrame([({", ".join(cells)},)], "{columns}")',
+        f'answer = rows.select(predict_udf(bundle)({given}).alias("answer")).first().answer',
+        f"# {_answer_fields(manifest)}; answer.error says why a row could not be used",
     ]
     return "\n".join(lines)
+
+
+def _answer_fields(manifest: BundleManifest) -> str:
+    """Return in words where the results of an answer are."""
+    found: list[str] = []
+    for at, one in enumerate(manifest.results()):
+        if at == 0 and one.task == "classification":
+            found += ["predicted", *(["predicted_name"] if manifest.output.labels else []), "probability", "scores"]
+        else:
+            found.append(one.name)
+        if at == 0 and one.task == "multi_label":
+            found.append("predicted")
+    return ", ".join(f"answer[{name!r}]" for name in found)  # of a name no more than its characters
 
 
 def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:

@@ -24,7 +24,10 @@ def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Sch
         NetError: No such blob, with the net's blobs.
         ConfigError: A blob whose first axis is not the batch.
     """
-    fields = _feature_fields(config) if isinstance(config, FeaturesConfig) else _result_fields(config, manifest)
+    if isinstance(config, FeaturesConfig):
+        fields = _feature_fields(config)
+    else:
+        fields = result_fields(manifest, has_scores=isinstance(config, PredictConfig) and config.scores)
     origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
     return pa.schema([("id", pa.string()), *fields, ("error", pa.string())], metadata=origin)
 
@@ -68,33 +71,34 @@ def numbers() -> pa.DataType:
     return pa.list_(pa.float32())
 
 
-def _result_fields(config: BundleInputConfig, manifest: BundleManifest) -> list[Any]:
+def result_fields(manifest: BundleManifest, *, has_scores: bool = True) -> list[Any]:
     """Return the columns of every result of a bundle: of a single number a float, else its numbers in Caffe's order."""
     fields: list[Any] = []
     for at, one in enumerate(manifest.results()):
         if at == 0 and one.task == "classification":
-            fields += _class_fields(config, manifest)
+            fields += _class_fields(manifest, has_scores=has_scores)
             continue
         shape = one.shape[1:]
         about = {"shape": ",".join(map(str, shape)), "task": one.task}
         fields.append(pa.field(one.name, pa.float32() if prod(shape) == 1 else numbers(), metadata=about))
         if at == 0 and one.task == "multi_label":
-            fields.append(("predicted", pa.list_(pa.int64())))
-            fields += [("predicted_names", pa.list_(pa.string()))] if manifest.output.labels else []
+            fields.append(pa.field("predicted", pa.list_(pa.int64())))
+            fields += [pa.field("predicted_names", pa.list_(pa.string()))] if manifest.output.labels else []
     return fields
 
 
-def _class_fields(config: BundleInputConfig, manifest: BundleManifest) -> list[Any]:
-    has_scores = isinstance(config, PredictConfig) and config.scores
-    return [
-        ("predicted", pa.int64()),
-        *([("predicted_name", pa.string())] if manifest.output.labels else []),
-        ("probability", pa.float32()),
-        ("top_classes", pa.list_(pa.int64())),
-        *([("top_names", pa.list_(pa.string()))] if manifest.output.labels else []),
-        ("top_probabilities", numbers()),
-        *([("scores", numbers())] if has_scores else []),
+def _class_fields(manifest: BundleManifest, *, has_scores: bool) -> list[Any]:
+    has_names = bool(manifest.output.labels)
+    kinds = [
+        ("predicted", pa.int64(), True),
+        ("predicted_name", pa.string(), has_names),
+        ("probability", pa.float32(), True),
+        ("top_classes", pa.list_(pa.int64()), True),
+        ("top_names", pa.list_(pa.string()), has_names),
+        ("top_probabilities", numbers(), True),
+        ("scores", numbers(), has_scores),
     ]
+    return [pa.field(name, kind) for name, kind, is_there in kinds if is_there]
 
 
 def _feature_fields(config: FeaturesConfig) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepspark_ops.config.predict import BundleInputConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.input_steps import options_from_words
+from deepspark_ops.export.input_steps import FILL, options_from_words, table_from_words
 from deepspark_ops.export.manifest import BundleManifest, InputContract
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
@@ -49,11 +49,14 @@ class SampleForm:
         contract: The input.
         recipe: What makes pixels of an image.
         crop_size: Side of the square that the bundle cuts out of an image, pixels; 0 for none.
+        feature_names: What each number of a sample is called in the table that the net was trained on; empty if it was
+            not.
     """
 
     contract: InputContract
     recipe: PixelRecipe
     crop_size: int = 0
+    feature_names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -64,6 +67,7 @@ class SampleForm:
         resize_height: int = 0,
         resize_width: int = 0,
         max_pixel: int = 255,
+        feature_names: tuple[str, ...] = (),
     ) -> SampleForm:
         """Return the form; an image of another size than the bundle's becomes that size, as at ingestion.
 
@@ -73,6 +77,7 @@ class SampleForm:
             resize_height: Rows that an image gets instead; 0: the bundle's, its own if the bundle takes any.
             resize_width: Columns, likewise.
             max_pixel: Largest value of a pixel; scaled to 255.
+            feature_names: As the attribute.
 
         Raises:
             ConfigError: The bundle takes one size alone, and another is asked for.
@@ -88,7 +93,7 @@ class SampleForm:
             height=resize_height or max(height, 0),
             width=resize_width or max(width, 0),
         )
-        return cls(contract, recipe, crop_size)
+        return cls(contract, recipe, crop_size, feature_names)
 
     @property
     def takes_images(self) -> bool:
@@ -99,6 +104,11 @@ class SampleForm:
     def n_values(self) -> int | None:
         """Numbers of a sample; None of an image."""
         return None if self.takes_images else math.prod(self.contract.shape[1:])
+
+    @property
+    def may_miss(self) -> bool:
+        """May a number be missing, NaN? The bundle fills it then."""
+        return FILL in self.contract.preprocessing
 
     @property
     def color(self) -> bool | None:
@@ -154,7 +164,25 @@ class SampleForm:
         if content.size != self.n_values:
             msg = f"{content.size} numbers, the bundle takes {self.n_values}"
             raise RecordError(msg)
-        return content.reshape(self.contract.shape[1:])
+        values = content.reshape(self.contract.shape[1:])
+        if problem := self.unusable_number(values):
+            raise RecordError(problem)
+        return values
+
+    def unusable_number(self, values: Values) -> str:
+        """Return which of a sample's numbers the bundle cannot use, and why; empty if there is none.
+
+        NaN is a missing number; others that are not finite are never taken.
+        """
+        is_bad = np.isinf(values) if self.may_miss else ~np.isfinite(values)
+        if not is_bad.any():
+            return ""
+        flat = values.reshape(-1)
+        at = int(is_bad.argmax())
+        name = f"{self.feature_names[at]} (number {at})" if at < len(self.feature_names) else f"number {at}"
+        if np.isnan(flat[at]):
+            return f"{name} is missing, and the bundle does not fill missing numbers"
+        return f"{name} is not finite in float32"
 
 
 @dataclass(frozen=True)
@@ -217,6 +245,7 @@ def form_of_bundle(
         ConfigError: An input does not take the size that is asked for.
         DataError: Its preprocessing has a step that this release does not know.
     """
+    tables = [table_from_words(contract.preprocessing, bundle) for contract in manifest.inputs]
     return BundleForm(
         tuple(
             SampleForm.of(
@@ -225,8 +254,9 @@ def form_of_bundle(
                 resize_height=resize_height,
                 resize_width=resize_width,
                 max_pixel=max_pixel,
+                feature_names=() if table is None else tuple(table.feature_names()),
             )
-            for contract in manifest.inputs
+            for contract, table in zip(manifest.inputs, tables, strict=True)
         )
     )
 

@@ -8,63 +8,65 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.functions import pandas_udf
-from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.manifest import read_manifest
-from deepspark_ops.predict.record import InputRecord, vector_of
+from deepspark_ops.errors import DataError
+from deepspark_ops.export.manifest import BundleManifest, read_manifest
+from deepspark_ops.predict.columns import result_fields
+from deepspark_ops.predict.record import Content, InputRecord, vector_of
 from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_bundle
 from deepspark_ops.predict.stream import Answer, answer_chunk
 
-ANSWER = StructType(
-    [
-        StructField("predicted", LongType()),
-        StructField("predicted_name", StringType()),
-        StructField("probability", FloatType()),
-        StructField("scores", ArrayType(FloatType())),
-        StructField("error", StringType()),
-    ]
-)
-"""What a row gets: class, its name (null if the bundle has no labels), its probability and all scores, or an error."""
+Columns = tuple[pd.Series, ...]
+"""Cells by input; pyspark reads the annotation, and gives a single column without the tuple, a struct as a frame."""
 
 
-def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1) -> Any:
+def answer_type(manifest: BundleManifest) -> StructType:
+    """Return what a row gets: the columns that ``deepspark predict`` writes for the bundle, without ``id``."""
+    return from_arrow_schema(pa.schema([*result_fields(manifest), pa.field("error", pa.string())]))
+
+
+def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1, top_k: int = 5) -> Any:
     """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
 
     Args:
         bundle: Folder that driver and workers see under this path. Each Python worker loads it once.
         batch_size: Samples of a forward pass.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
+        top_k: Most probable classes of an answer; of a bundle without classes nothing.
 
     Returns:
-        A ``pandas_udf`` of one column: images (binary), their paths (string), or numbers of a sample (array). Its value
-        is a struct, ``ANSWER``; a row that cannot be used has an error and nothing else.
+        A ``pandas_udf`` of one column: images (binary), their paths (string), or numbers of a sample (array, or one
+        number). A bundle with several inputs takes a column for each, in the order of its manifest, or one struct with
+        a field for each. Its value is a struct, ``answer_type``; a row that cannot be used has an error and nothing
+        else.
 
     Raises:
-        ConfigError: The bundle takes several inputs, or gives no classes.
         DataError: There is no bundle, or a file of it is missing or changed.
     """
     folder = str(Path(bundle).absolute())
     # A mistake is told here, not by a task.
     manifest = read_manifest(Path(folder))
-    form_of_bundle(manifest, Path(folder)).only_input(Path(folder))
-    if not manifest.is_classifier:
-        what = manifest.results()[0].task.replace("_", " ")
-        msg = f"{folder}: the bundle gives a {what}, predict_udf classes; deepspark predict answers by any bundle"
-        raise ConfigError(msg)
+    form_of_bundle(manifest, Path(folder))
+    kind = answer_type(manifest)
+    names = kind.names
 
-    def answers(parts: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
-        form, answer = _model(folder, threads)
+    def answers(parts: Iterator[Columns]) -> Iterator[pd.DataFrame]:
+        form, answer = _model(folder, threads, top_k)
         for part in parts:
-            pieces = [part.iloc[start : start + batch_size] for start in range(0, len(part), batch_size)]
-            yield pd.concat([_answered(piece, form, answer) for piece in pieces] or [_frame({})])
+            records = _records(part, form)
+            starts = range(0, len(records), batch_size)
+            pieces = [_answered(records[start : start + batch_size], form, answer, names) for start in starts]
+            yield pd.concat(pieces or [_frame({}, names)])
 
-    return pandas_udf(answers, returnType=ANSWER)
+    return pandas_udf(answers, returnType=kind)
 
 
 @cache
-def _model(bundle: str, threads: int) -> tuple[BundleForm, Answer]:
+def _model(bundle: str, threads: int, top_k: int) -> tuple[BundleForm, Answer]:
     """Load a bundle into this process, which keeps it for the next task."""
     from deepspark_ops.export.manifest import parse_manifest  # on a worker alone
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
@@ -74,25 +76,44 @@ def _model(bundle: str, threads: int) -> tuple[BundleForm, Answer]:
     loaded = load_bundle(Path(bundle), manifest, form, choose_device("auto", n_threads=threads))
 
     def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
-        columns = loaded.columns(samples, top_k=1)
-        return {"predicted_name": [None] * len(samples), **columns}
+        return loaded.columns(samples, top_k)
 
     return form, answer
 
 
-def _answered(cells: pd.Series, form: BundleForm, answer: Answer) -> pd.DataFrame:
-    chunk = [_sample(cell, form) for cell in cells]
-    return _frame(answer_chunk(chunk, answer, ["predicted", "predicted_name", "probability", "scores"]))
+def _records(part: Columns | pd.Series | pd.DataFrame, form: BundleForm) -> list[InputRecord]:
+    """Return the rows of a batch.
+
+    Raises:
+        DataError: Another number of columns than the bundle has inputs.
+    """
+    given = part if isinstance(part, tuple) else (part,)
+    if len(given) == 1 and isinstance(given[0], pd.DataFrame):  # one struct
+        found = given[0]
+        given = tuple(found[name] for name in form.names if name in found.columns)
+    if len(given) != len(form.inputs):
+        takes = f"takes {len(form.inputs)} ({', '.join(form.names)})"
+        msg = f"predict_udf got {len(given)} of the bundle's inputs, which {takes}; give a column for each, in order"
+        raise DataError(msg)
+    cells = [[_content(cell) for cell in column] for column in given]
+    if len(cells) == 1:
+        return [InputRecord("", content, "null") for content in cells[0]]
+    return [InputRecord("", dict(zip(form.names, row, strict=True))) for row in zip(*cells, strict=True)]
 
 
-def _sample(cell: Any, form: BundleForm) -> Sample:
-    if cell is None:
-        return Sample("", None, "null")
-    if isinstance(cell, (bytes, bytearray)):
-        return form.sample(InputRecord("", bytes(cell)))
-    return form.sample(InputRecord("", Path(cell) if isinstance(cell, str) else vector_of(cell)))
+def _content(cell: Any) -> Content | None:
+    if cell is None or isinstance(cell, bytes):
+        return cell
+    if isinstance(cell, str):
+        return Path(cell)
+    return bytes(cell) if isinstance(cell, bytearray) else vector_of(cell)
 
 
-def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+def _answered(records: Sequence[InputRecord], form: BundleForm, answer: Answer, names: Sequence[str]) -> pd.DataFrame:
+    chunk: list[Sample] = [form.sample(record) for record in records]
+    return _frame(answer_chunk(chunk, answer, [name for name in names if name != "error"]), names)
+
+
+def _frame(columns: dict[str, list[Any]], names: Sequence[str]) -> pd.DataFrame:
     """Return columns of objects: None stays null, and a class number stays whole beside it."""
-    return pd.DataFrame({name: pd.Series(columns.get(name, []), dtype=object) for name in ANSWER.names})
+    return pd.DataFrame({name: pd.Series(columns.get(name, []), dtype=object) for name in names})

@@ -1,8 +1,8 @@
 """From the body of a request to samples: the same checks as of ``deepspark predict``, each with its own sentence.
 
 JSON is in the form that TensorFlow Serving takes, ``{"instances": [...]}``, so that a client may go on to that server.
-An instance is what the bundle's input takes, as nested lists; ``{"b64": "..."}`` is an image in a file's bytes. For a
-bundle with several inputs an instance is an object with one of these for each input.
+An instance is what the bundle's input takes, as nested lists, with null for a missing number; ``{"b64": "..."}`` is an
+image in a file's bytes. For a bundle with several inputs an instance is an object with one of these for each input.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -106,7 +107,7 @@ def _values(given: Any, where: str, form: SampleForm) -> Values:
     place = f'{where}: input "{form.contract.name}"'
     if isinstance(given, Mapping):
         return _image(given, place, form)
-    array = _array(given, place, form.contract)
+    array = _array(given, place, form)
     if not form.takes_images:
         return array
     if form.crop_size and min(array.shape[:2]) < form.crop_size:
@@ -131,12 +132,16 @@ def _image(given: Mapping[str, Any], place: str, form: SampleForm) -> Values:
         raise RequestRefused(UNUSABLE, f"{place}: {error}") from error
 
 
-def _array(given: Any, place: str, contract: InputContract) -> Values:
+def _array(given: Any, place: str, form: SampleForm) -> Values:
+    contract = form.contract
     wanted = f"expected {_expected_of(contract)}"
     try:
         array = np.asarray(given)
     except ValueError as error:  # numpy's own words speak of its types
         raise RequestRefused(UNUSABLE, f"{place}: found lists of unequal lengths, {wanted}") from error
+    if array.dtype.kind == "O" and array.ndim and _are_numbers_or_null(array):
+        with suppress(OverflowError):
+            array = array.astype(np.float64)  # null becomes NaN, a missing number
     if array.dtype.kind not in "iuf":
         raise RequestRefused(UNUSABLE, f"{place}: found {_kind(given)} that is no numbers, {wanted}")
     shape = contract.shape[1:]
@@ -151,9 +156,14 @@ def _array(given: Any, place: str, contract: InputContract) -> Values:
         return array.astype(np.uint8)
     with np.errstate(over="ignore"):
         values = array.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise RequestRefused(UNUSABLE, f"{place}: found a number that is not finite in float32, {wanted}")
+    if problem := form.unusable_number(values):
+        raise RequestRefused(UNUSABLE, f"{place}: {problem}, {wanted}")
     return values
+
+
+def _are_numbers_or_null(array: Values) -> bool:
+    """Are the elements JSON's numbers, and null for those that are missing? An integer may be a long one."""
+    return all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in array.flat)
 
 
 def _usable(form: BundleForm, where: str, record: InputRecord) -> Parts:

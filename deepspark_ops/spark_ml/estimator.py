@@ -178,7 +178,8 @@ class DeepSparkEstimator(
             bundle=str(plan.export.output or RunPaths(plan.train.run_dir).bundle),
             featuresCol=self.getFeaturesCol(),
             predictionCol=self.getPredictionCol(),
-            probabilityCol=self.getProbabilityCol(),
+            # By default it is there only if the net gives probabilities.
+            probabilityCol=self.getProbabilityCol() if self.isSet(self.probabilityCol) else None,
         )
 
 

@@ -24,8 +24,8 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
 
     ``save`` takes a folder that driver and workers see as files, and copies the bundle into it.
 
-    By default the class is in ``prediction`` and the probabilities are in ``probability``, as of Spark ML's own
-    classifiers, so that its evaluators read them.
+    By default the main result is in ``prediction``, and the probabilities of classes or labels are in ``probability``,
+    as of Spark ML's own models, so that its evaluators read them.
     """
 
     @keyword_only
@@ -34,15 +34,17 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
         *,
         bundle: str | None = None,
         featuresCol: str | None = None,
+        inputCols: list[str] | None = None,
         outputCol: str | None = None,
         predictionCol: str | None = None,
         probabilityCol: str | None = None,
         batchSize: int | None = None,
         threads: int | None = None,
+        topK: int | None = None,
     ) -> None:
         """Set what is given."""
         super().__init__()
-        self._setDefault(outputCol="", probabilityCol="probability", batchSize=100, threads=1)
+        self._setDefault(outputCol="", probabilityCol="probability", batchSize=100, threads=1, topK=5)
         set_given(self, self._input_kwargs)
 
     @keyword_only
@@ -52,7 +54,7 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
         return self
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        return self.answered(dataset, self.getFeaturesCol())
+        return self.answered(dataset, self.featuresCol)
 
     def write(self) -> MLWriter:
         """Return what saves the model and its bundle."""

@@ -31,15 +31,17 @@ class DeepSparkTransformer(
         *,
         bundle: str | None = None,
         inputCol: str | None = None,
+        inputCols: list[str] | None = None,
         outputCol: str | None = None,
         predictionCol: str | None = None,
         probabilityCol: str | None = None,
         batchSize: int | None = None,
         threads: int | None = None,
+        topK: int | None = None,
     ) -> None:
         """Set what is given; by default the struct is in ``answer``, and there are no other columns."""
         super().__init__()
-        self._setDefault(outputCol="answer", predictionCol="", probabilityCol="", batchSize=100, threads=1)
+        self._setDefault(outputCol="answer", predictionCol="", probabilityCol="", batchSize=100, threads=1, topK=5)
         set_given(self, self._input_kwargs)
 
     @keyword_only
@@ -49,4 +51,4 @@ class DeepSparkTransformer(
         return self
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        return self.answered(dataset, self.getInputCol())
+        return self.answered(dataset, self.inputCol)

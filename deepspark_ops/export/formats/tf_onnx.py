@@ -144,7 +144,7 @@ def _told() -> Iterator[list[logging.LogRecord]]:
     """Collect what tf2onnx logs, so that it is read here alone."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = lambda record: records.append(record)  # type: ignore[method-assign]
     logger = logging.getLogger("tf2onnx")
     before = logger.propagate
     logger.propagate = False

@@ -16,12 +16,15 @@ from pathlib import Path
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.spark_job import answer_on, run_on_spark
+from deepspark_ops.predict.spark_udf import predict_udf
 from deepspark_ops.spark_ml import DeepSparkModel, DeepSparkTransformer
 from examples.predict_in_spark import main as predict_in_spark
+from tests.integration.predict.small_bundles import NETS, samples_of
 
 
 def refusal_of(session, config):
@@ -62,6 +65,53 @@ def spark_ml(session, bundle: str, listed: Path, images: Path, folder: Path):
     return {"answers": answers, "bundle": moved.getBundle(), "vector": vectors.answer.error, "refused": refused}
 
 
+def other_kinds(session, folder: Path):
+    """Return what the bundles of every kind give, by name: all columns of a stage that was saved and loaded."""
+    found: dict[str, object] = {}
+    for name in NETS:
+        bundle, rows = folder / "kinds" / name, samples_of(name)
+        inputs = list(rows[0])
+        schema = ", ".join(f"`{key}` array<float>" for key in inputs)
+        frame = session.createDataFrame([tuple(row.values()) for row in rows], schema)
+        columns = {"inputCols": inputs} if len(inputs) > 1 else {"inputCol": inputs[0]}
+        stage = DeepSparkTransformer(bundle=str(bundle), predictionCol="prediction", **columns)
+        has_probabilities = name in ("multi_label", "two_outputs")
+        if has_probabilities:
+            stage.setParams(probabilityCol="probability")
+        stage.write().overwrite().save(str(folder / f"stage_{name}"))
+        loaded = DeepSparkTransformer.load(str(folder / f"stage_{name}")).transform(frame)
+        found[name] = {
+            "answers": [json.loads(row) for row in loaded.toJSON().collect()],
+            "columns": loaded.schema["answer"].dataType.names,
+            "kinds": {
+                column: loaded.schema[column].dataType.simpleString() for column in loaded.columns[len(inputs) :]
+            },
+            "refused": refusals(bundle, frame, inputs, has_probabilities=has_probabilities),
+        }
+        if len(inputs) > 1:  # a model of several inputs has them in inputCols, too; by default it has no "answer"
+            DeepSparkModel(bundle=str(bundle), **columns).write().overwrite().save(str(folder / "several"))
+            answered = DeepSparkModel.load(str(folder / "several")).transform(frame)
+            found["model"] = [json.loads(row) for row in answered.toJSON().collect()]
+            structs = frame.select(predict_udf(bundle)(F.struct(*reversed(inputs))).alias("answer"))
+            found["structs"] = [json.loads(row)["answer"] for row in structs.toJSON().collect()]
+    # Last: what takes the first row alone ends Python's worker, with the bundles in it.
+    found["card"] = list(answer_of_the_card(folder / "kinds" / "two_inputs"))
+    return found
+
+
+def refusals(bundle: Path, frame, inputs, *, has_probabilities: bool):
+    """Return what is said of mistakes: another number of columns, probabilities that there are not."""
+    wrong = {"inputCols": [*inputs, inputs[0]]}, *([] if has_probabilities else [{"probabilityCol": "p"}])
+    found = []
+    for given in wrong:
+        columns = {"inputCols": inputs, **given}
+        try:
+            DeepSparkTransformer(bundle=str(bundle), **columns).transform(frame)
+        except DeepSparkError as error:
+            found.append(str(error))
+    return found
+
+
 def answer_of_the_card(bundle: Path):
     """Run the code for Spark that the bundle's own README has, in the bundle's folder."""
     block = (bundle / "README.md").read_text().split("### Spark\n\n```python\n")[1].split("```")[0]
@@ -100,6 +150,8 @@ def rest(bundle: Path, images: Path, listed: Path, folder: Path) -> dict[str, ob
     found["strict_left"] = [path.name for path in folder.iterdir() if "strict" in path.name]
 
     found["spark_ml"] = spark_ml(session, str(bundle), listed, images, folder)
+
+    found["kinds"] = other_kinds(session, folder)
 
     found["card"] = answer_of_the_card(bundle)
     predict_in_spark(str(bundle), str(images), str(folder / "example"))

@@ -7,12 +7,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.processes.spark_submit import job_variables
+from tests.integration.predict.small_bundles import NETS, expected_of, make_small_bundle, samples_of
 from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
@@ -23,10 +25,10 @@ BAD = "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
 @pytest.fixture(scope="module")
 def spark(made, tmp_path_factory):
     """Return what is found in a session of the user's own; see ``in_spark``."""
-    return in_spark(made, tmp_path_factory, "rest")
+    return in_spark(made, tmp_path_factory, "rest", kinds=NETS)
 
 
-def in_spark(made, tmp_path_factory, part):
+def in_spark(made, tmp_path_factory, part, *, kinds=()):
     """Return bundle, folder that Spark wrote, what it said, images, list: 53 images and two that are none."""
     _, _, _, bundle, files = made
     folder, images = tmp_path_factory.mktemp("spark"), tmp_path_factory.mktemp("files") / "images"
@@ -36,6 +38,8 @@ def in_spark(made, tmp_path_factory, part):
     listed = folder / "list.txt"
     listed.write_text("".join(f"{name}\n" for name in [*names[:30], "gone.png", *names[30:]]))
     script = ROOT / "tests" / "integration" / "predict" / "in_one_spark.py"
+    for name in kinds:
+        make_small_bundle(folder / "kinds", name)
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
     command = [sys.executable, str(script), bundle, images, listed, folder, part]
     done = subprocess.run(
@@ -150,3 +154,70 @@ def test_spark_ml_stages_answer_alike_before_and_after_they_are_saved(spark, tmp
     assert found["spark_ml"]["bundle"].startswith(str(folder / "model"))  # a copy
     assert "2 numbers, the bundle takes images" in found["spark_ml"]["vector"]
     assert found["spark_ml"]["refused"].startswith('column "path" is boolean; allowed: a vector, an array of numbers')
+
+
+KINDS = {
+    "regression": ("double", None),
+    "multi_label": ("array<double>", "vector"),
+    "embedding": ("vector", None),
+    "reconstruction": ("vector", None),
+    "segmentation": ("vector", None),
+    "two_inputs": ("vector", None),
+    "two_outputs": ("double", "vector"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETS)
+def test_every_kind_of_bundle_is_answered_as_deepspark_predict_answers_it(name, spark, tmp_path):
+    _, folder, found, _, _ = spark
+    told = found["kinds"][name]
+    rows = samples_of(name)
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({key: [row[key] for row in rows] for key in rows[0]}), table)
+    given = {"bundle": folder / "kinds" / name, "input": table}
+    given |= {} if name == "two_inputs" else {"feature_columns": next(iter(rows[0]))}
+    write_answers(PredictConfig(**given, output=tmp_path / "p"), on_step=lambda step: None)
+    predicted = pq.read_table(tmp_path / "p")
+    assert told["columns"] == predicted.column_names[1:]  # but id
+
+    expected = expected_of(name)
+    main = next(iter(expected))
+    usable = [at for at in range(len(rows)) if at not in (3, 5)]
+    answers = [row["answer"] for row in told["answers"]]
+    for output, values in expected.items():
+        for source in (answers, predicted.to_pylist()):
+            found_values = np.array([np.atleast_1d(source[at][output]) for at in usable])
+            np.testing.assert_allclose(found_values, values, rtol=1e-4, atol=1e-5)
+        assert [answers[at].get(output) for at in (3, 5)] == [None, None]
+    assert [bool(row.get("error")) for row in answers] == [False, False, False, True, False, True]
+    assert "numbers, the bundle takes" in answers[5]["error"]
+
+    prediction, probability = KINDS[name]
+    kinds = {"prediction": prediction, **({"probability": probability} if probability else {})}
+    assert {key: kind for key, kind in told["kinds"].items() if key != "answer"} == kinds
+    assert [at for at, row in enumerate(told["answers"]) if "prediction" in row] == usable
+    for row, values in zip(usable, expected[main], strict=True):
+        value = told["answers"][row]["prediction"]
+        if name == "two_outputs":
+            assert value == values.argmax()
+        elif name == "multi_label":
+            assert value == np.flatnonzero(values > 0.5).tolist()
+        else:
+            numbers = value["values"] if isinstance(value, dict) else [value]
+            np.testing.assert_allclose(numbers, values, rtol=1e-4, atol=1e-5)
+        if probability:
+            given = told["answers"][row]["probability"]["values"]
+            np.testing.assert_allclose(given, values, rtol=1e-4, atol=1e-5)
+    assert "name a column for each with inputCols" in told["refused"][0]
+    assert len(told["refused"]) == (1 if probability else 2)
+
+
+@pytest.mark.long
+def test_several_inputs_are_columns_or_a_struct_of_their_names(spark):
+    told = spark[2]["kinds"]
+    rows = told["two_inputs"]["answers"]
+    assert [row["answer"] for row in rows] == told["structs"]
+    assert [row.get("prediction") for row in rows] == [row.get("prediction") for row in told["model"]]
+    assert not any("probability" in row or "answer" in row for row in told["model"])
+    assert told["card"] == told["two_inputs"]["columns"]

@@ -54,8 +54,12 @@ def test_any_size_is_filled_by_what_the_net_computes_on_and_odd_names_stay_names
 
 def test_snippets_are_python_whatever_the_names_are(bundle):
     manifest = manifest_of(bundle, contract("left-eye", (-1, -1, -1, 3)), contract("model", (-1, 4)))
-    tree = ast.parse(spark_snippet(bundle, manifest_of(bundle, contract("left-eye", (-1, -1, -1, 3)))))
-    assert any(isinstance(node, ast.Constant) and node.value == str(bundle) for node in ast.walk(tree))
+    for inputs in (
+        [contract("left-eye", (-1, -1, -1, 3))],
+        [contract("a\n`\"'", (-1, 4), axes="N"), contract("model", (-1, 4))],
+    ):
+        tree = ast.parse(spark_snippet(bundle, manifest_of(bundle, *inputs)))
+        assert any(isinstance(node, ast.Constant) and node.value == str(bundle) for node in ast.walk(tree))
     for code in (tensorflow_snippet, caffe_snippet, keras_snippet, onnx_snippet, tflite_snippet):
         text = code(bundle, manifest)
         tree = ast.parse(text)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.input_steps import FILL
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, SampleForm, sample_chunks
@@ -47,6 +48,16 @@ def test_a_row_of_numbers_is_a_gray_image_or_a_sample():
     assert values_of(plain, np.float32([1, 2, 3, 4])).tolist() == [[1, 2], [3, 4]]
     assert error_of(plain, np.zeros(5, np.float32)) == "5 numbers, the bundle takes 4"
     assert error_of(plain, b"image") == "an image, the bundle takes 4 numbers"
+
+
+def test_a_number_may_be_missing_where_the_bundle_fills_it():
+    contract = contract_of((-1, 2), "float32", "N, axis 1", "")
+    plain = SampleForm.of(contract, feature_names=("age", "height"))
+    fills = SampleForm.of(contract.model_copy(update={"preprocessing": (FILL,)}))
+    gap = np.float32([1, np.nan])
+    assert error_of(plain, gap) == "height (number 1) is missing, and the bundle does not fill missing numbers"
+    np.testing.assert_array_equal(values_of(fills, gap), gap)
+    assert error_of(fills, np.float32([np.inf, np.nan])) == "number 0 is not finite in float32"
 
 
 def test_records_are_taken_only_as_far_as_they_are_needed():

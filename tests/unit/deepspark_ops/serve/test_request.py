@@ -5,7 +5,8 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.predict.samples import BundleForm
+from deepspark_ops.export.input_steps import FILL
+from deepspark_ops.predict.samples import BundleForm, SampleForm
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
 from tests.unit.deepspark_ops.serve.fake_model import image_input, number_input
@@ -85,12 +86,39 @@ def test_what_is_wrong_is_said(request_, status, text):
 
 
 def test_numbers_must_be_finite_and_of_the_shape():
-    assert refusal_of(b'{"instance": [1, 2, 3, NaN]}', NUMBERS)[1] == (
-        'instance: input "x": found a number that is not finite in float32, expected float32 of shape (4) (axis 1)'
-    )
-    assert "not finite" in refusal_of(b'{"instance": [1, 2, 3, 1e39]}', NUMBERS)[1]
+    for missing in ("NaN", "null"):
+        assert refusal_of(f'{{"instances": [[1, 2, 3, 4], [1, 2, 3, {missing}]]}}'.encode(), NUMBERS) == (
+            422,
+            'instances[1]: input "x": number 3 is missing, and the bundle does not fill missing numbers, expected'
+            " float32 of shape (4) (axis 1)",
+        )
+    assert "number 3 is not finite in float32, expected" in refusal_of(b'{"instance": [1, 2, 3, 1e39]}', NUMBERS)[1]
     assert "found shape (0)" in refusal_of({"instance": []}, NUMBERS)[1]
     assert "found an object with keys b64" in refusal_of({"instance": {"b64": "AAAA"}}, NUMBERS)[1]
+
+
+def test_missing_numbers_are_taken_where_the_bundle_fills_them():
+    contract = number_input().contract.model_copy(update={"preprocessing": (FILL,)})
+    form = BundleForm((SampleForm.of(contract, feature_names=("age", "height", "weight", "income")),))
+    (first,), (second,) = samples_of_json(b'{"instances": [[1, null, 3, NaN], [null, null, null, 2]]}', form)
+    np.testing.assert_array_equal(first, np.float32([1, np.nan, 3, np.nan]))
+    np.testing.assert_array_equal(second, np.float32([np.nan, np.nan, np.nan, 2]))
+    assert first.dtype == np.float32
+    assert "age (number 0) is not finite in float32" in refusal_of(b'{"instance": [1e39, null, 3, 4]}', form)[1]
+    assert "weight (number 2) is not finite" in refusal_of(b'{"instance": [1, null, -Infinity, 4]}', form)[1]
+    for no_numbers in (
+        '[1, null, "3", 4]',
+        "[1, null, true, 4]",
+        "[1, null, [2], 4]",
+        "null",
+        f"[{10**400}, null, 1, 1]",
+    ):
+        status, text = refusal_of(f'{{"instance": {no_numbers}}}'.encode(), form)
+        assert (status, text.startswith('instance: input "x": found ')) == (422, True)
+    assert "found shape (3)" in refusal_of(b'{"instance": [1, null, 3]}', form)[1]
+    refused = SampleForm.of(number_input().contract, feature_names=("age", "height", "weight", "income"))
+    status, text = refusal_of(b'{"instances": [[1, null, 3, 4]]}', BundleForm((refused,)))
+    assert (status, 'instances[0]: input "x": height (number 1) is missing' in text) == (422, True)
 
 
 def test_a_bundle_of_any_size_needs_what_it_cuts_out():
