@@ -10,7 +10,12 @@ from pathlib import Path
 
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.devices.worker_events import devices_text
-from deepspark_ops.evaluate.comparison.mistake_pictures import PICTURE_PIXELS, kept_mistakes, write_mistake_pictures
+from deepspark_ops.evaluate.comparison.mistake_pictures import (
+    PICTURE_PIXELS,
+    kept_errors,
+    kept_mistakes,
+    write_mistake_pictures,
+)
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
@@ -33,7 +38,15 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.shards.picture_archive import EncodedPicture
-from deepspark_ops.shards.thumbnail import Picture, small_picture, to_picture
+from deepspark_ops.shards.thumbnail import (
+    SMALL_PIXELS,
+    Picture,
+    encoded,
+    shrunk,
+    side_by_side,
+    small_picture,
+    to_picture,
+)
 
 _log = logging.getLogger(__name__)
 MISTAKE_QUALITY = 80
@@ -104,7 +117,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         )
         samples = scored_samples(metrics, scored.sums[0], scored.digest)
         section = _section(config, Evaluated(metrics, samples))
-        mistakes = _mistake_pictures(trained.samples, samples.answers)
+        mistakes = _mistake_pictures(trained.samples, tasks[0], answers, samples.answers)
         classes = classes_of(metrics)
         shown = {*(mistake.index for mistake in classes.mistakes)} if classes else set()
         shown |= {*section.shown_samples()} if section else set()
@@ -141,14 +154,36 @@ def _speed(answers: AnswersOf, samples: Samples, device: str) -> Speed:
     return measure_speed(lambda: answers(feeds), batch_size=samples.batch_size, device=device)
 
 
-def _mistake_pictures(samples: Samples, answers: SampleLosses) -> dict[int, EncodedPicture]:
-    """Return small pictures of what a classification gets wrong; nothing of another task."""
-    if not isinstance(answers, Answers):
-        return {}
+def _mistake_pictures(
+    samples: Samples, chosen: ChosenTask, answers: AnswersOf, losses: SampleLosses
+) -> dict[int, EncodedPicture]:
+    """Return small pictures of what a classification gets wrong; of another task those of the largest errors."""
+    if not isinstance(losses, Answers):
+        return _error_pictures(samples, chosen, answers, kept_errors(losses))
     return {
         index: small_picture(picture, PICTURE_PIXELS, quality=MISTAKE_QUALITY)
-        for index, picture in _pictures(samples, kept_mistakes(answers)).items()
+        for index, picture in _pictures(samples, kept_mistakes(losses)).items()
     }
+
+
+def _error_pictures(
+    samples: Samples, chosen: ChosenTask, answers: AnswersOf, indices: Sequence[int]
+) -> dict[int, EncodedPicture]:
+    """Return what the net made of samples beside them, small; nothing where samples are no pictures.
+
+    A batch at a time: the answers of a net for pixels are large.
+    """
+    found: dict[int, EncodedPicture] = {}
+    for start in range(0, len(indices), samples.batch_size):
+        chunk = make_examples(samples, chosen, answers, indices[start : start + samples.batch_size])
+        parts = {index: [one for _, one in example.pictures] for index, example in chunk.items() if example.pictures}
+        if not parts:
+            break
+        for index, pictures in parts.items():
+            is_photo = max(pictures[0].shape[:2]) > SMALL_PIXELS
+            small = side_by_side([shrunk(picture, PICTURE_PIXELS) for picture in pictures])
+            found[index] = encoded(small, is_photo=is_photo, quality=MISTAKE_QUALITY)
+    return found
 
 
 def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:

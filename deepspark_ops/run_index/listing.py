@@ -12,9 +12,11 @@ _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished
 ASKS: Final = "waits for approval"
 """State of a run of which a task waits for a person's answer."""
 SORTS: Final = (
-    "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "accuracy", "loss",
+    "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "figure", "loss",
     "images_per_s", "seconds", "when", "who",
 )  # fmt: skip
+_ONCE_CALLED: Final = {"accuracy": "figure"}
+"""Names of sorts in addresses that people have kept."""
 FILTERS: Final = ("dag", "state", "dataset", "strategy")
 _SEARCHED: Final = ("dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind")
 
@@ -53,7 +55,7 @@ class RunQuery:
     Attributes:
         search: Words that all must be in a row's texts, in any case.
         filters: One of ``FILTERS`` -> the value that a row must have.
-        sort: One of ``SORTS``; with a minus the greatest first.
+        sort: One of ``SORTS``; with a minus the greatest first, and of ``figure``, what runs are judged by, the best.
     """
 
     search: str = ""
@@ -102,12 +104,36 @@ def chosen(rows: Iterable[dict[str, Any]], query: RunQuery) -> list[dict[str, An
     words = query.search.casefold().split()
     found = [row for row in rows if _fits(row, words, query.filters)]
     name = query.sort.removeprefix("-")
+    name = _ONCE_CALLED.get(name, name)
     if name not in SORTS:
         return found
     found.sort(key=lambda row: row["run"])
+    if name == "figure":
+        return _by_figure(found, best_first=query.sort.startswith("-"))
     has_value = [row for row in found if row[name] is not None]
     has_value.sort(key=_order(name), reverse=query.sort.startswith("-"))
     return has_value + [row for row in found if row[name] is None]
+
+
+def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict[str, Any]]:
+    """Return rows by what they are judged by.
+
+    Values of different figures say nothing about each other, so runs of one figure stand together: shares that are
+    right first, then the others by name; rows without any come last. Which end of a figure is the better one, it says.
+    """
+    judged: dict[tuple[bool, str], list[tuple[float, dict[str, Any]]]] = {}
+    without = []
+    for row in rows:
+        figure = row["figure"]
+        if figure is not None:
+            goodness = figure["value"] if figure["higher_is_better"] else -figure["value"]
+            judged.setdefault((True, figure["label"]), []).append((goodness, row))
+        elif row["accuracy"] is not None:
+            judged.setdefault((False, ""), []).append((row["accuracy"], row))
+        else:
+            without.append(row)
+    groups = [sorted(judged[key], key=lambda pair: pair[0], reverse=best_first) for key in sorted(judged)]
+    return [row for group in groups for _, row in group] + without
 
 
 def choices(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

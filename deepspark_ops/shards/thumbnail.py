@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import cv2
@@ -40,6 +41,20 @@ def shrunk(picture: Picture, most_pixels: int) -> Picture:
         return picture
     height, width = (max(1, round(extent * most_pixels / largest)) for extent in picture.shape[:2])
     return np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def side_by_side(pictures: Sequence[Picture]) -> Picture:
+    """Return pictures as one, (H, W, 3), left to right, each of the first one's height; at least one."""
+    height = pictures[0].shape[0]
+    gap = max(1, height // 28)
+    parts: list[Picture] = []
+    for picture in pictures:
+        colour = picture if picture.ndim == 3 else np.repeat(picture[:, :, None], 3, axis=2)
+        if colour.shape[0] != height:
+            width = max(1, round(colour.shape[1] * height / colour.shape[0]))
+            colour = np.asarray(cv2.resize(colour, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+        parts += [colour, np.full((height, gap, 3), 255, np.uint8)]
+    return np.concatenate(parts[:-1], axis=1)
 
 
 def encoded(pixels: Picture, *, is_photo: bool = False, quality: int = _DEFAULT_QUALITY) -> EncodedPicture:

@@ -1,7 +1,8 @@
-"""Pictures of samples that a net gets wrong, kept beside its evaluation.
+"""Pictures of samples that a net gets wrong, or where its error is large, kept beside its evaluation.
 
 What one of two nets gets right and the other wrong is a mistake of one of them. So two evaluations with their mistakes
-are compared in pictures without the dataset, which may be gone by then.
+are compared in pictures without the dataset, which may be gone by then. Of nets without classes they show what the net
+made of the sample, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Final
 import numpy as np
 
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
-from deepspark_ops.evaluate.scores import Answers
+from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.shards.picture_archive import EncodedPicture, PictureArchive, write_pictures
 
 PICTURES_NAME: Final = "mistakes.zip"
 MOST_KEPT: Final = 240
+MOST_KEPT_ERRORS: Final = 48
+"""Of nets without classes: each is a sample that goes through the net once more."""
 PICTURE_PIXELS: Final = 112
 """Of the longer side: a photograph has about 4 KB then."""
 
@@ -41,6 +44,15 @@ def kept_mistakes(answers: Answers, most: int = MOST_KEPT) -> list[int]:
         nth_of_class[label] = nth_of_class.get(label, 0) + 1
         ranked.append((nth_of_class[label], order, int(answers.index[at])))
     return [index for _, _, index in sorted(ranked)[:most]]
+
+
+def kept_errors(losses: SampleLosses, most: int = MOST_KEPT_ERRORS) -> list[int]:
+    """Return the positions of the samples with the largest errors, whose pictures are kept of nets without classes.
+
+    Where the errors of two nets differ much, one of the two is large.
+    """
+    order = np.argsort(-losses.loss, kind="stable")[:most]
+    return [int(index) for index in losses.index[order]]
 
 
 def write_mistake_pictures(folder: Path, samples: ScoredSamples, pictures: Mapping[int, EncodedPicture]) -> None:

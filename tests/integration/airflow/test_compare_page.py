@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deepspark_ops.evaluate.comparison.mistake_pictures import kept_mistakes, write_mistake_pictures
+from deepspark_ops.evaluate.comparison.mistake_pictures import kept_errors, kept_mistakes, write_mistake_pictures
 from deepspark_ops.shards.picture_archive import EncodedPicture
 from tests.integration.airflow.page_runs import EVIL, pages_client, write_run
-from tests.reference.evaluations import evaluation, write_evaluation
+from tests.reference.evaluations import evaluation, of_task, write_evaluation
 
 pytestmark = pytest.mark.airflow
 
@@ -194,3 +194,36 @@ def test_two_to_eight_runs_are_compared(client: Any, n_runs: int) -> None:
     assert answer.status_code == 400
     assert f"{n_runs} runs are chosen; choose 2 to 8" in answer.text
     assert EVIL not in client.get(f"/runs/compare?run={EVIL}/1&run={EVIL}/2").text
+
+
+def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: Any) -> None:
+    true = [[0.0], [1.0], [2.0], [3.0]]
+    for run, answers in (("run-a", [[0.5], [1.0], [2.0], [3.25]]), ("run-b", [[0.0], [3.0], [2.0], [3.0]])):
+        found = of_task(answers, true, weights=run)
+        folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", found)
+        kept = kept_errors(found.samples.answers, 2)
+        pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in kept}
+        write_mistake_pictures(folder, found.samples, pictures)
+    page = client.get(COMPARE).text
+    text = words(page)
+    for part in (
+        "Samples where the errors differ most",
+        "Of 4 samples run-a has the smaller error on 1, run-b on 2.",
+        "run-a is better (1 of 1, the largest differences first)",
+        "run-b is better (2 of 2, the largest differences first)",
+        "The mean error is 0.07812 of run-a and 1 of run-b, a difference between",
+        "run-a: error 0 run-b: error 4",
+        "Figures of the evaluations",
+        "RMSE 0.2795 1",
+    ):
+        assert part in text, part
+    assert "Confusion matrices" not in text
+    # Of each sample the picture of the run that keeps it: its two worst; of sample 1 that is run-b alone.
+    assert [page.count(f'src="{picture(run, at)}"') for run, at in (("run-a", 0), ("run-b", 1), ("run-a", 1))] == [
+        1,
+        1,
+        0,
+    ]
+    assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
+    rows = client.get("/runs?sort=-figure&format=json").json()["runs"]
+    assert [row["run"] for row in rows if row["figure"]] == ["run-a", "run-b"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
+from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.scores.bundle_scores import score_bundle
@@ -73,6 +76,12 @@ def test_an_autoencoder_that_also_classifies(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tmp_path / "data", net=AUTOENCODER, n_steps=5)
     evaluated = run_evaluate(EvaluateConfig(run_dir=run.root)).metrics
     assert evaluated.task == "reconstruction"
+    samples = read_evaluation(run.evaluation).samples
+    kept = open_mistake_pictures(run.evaluation, samples)
+    assert set(kept.numbers) == set(np.argsort(-samples.answers.loss, kind="stable")[:48].tolist())
+    worst = evaluated.figures.worst[0].index
+    seen = cv2.imdecode(np.frombuffer(kept.read([worst])[worst].content, np.uint8), cv2.IMREAD_COLOR)
+    assert seen.shape == (12, 12 + 1 + 12, 3)  # what went in, a gap, what came out
     made = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda _: None)
     manifest = made.manifest
     assert [(one.name, one.task, one.shape) for one in manifest.outputs] == [

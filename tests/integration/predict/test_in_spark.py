@@ -18,7 +18,7 @@ from tests.integration.predict.small_bundles import NETS, expected_of, make_smal
 from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.tf, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.tf, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 BAD = "8 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)"
 
 
@@ -43,7 +43,7 @@ def in_spark(made, tmp_path_factory, part, *, kinds=()):
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
     command = [sys.executable, str(script), bundle, images, listed, folder, part]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=570, check=False, cwd=folder
+        command, capture_output=True, text=True, env=environment, timeout=900, check=False, cwd=folder
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return bundle, folder, json.loads((folder / "found.json").read_text()), images, listed

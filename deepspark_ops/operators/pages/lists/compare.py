@@ -13,6 +13,7 @@ from deepspark_ops.operators.pages.lists.compared_scores import (
     differences_of,
     drawn_confusion,
     drawn_difference,
+    figures_of,
     metrics_of,
     pair_of,
 )
@@ -30,7 +31,6 @@ LEAST_RUNS, MOST_RUNS = 2, 8
 PAIR: Final = 2
 """Of so many runs samples are compared one by one."""
 POLL_S: Final = 10.0
-_RESULTS: Final = ("state", "accuracy", "loss", "images_per_s", "clock", "seconds", "who")
 
 
 class NoComparison(Exception):
@@ -77,6 +77,7 @@ class ComparePage:
             **_as_drawn(found, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
             "runs": [{**rows[key], "label": one["label"]} for key, one in zip(chosen, found, strict=True)],
             "settings": differences([one["settings"] for one in found]),
+            "figures": figures_of(metrics),
             "confusions": [confusion_of(one) for one in metrics],
             "differences": differences_of(metrics, chosen, labels),
             "pair": pair_of([one["folder"] for one in found], metrics, labels) if len(found) == PAIR else None,
@@ -96,14 +97,14 @@ class ComparePage:
         return template("compare.html.jinja").render(
             title="Compare",
             rows=rows,
-            results=_RESULTS,
             settings=[one for one in answer["settings"] if shows_all or one["differs"]],
             shows_all=shows_all,
             confusions=[
                 (row, one, drawn_confusion(one)) for row, one in zip(rows, answer["confusions"], strict=True) if one
             ],
+            figures=answer["figures"],
             differences=_differences(answer, rows),
-            pair=answer["pair"],
+            pair=answer["pair"] if answer["figures"] else None,
             url=url,
             poll_ms=round(1e3 * POLL_S),
             chart_library=f"{chart_library().name}?v={version('plotly')}",

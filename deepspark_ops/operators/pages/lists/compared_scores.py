@@ -1,4 +1,4 @@
-"""How the evaluations of runs differ: their confusion matrices, and the samples that one of two alone gets right."""
+"""How the evaluations of runs differ: figures, confusion matrices, and the samples that one of two answers better."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from markupsafe import Markup
@@ -16,6 +16,9 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metric
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from deepspark_ops.evaluate.comparison.paired_errors import ErrorPair
 
 MOST_CLASSES: Final = 60
 """With more a matrix is no table any more: each run's report has its picture."""
@@ -72,8 +75,7 @@ def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, 
         return f"{labels[0]} and {labels[1]} were scored as {first.task} and {second.task}"
     of_first, of_second = classes_of(first), classes_of(second)
     if of_first is None or of_second is None:
-        told = ", ".join(f"{label} {one.main.text()}" for label, one in zip(labels, (first, second), strict=True))
-        return f"{first.main.label}: {told}, on the same {first.n_samples:,} samples; there are no classes to compare"
+        return None
     names = _names(of_first), _names(of_second)
     if names[0] != names[1]:
         return f"{labels[0]} and {labels[1]} have different classes ({_unlike(*names)})"
@@ -88,6 +90,8 @@ def differences_of(
     for key, label, one in list(zip(keys, labels, metrics, strict=True))[1:]:
         why_not = why_not_compared(metrics[0], one, (labels[0], label))
         first, second = classes_of(metrics[0]), classes_of(one)
+        if why_not is None and second is None:
+            why_not = "there are no classes to compare"
         if why_not is None and second is not None and len(second.classes) > MOST_CLASSES:
             why_not = f"{len(second.classes):,} classes are too many for a table; each run's report has its matrix"
         counts = None
@@ -98,7 +102,7 @@ def differences_of(
 
 
 def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], labels: Sequence[str]) -> dict[str, Any]:
-    """Return which samples one of two runs alone gets right, with pictures of some.
+    """Return which samples one of two runs answers better, with pictures of some.
 
     Args:
         folders: Of the two runs.
@@ -106,15 +110,17 @@ def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], la
         labels: What they are called.
 
     Returns:
-        ``why_not`` alone, or counts, McNemar's two-sided ``p``, and some samples of each: ``only_first`` and
-        ``only_second``.
+        ``why_not`` alone, or with ``kind`` ``classes`` counts, McNemar's two-sided ``p``, and some samples that one
+        alone gets right: ``only_first`` and ``only_second``; with ``errors``, of nets without classes, what
+        ``PairedErrors`` has, with answers and pictures of the samples.
     """
     why_not = why_not_compared(metrics[0], metrics[1], (labels[0], labels[1]))
     places = [evaluation_folder(folder) for folder in folders]
     if why_not is not None or places[0] is None or places[1] is None:
         return {"why_not": why_not}
+    paired = _paired if classes_of(metrics[0]) is not None else _paired_errors
     try:
-        return {"why_not": None, **_paired(places[0], places[1])}
+        return {"why_not": None, **paired(places[0], places[1])}
     except DataError as error:
         return {"why_not": str(error)}
 
@@ -154,6 +160,7 @@ def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
 
     n_samples = section.comparison.n_samples
     return {
+        "kind": "classes",
         "n_samples": n_samples,
         "n_both_right": n_both,
         "n_both_wrong": n_samples - n_both - n_first - n_second,
@@ -163,6 +170,106 @@ def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
         "only_first": shown(section.lost, lambda one: int(one.candidate)),
         "only_second": shown(section.gained, lambda one: int(one.production)),
     }
+
+
+def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
+    from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
+    from deepspark_ops.evaluate.comparison.paired_errors import paired_errors
+    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+    from deepspark_ops.evaluate.per_sample.row_reader import read_rows
+
+    places = first_place, second_place
+    both = [read_evaluation(place) for place in places]
+    archives = [open_mistake_pictures(place, one.samples) for place, one in zip(places, both, strict=True)]
+    found = paired_errors(both[0].samples, both[1].samples, pictured={*archives[0].numbers, *archives[1].numbers})
+    shown = [pair.index for pair in (*found.first_better, *found.second_better)]
+    pictures = [archive.read(shown) for archive in archives]
+    rows = [read_rows(place, shown, one.samples.weights_digest) for place, one in zip(places, both, strict=True)]
+
+    def told(pair: ErrorPair) -> dict[str, Any]:
+        of_sample = [kept.get(pair.index) for kept in pictures]
+        answers = [kept.get(pair.index, {}) for kept in rows]
+        return {
+            "index": pair.index,
+            "name": answers[0].get("name") or answers[1].get("name"),
+            "errors": [pair.first, pair.second],
+            **answers_in_words(both[0].metrics.task, answers),
+            "pictures": [None if picture is None else picture.data_uri() for picture in of_sample],
+            "is_small": any(one is not None and one.media_type == "image/png" for one in of_sample),
+            "is_same_picture": of_sample[0] == of_sample[1],
+        }
+
+    return {
+        "kind": "errors",
+        "task": both[0].metrics.task,
+        "error": ERRORS[both[0].metrics.task],
+        **{name: getattr(found, name) for name in ("n_samples", "n_first", "n_second", "first", "second", "p")},
+        "interval": found.interval,
+        "first_better": [told(pair) for pair in found.first_better],
+        "second_better": [told(pair) for pair in found.second_better],
+    }
+
+
+ERRORS: Final = {
+    "multi_label": "cross entropy, mean over the labels",
+    "regression": "mean squared residual",
+    "reconstruction": "mean squared residual",
+    "embedding": "loss of the pair; of single vectors 1 where the nearest neighbour is of another class",
+    "segmentation": "share of wrong pixels",
+}
+"""A sample's own error, by task, as docs/evaluation.md has it."""
+_NUMBERS_SHOWN: Final = 4
+
+
+def answers_in_words(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is true of a sample and what two nets answered, as ``true`` and ``answers``; empty where not known.
+
+    Args:
+        task: What the nets are for.
+        rows: Of ``samples.parquet``, one a net; empty where there is none.
+    """
+    truth, answer = _IN_WORDS.get(task, (lambda row: "", lambda row: ""))
+    there = next((row for row in rows if row), None)
+    return {"true": truth(there) if there else "", "answers": [answer(row) if row else "" for row in rows]}
+
+
+def _numbers(values: Sequence[float] | None) -> str:
+    if values is None:
+        return ""
+    shown = ", ".join(f"{value:.4g}" for value in values[:_NUMBERS_SHOWN])
+    return f"{shown}, ..." if len(values) > _NUMBERS_SHOWN else shown
+
+
+def _labels(row: Mapping[str, Any]) -> str:
+    return ", ".join(str(at) for at, share in enumerate(row.get("probabilities") or ()) if share > 0.5) or "none"
+
+
+_IN_WORDS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], str], Callable[[Mapping[str, Any]], str]]]] = {
+    "regression": (lambda row: _numbers(row.get("true")), lambda row: _numbers(row.get("predicted"))),
+    "multi_label": (lambda row: ", ".join(map(str, row.get("labels") or ())) or "none", _labels),
+    "embedding": (
+        lambda row: "" if "is_same" not in row else "alike" if row["is_same"] else "different",
+        lambda row: "" if "distance" not in row else f"distance {row['distance']:.4g}",
+    ),
+}
+"""Task -> what is true and what was answered, of a row; of a picture that is given back nothing: there are pictures."""
+
+
+def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
+    """Return a row for each figure that an evaluation has: its label, and its value for people in each run.
+
+    A figure of several results has the result's blob beside it, but for the main one.
+    """
+    found: dict[tuple[str, str], dict[int, str]] = {}
+    for run, one in enumerate(metrics):
+        for at, result in enumerate(one.results() if one else ()):
+            of = "" if at == 0 else result.scored.score_blob
+            for row in result.rows():
+                found.setdefault((of, row.label), {})[run] = row.text()
+    return [
+        {"label": label, "of": of, "values": [values.get(run) for run in range(len(metrics))]}
+        for (of, label), values in found.items()
+    ]
 
 
 def drawn_confusion(confusion: Mapping[str, Any] | None) -> Markup | None:

@@ -29,7 +29,7 @@ COLUMNS: Final = (
     (("dataset", "dataset"),),
     (("strategy", "strategy"), ("n_workers", "workers"), ("tau", "tau")),
     (("clock", "clock"),),
-    (("accuracy", "accuracy"),),
+    (("figure", "main figure"),),
     (("loss", "loss"),),
     ((None, "curve"),),
     (("images_per_s", "images/s"),),
@@ -37,8 +37,8 @@ COLUMNS: Final = (
     (("when", "when (UTC)"), ("who", "who")),
 )
 """What each column of the table shows, and can be sorted by."""
-_GREATEST_FIRST: Final = ("n_workers", "clock", "accuracy", "images_per_s", "seconds", "when")
-NUMBERS: Final = ("clock", "accuracy", "loss", "images_per_s", "seconds")
+_GREATEST_FIRST: Final = ("n_workers", "clock", "figure", "images_per_s", "seconds", "when")
+NUMBERS: Final = ("clock", "figure", "loss", "images_per_s", "seconds")
 
 
 class RunsPage:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.run_index.listing import KnownRun, RunQuery, choices, chosen, row_of
 from deepspark_ops.run_index.summary import RunSummary
 
@@ -40,6 +41,27 @@ def names(query):
 )
 def test_rows_are_those_that_the_address_asks_for(query, found):
     assert names(query) == found
+
+
+def judged(label, value, *, higher):
+    figure = {"name": label, "label": label, "value": value, "higher_is_better": higher, "is_share": higher}
+    return {"figure": MainFigure(**figure)}
+
+
+def test_runs_are_sorted_by_what_they_are_judged_by_and_the_better_end_is_the_figures_own():
+    rows = [
+        row("none"),
+        row("rmse 3", **judged("RMSE", 3.0, higher=False)),
+        row("iou 40", **judged("Mean IoU", 0.4, higher=True)),
+        row("right 80", accuracy=0.8),
+        row("rmse 1", **judged("RMSE", 1.0, higher=False)),
+        row("iou 60", **judged("Mean IoU", 0.6, higher=True)),
+        row("right 90", accuracy=0.9),
+    ]
+    best = ["right 90", "right 80", "iou 60", "iou 40", "rmse 1", "rmse 3", "none"]
+    worst = ["right 80", "right 90", "iou 40", "iou 60", "rmse 3", "rmse 1", "none"]
+    for query, expected in (("-figure", best), ("figure", worst), ("-accuracy", best)):
+        assert [one["run"] for one in chosen(rows, RunQuery(sort=query))] == expected
 
 
 def test_each_filter_offers_the_values_there_are():

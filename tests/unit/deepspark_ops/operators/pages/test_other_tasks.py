@@ -3,7 +3,17 @@
 import json
 from pathlib import Path
 
-from deepspark_ops.operators.pages.lists.compared_scores import confusion_of, differences_of, metrics_of, pair_of
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deepspark_ops.operators.pages.lists.compared_scores import (
+    answers_in_words,
+    confusion_of,
+    differences_of,
+    figures_of,
+    metrics_of,
+    pair_of,
+)
 from deepspark_ops.operators.pages.run.champion import champion_of
 from deepspark_ops.operators.pages.templates import figure, template
 from deepspark_ops.operators.tasks.run_plan import Decided
@@ -22,13 +32,63 @@ def runs_of(tmp_path, *evaluations):
     return folders
 
 
-def test_two_regressions_are_compared_by_their_figure(tmp_path):
-    folders = runs_of(tmp_path, of_task([[0.5], [1.0], [2.0], [3.0]], TRUE), of_task(TRUE, TRUE))
+def test_two_regressions_are_compared_by_their_errors(tmp_path):
+    first, second = (
+        of_task([[0.5], [1.0], [2.0], [3.25]], TRUE),
+        of_task([[0.0], [3.0], [2.0], [3.0]], TRUE, weights="v"),
+    )
+    folders = runs_of(tmp_path, first, second)
     metrics = [metrics_of(folder) for folder in folders]
     assert [confusion_of(one) for one in metrics] == [None, None]
-    told = "RMSE: a 0.25, b 0, on the same 4 samples; there are no classes to compare"
-    assert pair_of(folders, metrics, ("a", "b")) == {"why_not": told}
-    assert differences_of(metrics, ("k", "l"), ("a", "b"))[0]["why_not"] == told
+    assert differences_of(metrics, ("k", "l"), ("a", "b"))[0]["why_not"] == "there are no classes to compare"
+    pair = pair_of(folders, metrics, ("a", "b"))
+    assert (pair["kind"], pair["n_samples"], pair["n_first"], pair["n_second"]) == ("errors", 4, 1, 2)
+    assert [(one["index"], one["errors"]) for one in pair["first_better"]] == [(1, [0.0, 4.0])]
+    assert [(one["index"], one["errors"]) for one in pair["second_better"]] == [(0, [0.25, 0.0]), (3, [0.0625, 0.0])]
+    assert (pair["first"], pair["second"]) == (0.3125 / 4, 1.0)
+    assert pair["first_better"][0]["pictures"] == [None, None]
+    assert json.loads(json.dumps(pair))["p"] == 1.0
+
+
+def test_the_rows_of_two_evaluations_say_what_was_answered(tmp_path):
+    folders = runs_of(
+        tmp_path, of_task([[0.5], [1.0], [2.0], [3.0]], TRUE), of_task([[0], [3], [2], [3]], TRUE, weights="v")
+    )
+    for folder, weights, answers in ((folders[0], "w", [0.5, 1, 2, 3]), (folders[1], "v", [0, 3, 2, 3])):
+        rows = {
+            "index": pa.array(range(4), pa.int64()), "name": [f"row {at}" for at in range(4)],
+            "true": [row for row in TRUE], "predicted": [[float(value)] for value in answers],
+        }  # fmt: skip
+        table = pa.table(rows).replace_schema_metadata({"deepspark.weights": f"sha256:{weights}"})
+        pq.write_table(table, folder / "evaluation" / "samples.parquet", row_group_size=3)
+    pair = pair_of(folders, [metrics_of(folder) for folder in folders], ("a", "b"))
+    (one,) = pair["first_better"]
+    assert (one["name"], one["true"], one["answers"]) == ("row 1", "1", ["1", "3"])
+    pq.write_table(table, folders[0] / "evaluation" / "samples.parquet")  # of other weights
+    (one,) = pair_of(folders, [metrics_of(folder) for folder in folders], ("a", "b"))["first_better"]
+    assert (one["true"], one["answers"]) == ("1", ["", "3"])
+
+
+def test_answers_of_each_task_are_told_in_words():
+    tags = [
+        {"labels": [0, 2], "probabilities": [0.75, 0.5, 0.875]},
+        {"labels": [0, 2], "probabilities": [0.0, 0.0, 0.0]},
+    ]
+    assert answers_in_words("multi_label", tags) == {"true": "0, 2", "answers": ["0, 2", "none"]}
+    pairs = [{"is_same": False, "distance": 0.125}, {}]
+    assert answers_in_words("embedding", pairs) == {"true": "different", "answers": ["distance 0.125", ""]}
+    many = {"true": [1.0] * 9, "predicted": None}
+    assert answers_in_words("regression", [many, {}]) == {"true": "1, 1, 1, 1, ...", "answers": ["", ""]}
+    assert answers_in_words("reconstruction", [{"mae": 1.0}, {}]) == {"true": "", "answers": ["", ""]}
+
+
+def test_every_figure_of_every_result_is_a_row():
+    main = of_task(TRUE, TRUE).metrics
+    other = evaluation([0, 1, 1], [0, 1, 0]).metrics
+    rows = figures_of([main.model_copy(update={"others": (other,)}), None, of_task([[2.0]], [[0.0]]).metrics])
+    found = {(row["label"], row["of"]): row["values"] for row in rows}
+    assert found["RMSE", ""] == ["0", None, "2"]
+    assert found["Top-1 accuracy", "ip"] == ["66.7 %", None, None]
 
 
 def test_a_regression_and_a_classification_are_not_compared(tmp_path):

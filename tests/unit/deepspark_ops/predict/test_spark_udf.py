@@ -1,0 +1,53 @@
+"""What ``predict_udf`` makes of columns, and the type of its answers, without Spark's JVM."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.export.manifest import InputContract
+from deepspark_ops.predict import spark_udf
+from deepspark_ops.predict.samples import BundleForm, SampleForm
+from tests.unit.deepspark_ops.predict.test_class_answer import read_bundle
+
+
+def form_of(*names):
+    contracts = [
+        InputContract(name=name, shape=(-1, 2), axes="N, axis 1", dtype="float32", channels="", preprocessing=())
+        for name in names
+    ]
+    return BundleForm(tuple(SampleForm.of(contract) for contract in contracts))
+
+
+def test_the_type_has_a_field_for_every_column_of_predict(tmp_path):
+    tags = {"name": "tags", "blob": "prob", "task": "multi_label", "shape": (-1, 2), "n_classes": 2}
+    price = {"name": "price", "blob": "price", "task": "regression", "shape": (-1, 1), "n_classes": 0}
+    manifest = read_bundle(tmp_path, tags, price, labels=("red", "new"))
+    assert spark_udf.answer_type(manifest).simpleString() == (
+        "struct<tags:array<float>,predicted:array<bigint>,predicted_names:array<string>,price:float,error:string>"
+    )
+    scores = {"name": "scores", "blob": "prob", "task": "classification", "shape": (-1, 2), "n_classes": 2}
+    unnamed = read_bundle(tmp_path / "unnamed", scores, price, labels=())
+    assert spark_udf.answer_type(unnamed).names == [
+        "predicted", "probability", "top_classes", "top_probabilities", "scores", "price", "error"
+    ]  # fmt: skip
+
+
+def test_cells_become_records_of_every_input():
+    cells = pd.Series([b"image", bytearray(b"image"), "a.png", None, np.float32([1, 2]), 3.0], dtype=object)
+    contents = [record.content for record in spark_udf._records((cells,), form_of("x"))]
+    assert contents[:4] == [b"image", b"image", Path("a.png"), None]
+    assert [content.tolist() for content in contents[4:]] == [[1, 2], [3]]
+    assert [record.content for record in spark_udf._records(cells, form_of("x"))][:4] == contents[:4]  # without tuple
+
+    left, right = pd.Series([[1, 2], None], dtype=object), pd.Series([[3, 4], [5, 6]], dtype=object)
+    struct = pd.DataFrame({"right": right, "other": right, "left": left})
+    for given in ((left, right), (struct,), struct):
+        first, second = [record.content for record in spark_udf._records(given, form_of("left", "right"))]
+        assert {name: values.tolist() for name, values in first.items()} == {"left": [1, 2], "right": [3, 4]}
+        assert (second["left"], second["right"].tolist()) == (None, [5, 6])
+    for wrong in ((left,), (left, right, right), struct[["left"]]):
+        with pytest.raises(DataError, match=r"takes 2 \(left, right\); give a column for each, in order"):
+            spark_udf._records(wrong, form_of("left", "right"))
