@@ -29,6 +29,7 @@ from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.config.doctor import DoctorConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -41,7 +42,7 @@ from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
-from deepspark_ops.processes.job_log import StageFailed
+from deepspark_ops.processes.job_log import FAILED, StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.tracking.configured import TRACKING_URI, is_configured
@@ -314,6 +315,28 @@ def track(config: TrackConfig) -> None:
         raise ConfigError(msg)
     with StageDisplay("track") as display:
         tell(config, display.line)
+
+
+@stage_command(DoctorConfig, name="doctor", positional=(), flags={"json": "Print the checks as JSON"})
+def doctor(config: DoctorConfig, *, json: bool) -> None:
+    """Look whether this host, a Spark cluster and Airflow are fit for a run; exit code 1 if one would fail.
+
+    Runs a small Spark job. Each finding comes with its remedy.
+    """
+    from deepspark_ops.command.doctor_view import doctor_view, summary
+    from deepspark_ops.doctor.check import to_plain
+    from deepspark_ops.doctor.run import run_doctor
+    from deepspark_ops.local_airflow.folders import LocalFolders
+
+    of_airflow = LocalFolders.find(os.environ, Path.cwd()).environment_if_used(os.environ)
+    checks = run_doctor(config, lambda text: typer.echo(text, err=True), airflow_environment=of_airflow)
+    if json:
+        write_json(to_plain(checks))
+    else:
+        print_view(doctor_view(checks))
+        print_text(summary(checks))
+    if not all(check.ok for check in checks):
+        raise typer.Exit(FAILED)
 
 
 @stage_command(CleanConfig, name="clean", positional="home", flags={"json": "Print all runs and datasets as JSON"})

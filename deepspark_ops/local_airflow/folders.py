@@ -69,6 +69,12 @@ class LocalFolders:
         """The file in which Airflow keeps the passwords that it generates."""
         return self.airflow_home / "passwords.json"
 
+    def environment_if_used(self, inherited: Mapping[str, str]) -> dict[str, str] | None:
+        """Return what Airflow's processes have, for a look at them; None where another Airflow is named or none is."""
+        if "AIRFLOW_HOME" in inherited or not (self.airflow_home / "airflow.cfg").is_file():
+            return None
+        return self.environment(0, inherited, log_port=0)
+
     def environment(self, port: int, inherited: Mapping[str, str], *, log_port: int) -> dict[str, str]:
         """Return the environment of every Airflow process.
 

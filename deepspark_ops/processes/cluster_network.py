@@ -50,7 +50,7 @@ def stays_on_host(master: str) -> bool:
     """
     if master.startswith("local"):
         return True
-    hosts = [host for host, _ in _endpoints(master)] if master.startswith("spark://") else []
+    hosts = [host for host, _ in endpoints(master)] if master.startswith("spark://") else []
     return bool(hosts) and all(_is_loopback(host) for host in hosts)
 
 
@@ -72,7 +72,7 @@ def choose_listen_address(asked: str, master: str, *, towards: Callable[[str, in
     if master.startswith("local"):
         return LOOPBACK
     on_host, reasons = stays_on_host(master), []
-    for host, port in _endpoints(master) or _OUTSIDE:
+    for host, port in endpoints(master) or _OUTSIDE:
         try:
             found = towards(host, port)
         except OSError as error:
@@ -171,11 +171,11 @@ def address_towards(host: str, port: int) -> str:
     raise last
 
 
-def _endpoints(master: str) -> list[tuple[str, int]]:
-    """Return (host, port) of each server that a master's name holds.
+def endpoints(master: str) -> list[tuple[str, int]]:
+    """Return (host, port) of each server that a master's name holds; none for YARN and local masters.
 
     Example:
-        >>> _endpoints("spark://a:7077,b:7078"), _endpoints("k8s://https://[::1]:6443"), _endpoints("yarn")
+        >>> endpoints("spark://a:7077,b:7078"), endpoints("k8s://https://[::1]:6443"), endpoints("yarn")
         ([('a', 7077), ('b', 7078)], [('::1', 6443)], [])
     """
     if "://" not in master:

@@ -34,6 +34,7 @@ _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
 _LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _STOP_TIMEOUT_S = 10.0
+_JAVA_TIMEOUT_S = 60.0
 
 
 def popen_arguments() -> dict[str, object]:
@@ -138,12 +139,28 @@ def require_java(environment: Mapping[str, str] | None = None) -> Path:
         where = f"JAVA_HOME={home}" if home else "PATH"
         msg = f"no Java found by {where}; Spark needs Java {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
-    answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    release = java_version(answer.stderr + answer.stdout)
+    release = java_version(java_text(Path(found)))
     if release is None or release < OLDEST_JAVA:
         msg = f"{found} is Java {release or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
     return Path(found)
+
+
+def java_text(java: Path) -> str:
+    """Return the first line of what ``java -version`` prints; empty where it does not answer."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_JAVA_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = (answer.stderr + answer.stdout).splitlines()
+    return next((line.strip() for line in lines if "version" in line), "")
 
 
 def java_version(text: str) -> int | None:

@@ -6,6 +6,7 @@ a host sends to its own addresses, so it needs the right to open a packet socket
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -22,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
+from deepspark_ops.exchange.transport.handshake import SECRET_BYTES
 from deepspark_ops.processes.cluster_network import address_towards
 from deepspark_ops.train.driver.worker_slots import TELL_S
 from tests.fake_smi import smi_folder
@@ -31,8 +33,22 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mar
 
 START_TIMEOUT_S = 120.0
 IPV4 = b"\x08\x00"
-SECRETS_CLASS = b"ExchangeAddress"
-"""Name of the class that holds the exchange's secret: it stands in the pickled closure beside the secret."""
+CLOSURE = (b"ExchangeAddress", b"exchange_timeout_s", b"run_in_task", b"start_state")
+"""Names in the pickled closure of a training's tasks; the first is the class that holds the exchange's secret."""
+RECORDER = """
+import os, secrets
+
+_made = secrets.token_bytes
+
+def token_bytes(*arguments):
+    made = _made(*arguments)
+    with open(os.environ["MADE_SECRETS"], "a") as file:
+        file.write(made.hex() + chr(10))
+    return made
+
+secrets.token_bytes = token_bytes
+"""
+"""A sitecustomize.py: writes down what the driver draws as secrets, so that a capture can be searched for them."""
 
 
 def outside_address() -> str:
@@ -121,6 +137,20 @@ class Packets:
         self.content = b"".join(found)
 
 
+@pytest.fixture
+def made_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file with the secrets that a job has drawn, a line of hex digits each."""
+    (tmp_path / "recorder").mkdir()
+    (tmp_path / "recorder" / "sitecustomize.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "recorder"), *sys.path]))
+    monkeypatch.setenv("MADE_SECRETS", str(tmp_path / "secrets"))
+    return tmp_path / "secrets"
+
+
+def secrets_of_exchange(made: Path) -> list[bytes]:
+    return [bytes.fromhex(line) for line in made.read_text().split() if len(line) == 2 * SECRET_BYTES]
+
+
 def trained(folder: Path, master: str, *, n_workers: int = 1, **options: object) -> Job:
     job = training(folder, "max_iter: 200", n_workers=n_workers, master=master, transport="socket", **options)
     job.wait()
@@ -128,7 +158,7 @@ def trained(folder: Path, master: str, *, n_workers: int = 1, **options: object)
 
 
 def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_secrets: Path
 ) -> None:
     address, secret = outside_address(), secrets.token_hex(32)
     # The daemons do not encrypt what they send: that driver and executors do is this project's doing.
@@ -137,18 +167,29 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
         with Packets(address) as packets:
             job = trained(tmp_path, master)
+        doctor = subprocess.run(
+            [sys.executable, "-m", "deepspark_ops.command.cli", "doctor", "--json", "--master", master],
+            cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
+        )  # fmt: skip
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert any(f"workers connect to the exchange server {address}:" in line for line in job.lines)
     assert job.events("worker_joined")[0].data["transport"] == "socket"
     assert len(packets.content) > 1000
-    assert SECRETS_CLASS not in packets.content
-    assert secret.encode() not in packets.content
+    drawn = secrets_of_exchange(made_secrets)
+    assert drawn
+    for hidden in (*drawn, *(one.hex().encode() for one in drawn), *CLOSURE, secret.encode()):
+        assert hidden not in packets.content
     assert not [path for path in job.paths.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert not any(secret in line for line in job.lines)
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    assert [check for check in checks.values() if not check["ok"]] == [], doctor.stderr
+    assert checks["encryption"]["detail"] == "spark.authenticate=true, spark.network.crypto.enabled=true"
+    assert checks["slots"]["detail"].endswith(": slots 1, executors 1")
+    assert secret not in doctor.stdout + doctor.stderr
 
 
 def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_if_it_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_secrets: Path
 ) -> None:
     address = outside_address()
     with cluster(tmp_path, address, "") as master:
@@ -161,7 +202,9 @@ def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_
             job = trained(tmp_path, master, insecure_network=True)
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
-    assert SECRETS_CLASS in packets.content, "the other test looks for what cannot be found"
+    found = [one for one in secrets_of_exchange(made_secrets) if one in packets.content]
+    assert found, "the other test looks for what cannot be found"
+    assert [name for name in CLOSURE if name not in packets.content] == []
 
 
 def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(

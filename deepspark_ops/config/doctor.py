@@ -1,0 +1,27 @@
+"""Options of ``deepspark doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfig
+
+
+class DoctorConfig(StageConfig):
+    """Look whether this host and a cluster are fit for a run."""
+
+    master: str | None = Field(
+        None, description="Spark master to look at; default: the one that --connection names, else local[*]"
+    )
+    n_workers: int = Field(2, ge=1, le=10_000, description="Workers that a run would have")
+    home: Path = Field(
+        Path(),
+        description="Folder in which runs and datasets would be: all executors must see it under this path",
+    )
+    connection: str | None = Field(None, description="Airflow's Spark connection to look at, e.g. spark_default")
+    listen_address: ListenAddress = "auto"
+    listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
+    insecure_network: InsecureNetwork = False
+    timeout_s: float = Field(300.0, gt=0.0, description="Seconds that Spark may take for its job")

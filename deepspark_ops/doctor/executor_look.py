@@ -1,0 +1,54 @@
+"""What one executor finds of itself and of its way to the driver. Runs in a Spark task; no framework is loaded."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.devices.memory_there import host_memory_bytes
+from deepspark_ops.doctor.meeting import visit
+from deepspark_ops.processes.spark_submit import installed_versions
+
+
+def look(address: tuple[str, int], token: bytes, home: str, marker: str) -> dict[str, Any]:
+    """Return facts as plain values.
+
+    Args:
+        address: Where the driver listens.
+        token: Of the meeting.
+        home: Folder that every executor must see.
+        marker: Name of a file that the driver has put there.
+    """
+    facts: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "package": str(Path(__file__).resolve().parents[2]),
+        "versions": installed_versions("pyspark", "tensorflow", "numpy"),
+        "memory_bytes": host_memory_bytes(),
+        "cores": host_cores(),
+        "home": _home_problem(Path(home), marker),
+        "unreachable": "",
+        "offset_s": 0.0,
+        "offset_error_s": 0.0,
+    }
+    try:
+        facts["offset_s"], facts["offset_error_s"] = visit(*address, token)
+    except OSError as error:
+        facts["unreachable"] = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    return facts
+
+
+def _home_problem(home: Path, marker: str) -> str:
+    """Return why this executor cannot use the common folder; empty if it can."""
+    if not (home / marker).exists():
+        return "does not see what the driver writes there" if home.is_dir() else "is not there"
+    try:
+        with tempfile.TemporaryFile(dir=home):
+            return ""
+    except OSError as error:
+        return f"cannot be written as user {os.getuid()}: {error.strerror}"

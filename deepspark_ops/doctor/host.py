@@ -1,0 +1,196 @@
+"""What this host offers: versions, memory, disks, shared memory, the address and port that a driver would take."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from caffe_import.extras import EXTRAS
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.devices.memory_there import host_memory_bytes
+from deepspark_ops.doctor.check import Check, failed
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.center.memory import SHARED_MEMORY, SHARED_MEMORY_SPARE_BYTES
+from deepspark_ops.processes.cluster_network import choose_listen_address
+from deepspark_ops.processes.spark_submit import (
+    OLDEST_JAVA,
+    installed_versions,
+    java_text,
+    mixed_pyspark,
+    require_java,
+)
+
+PYTHONS = ((3, 11), (3, 13))
+"""Oldest and newest Python that this project is tested with."""
+GIB = 2**30
+JVM_BYTES = GIB
+"""Spark's own default for a JVM; a driver with a local master needs one."""
+WORKER_BYTES = 3 * GIB // 4
+"""What a worker with TensorFlow and a small net takes."""
+LITTLE_DISK_BYTES = 5 * GIB
+LITTLE_SHARED_BYTES = GIB // 4
+_NEEDED = ("pyspark", "tensorflow")
+_PROBE_BYTES = 1 << 20
+
+
+def python_check(version: tuple[int, int] | None = None) -> Check:
+    """Return whether this Python is one that the project is tested with."""
+    found = version or (sys.version_info[0], sys.version_info[1])
+    text = f"Python {platform.python_version() if version is None else '.'.join(map(str, found))}"
+    oldest, newest = (".".join(map(str, one)) for one in PYTHONS)
+    if found < PYTHONS[0]:
+        return Check("python", False, text, f"use Python {oldest} to {newest}")
+    return Check("python", True, text, "" if found <= PYTHONS[1] else f"tested with Python {oldest} to {newest} only")
+
+
+def package_checks(environment: Mapping[str, str]) -> list[Check]:
+    """Return whether Spark and TensorFlow are installed, and one of each."""
+    checks = []
+    versions = installed_versions("pyspark", "pyspark-client", *_NEEDED)
+    for name in _NEEDED:
+        if name not in versions:
+            remedy = f'pip install "deepspark[{EXTRAS[name]}]"'
+            checks.append(Check(name, False, f"{name} is not installed in this Python", remedy))
+            continue
+        problem = _spark_problem(versions, environment) if name == "pyspark" else ""
+        checks.append(Check(name, True, f"{name} {versions[name]}", problem))
+    return checks
+
+
+def _spark_problem(versions: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return what to do about a second Spark that comes before the installed one; empty if there is none."""
+    mixed = mixed_pyspark({name: versions[name] for name in ("pyspark", "pyspark-client") if name in versions})
+    if mixed:
+        return mixed
+    home = environment.get("SPARK_HOME", "")
+    release = Path(home, "RELEASE")
+    if home and release.is_file() and not release.read_text().startswith(f"Spark {versions['pyspark']}"):
+        said = release.read_text().splitlines()[0] if release.read_text() else "of unknown version"
+        return f"SPARK_HOME={home} is {said}: unset it, or install that version of pyspark"
+    return ""
+
+
+def java_check(environment: Mapping[str, str]) -> Check:
+    """Return whether the Java that Spark would start is there and new enough."""
+    try:
+        found = require_java(environment)
+    except ConfigError as error:
+        return failed("java", str(error), otherwise=f"install Java {OLDEST_JAVA} or newer")
+    return Check("java", True, f"{found}: {java_text(found)}")
+
+
+def memory_check(n_workers: int, *, is_local: bool, available: int | None = None) -> Check:
+    """Return whether what is free of this host's memory holds a driver, and with a local master its workers.
+
+    Args:
+        n_workers: Of a run.
+        is_local: Whether workers are on this host.
+        available: Bytes free; default: what the kernel says.
+    """
+    total = host_memory_bytes()
+    free = min(total, available_memory() if available is None else available)
+    needed = JVM_BYTES + (n_workers * WORKER_BYTES if is_local else 0)
+    text = f"{_gib(free)} free of {_gib(total)}, {host_cores()} cores"
+    if free >= needed:
+        return Check("memory", True, text)
+    about = f"a driver{f' and {n_workers} workers' if is_local else ''} of a small net take about {_gib(needed)}"
+    return Check("memory", free >= min(needed, JVM_BYTES), text, f"{about}: free some, or lower n_workers")
+
+
+def available_memory(table: Path = Path("/proc/meminfo")) -> int:
+    """Return the bytes that new processes could take without swapping."""
+    for line in table.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 2**63
+
+
+def disk_check(name: str, folder: Path) -> Check:
+    """Return whether a folder's disk takes data now, and how much is left; a file is written there and removed."""
+    where = next(place for place in (folder, *folder.parents) if place.exists())
+    try:
+        free = free_bytes(where)
+        with tempfile.TemporaryFile(dir=where) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return Check(name, False, f"{where}: {error.strerror}", "make room there or make it writable, or give another")
+    text = f"{where}: {_gib(free)} free"
+    return Check(name, True, text, "little room for datasets and snapshots" if free < LITTLE_DISK_BYTES else "")
+
+
+def shared_memory_check(folder: Path = SHARED_MEMORY) -> Check:
+    """Return whether the exchange's center would be in shared memory; without room it is a file of the run's folder."""
+    else_where = "the center is a file in the run's folder then, and exchanges are slower"
+    try:
+        free = free_bytes(folder)
+    except OSError as error:
+        return Check("shared memory", True, f"{folder}: {error.strerror}", f"mount a tmpfs there; {else_where}")
+    largest = max(0, free - SHARED_MEMORY_SPARE_BYTES) // 4
+    text = f"{folder}: {_mib(free)} free, room for a net of {largest:,} parameters"
+    if free >= LITTLE_SHARED_BYTES:
+        return Check("shared memory", True, text)
+    return Check("shared memory", True, text, f"make it larger (containers: --shm-size 1g); {else_where}")
+
+
+def listen_checks(
+    master: str, asked: str, port: int, *, choose: Callable[[str, str], str] = choose_listen_address
+) -> tuple[list[Check], str | None]:
+    """Return what is to be said of the driver's address and port, and the address; None if there is none.
+
+    Args:
+        master: Spark master.
+        asked: ``listen_address``.
+        port: ``listen_port``.
+        choose: Finds the address that a training would take.
+    """
+    name = "listen address"
+    try:
+        address = choose(asked, master)
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            bound = probe.getsockname()[1]
+    except ConfigError as error:
+        return [failed(name, str(error))], None
+    except OSError as error:
+        remedy = "give an address of this host as listen_address, and a free port or 0 as listen_port"
+        return [Check(name, False, f"{asked}, port {port}: {error.strerror or error}", remedy)], None
+    shown = f"port {port}" if port else f"a port that the system chooses, e.g. {bound}"
+    return [Check(name, True, f"{address}, {shown}")], address
+
+
+def master_checks(endpoints: list[tuple[str, int]], *, timeout_s: float = 5.0) -> list[Check]:
+    """Return whether each server of a Spark master's name answers on its port."""
+    checks = []
+    for host, port in endpoints:
+        name = f"master {host}:{port}"
+        try:
+            socket.create_connection((host, port), timeout_s).close()
+        except OSError as error:
+            found = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            remedy = "is the master running, are host and port those on its page, and does a firewall let this host by?"
+            checks.append(Check(name, False, found, remedy))
+        else:
+            checks.append(Check(name, True, "answers"))
+    return checks
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that are free for users on a folder's file system."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / GIB:.1f} GiB"
+
+
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.0f} MiB"

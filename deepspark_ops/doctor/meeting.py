@@ -1,0 +1,102 @@
+"""Whether executors reach the driver where training's exchange would listen, and how far their clocks are off.
+
+An executor sends the job's token and gets the driver's time. That is all: no data, and strangers get no answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from types import TracebackType
+
+TOKEN_BYTES = 32
+_TIME = struct.Struct("<d")
+_PEER_TIMEOUT_S = 10.0
+_POLL_S = 0.2
+
+
+class Meeting:
+    """Listens in a thread until the ``with`` block ends.
+
+    Attributes:
+        address: Host and port.
+        token: What executors send; travels in the tasks' closures as the exchange's secret does.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: Address or port cannot be used.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=128)
+        self._listener.settimeout(_POLL_S)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="meeting", daemon=True)
+
+    def __enter__(self) -> Meeting:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the port."""
+        self._is_over.set()
+        self._thread.join(_PEER_TIMEOUT_S + 1.0)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                peer, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+
+    def _answer(self, peer: socket.socket) -> None:
+        with peer:
+            peer.settimeout(_PEER_TIMEOUT_S)
+            try:
+                if hmac.compare_digest(received(peer, TOKEN_BYTES), self.token):
+                    peer.sendall(_TIME.pack(time.time()))
+            except OSError:
+                return  # whoever it was does not wait any more
+
+
+def visit(host: str, port: int, token: bytes, *, timeout_s: float = _PEER_TIMEOUT_S) -> tuple[float, float]:
+    """Return (driver's clock minus this host's, how exact that is), both in seconds.
+
+    Raises:
+        OSError: The driver was not reached, or did not answer in time.
+    """
+    with socket.create_connection((host, port), timeout_s) as driver:
+        driver.settimeout(timeout_s)
+        sent = time.time()
+        driver.sendall(token)
+        (theirs,) = _TIME.unpack(received(driver, _TIME.size))
+        back = time.time()
+    return theirs - (sent + back) / 2, (back - sent) / 2
+
+
+def received(peer: socket.socket, size: int) -> bytes:
+    """Return ``size`` bytes from a peer.
+
+    Raises:
+        OSError: It closed before.
+    """
+    data = b""
+    while len(data) < size:
+        if not (part := peer.recv(size - len(data))):
+            msg = "closed the connection without an answer"
+            raise ConnectionError(msg)
+        data += part
+    return data
