@@ -17,6 +17,7 @@ EXTRAS: Final = {
     "keras": "train",
     "pyspark": "spark",
     "py4j": "spark",
+    "cryptography": "spark",
     "pyarrow": "tables",
     "fastavro": "tables",
     "tf2onnx": "onnx",

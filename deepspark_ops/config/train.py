@@ -169,6 +169,14 @@ class TrainConfig(StageConfig):
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
+    tls: Literal["auto", "on", "off", "mac"] = Field(
+        "auto",
+        title="Encrypted exchange",
+        description="What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone;"
+        " mac: in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs"
+        " insecure_network for",
+        json_schema_extra=EXPERT,
+    )
     insecure_network: InsecureNetwork = False
     spark_ui: bool = Field(
         False,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Literal
 
 from deepspark_ops.errors import ConfigError
 
@@ -26,6 +27,22 @@ _OUTSIDE = (("203.0.113.1", 9), ("2001:db8::1", 9))
 """Addresses that no host has (RFC 5737, RFC 3849): what leads to them leads out of this host."""
 _MAKE_THEIR_OWN_SECRET = ("yarn", "k8s://")
 _TRUSTED = "insecure_network=true (--insecure-network) on a network that you trust"
+
+
+Protection = Literal["off", "mac", "tls"]
+
+
+@dataclass(frozen=True)
+class ExchangeProtection:
+    """How the exchange protects what it sends.
+
+    Attributes:
+        kind: See ``exchange.transport.channel.base``.
+        warning: What the user has to know; None if there is nothing.
+    """
+
+    kind: Protection
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,40 @@ def _refuse_unreachable(asked: str, master: str) -> None:
     if _is_loopback(asked) and not stays_on_host(master):
         msg = f"listen_address={asked}: a loopback address, which workers of master={master} cannot reach; {remedy}"
         raise ConfigError(msg)
+
+
+def choose_protection(
+    asked: Literal["auto", "on", "off", "mac"], master: str, *, listen_address: str, insecure_network: bool = False
+) -> ExchangeProtection:
+    """Return how the exchange protects what it sends: by TLS where it leaves the host, unless told otherwise.
+
+    Args:
+        asked: Option ``tls``.
+        master: The job's Spark master.
+        listen_address: Of ``choose_listen_address``.
+        insecure_network: The user accepts an open network.
+
+    Raises:
+        ConfigError: Workers on other hosts would exchange with no protection at all.
+    """
+    if asked == "on":
+        return ExchangeProtection("tls")
+    if asked == "mac":
+        return ExchangeProtection("mac")
+    if _is_loopback(listen_address):
+        return ExchangeProtection("off")
+    if asked == "auto":
+        return ExchangeProtection("tls")
+    if not stays_on_host(master) and not insecure_network:
+        msg = (
+            f"tls=off: workers of master={master} exchange over the network, where anybody on the way could read the"
+            " model and change it; use tls=auto (encrypted), tls=mac (in clear, but nothing can be changed), or give"
+            f" {_TRUSTED}"
+        )
+        raise ConfigError(msg)
+    return ExchangeProtection(
+        "off", f"tls=off: whoever is on the way to {listen_address} can read what workers exchange, and change it"
+    )
 
 
 def cluster_network(

@@ -22,12 +22,15 @@ from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
+from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
 from deepspark_ops.exchange.server.coordinator import forget_run
+from deepspark_ops.exchange.server.gate import ServerKeys
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.messages import Message
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
-from deepspark_ops.exchange.transport.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.param_vector import Vector
 
@@ -45,7 +48,12 @@ REFUSED = b"refused: "
 
 
 def start_exchange(
-    settings: ExchangeSettings, initial: Vector, *, listen_address: str = "127.0.0.1", listen_port: int = 0
+    settings: ExchangeSettings,
+    initial: Vector,
+    *,
+    listen_address: str = "127.0.0.1",
+    listen_port: int = 0,
+    protection: Protection = "off",
 ) -> RunningExchange:
     """Start the server of a run; a context manager that stops it.
 
@@ -54,6 +62,7 @@ def start_exchange(
         initial: The center at the start, shape (n_params,), float32; copied.
         listen_address: Where to listen; workers on other hosts need an address that they can reach.
         listen_port: 0: chosen by the system; else the first server's, and the others take the ones after it.
+        protection: Of every connection to the servers; shared memory is not concerned.
 
     Raises:
         ConfigError: Address or port cannot be used, or there is no room for the center.
@@ -72,7 +81,7 @@ def start_exchange(
             undo.callback(listeners[-1].close)
         center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
         undo.pop_all()
-    running = RunningExchange(settings, center, listeners)
+    running = RunningExchange(settings, center, listeners, protection)
     try:
         running.start()
     except BaseException:
@@ -90,24 +99,34 @@ class RunningExchange:
         center: The center, mapped in this process too.
     """
 
-    def __init__(self, settings: ExchangeSettings, center: Center, listeners: Sequence[socket.socket]) -> None:
+    def __init__(
+        self,
+        settings: ExchangeSettings,
+        center: Center,
+        listeners: Sequence[socket.socket],
+        protection: Protection = "off",
+    ) -> None:
         """Take over center and listening sockets, one for each server; ``start`` makes the processes."""
         self.settings = settings
         self.center = center
         host, port = listeners[0].getsockname()[:2]
+        certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
+        keys = ServerKeys(secrets.token_bytes(SECRET_BYTES), protection, certificate.digest, certificate.pem)
         self.address = ExchangeAddress(
             host,
             port,
             settings.run_id,
-            secrets.token_bytes(SECRET_BYTES),
+            keys.secret,
             settings.transport,
             settings.exchange_timeout_s,
             tuple(listener.getsockname()[1] for listener in listeners[1:]),
+            protection,
+            certificate.digest,
         )
         assert center.path is not None, "the driver's center is a file"
         plain = {
             "settings": settings.to_json(),
-            "secret": self.address.secret.hex(),
+            "keys": keys.to_json(),
             "center_path": str(center.path),
             "center_token": center.token.hex(),
             "driver_pid": os.getpid(),

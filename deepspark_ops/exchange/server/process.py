@@ -1,6 +1,6 @@
 """The exchange server: one process, one thread per connection, no lock on the center.
 
-Started by ``launch.start_exchange`` as ``python -m deepspark_ops.exchange.server.process``: settings and secret come
+Started by ``launch.start_exchange`` as ``python -m deepspark_ops.exchange.server.process``: settings and keys come
 as one line of JSON on standard input, the listening socket as an inherited descriptor. It prints ``ready`` and serves
 until standard input ends, which is when the driver stops it or dies; one that cannot start prints why instead. It
 imports numpy and the standard library only.
@@ -32,13 +32,12 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.server.coordinator import Coordinator
-from deepspark_ops.exchange.server.handshakes import PendingHandshakes
+from deepspark_ops.exchange.server.gate import Gate, ServerKeys
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, PushCoder
-from deepspark_ops.exchange.transport.handshake import greet_client
 from deepspark_ops.exchange.transport.wire import Connection
 from deepspark_ops.param_vector import Vector
 
@@ -57,13 +56,13 @@ class ExchangeServer:
     """Accepts connections and hands each to a thread."""
 
     def __init__(
-        self, settings: ExchangeSettings, secret: bytes, center: Center, listener: socket.socket, index: int = 0
+        self, settings: ExchangeSettings, keys: ServerKeys, center: Center, listener: socket.socket, index: int = 0
     ) -> None:
         """Take over the listening socket; nothing is accepted before ``start``.
 
         Args:
             settings: The run.
-            secret: The run's.
+            keys: The run's.
             center: Opened as this server's.
             listener: Listening already.
             index: Which server of the run; the first, 0, holds the run state.
@@ -84,9 +83,8 @@ class ExchangeServer:
             n_floats += (n_floats + 1) // 2
         self.buffers = _BufferStore(n_floats)
         self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
-        self._secret = secret
         self._listener = listener
-        self._handshakes = PendingHandshakes()
+        self._gate = Gate(settings.run_id, keys)
         self._lock = threading.Lock()
         self._members: dict[int, VectorSession] = {}
         self._gone: list[tuple[float, int, str]] = []
@@ -154,7 +152,11 @@ class ExchangeServer:
                     logger.warning("cannot accept a connection: %s", error)
                     time.sleep(TIMER_S)
                 continue
-            self._handshakes.enter(sock, address[0])
+            try:
+                sock = self._gate.take(sock, address[0])
+            except OSError as error:
+                logger.debug("connection of %s: %s", address, error)
+                continue
             threading.Thread(
                 target=self._serve, args=(sock, address), name=f"connection {address}", daemon=True
             ).start()
@@ -164,10 +166,11 @@ class ExchangeServer:
         peer = f"{address[0]}:{address[1]}"
         settings = self.settings
         try:
-            if not self._is_greeted(sock, peer):
+            channel = self._gate.greet(sock, peer)
+            if channel is None:
                 return
             connection = Connection(
-                sock,
+                channel,
                 run_id=settings.run_id,
                 limit_bytes=self.limit_bytes,
                 timeout_s=settings.exchange_timeout_s,
@@ -191,15 +194,6 @@ class ExchangeServer:
                 self.coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
         finally:
             sock.close()
-
-    def _is_greeted(self, sock: socket.socket, peer: str) -> bool:
-        """Whether the other side has proved that it knows the run's secret."""
-        try:
-            with self._handshakes.greeting(sock, peer):
-                greet_client(sock, secret=self._secret, run_id=self.settings.run_id, peer=peer)
-        except DeepSparkError:
-            return False  # noted in the log
-        return True
 
     def _expire(self, coordinator: Coordinator) -> None:
         """The timer's thread: take back what silent and disconnected workers hold."""
@@ -281,7 +275,7 @@ def main() -> None:
     listener = socket.socket(fileno=plain["listener_fd"])
     try:
         center = Center.open(Path(plain["center_path"]), bytes.fromhex(plain["center_token"]), server=index)
-        server = ExchangeServer(settings, bytes.fromhex(plain["secret"]), center, listener, index)
+        server = ExchangeServer(settings, ServerKeys.from_json(plain["keys"]), center, listener, index)
     except DeepSparkError as error:
         sys.stdout.write(f"refused: {json.dumps(str(error))}\n")
         return

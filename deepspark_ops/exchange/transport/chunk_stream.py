@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import select
-import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.channel.base import drop_sent
 from deepspark_ops.exchange.transport.compression import CODES
 from deepspark_ops.exchange.transport.connection import expect_json, raise_refusal
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
@@ -56,7 +56,7 @@ class ChunkStream:
         self._out: list[memoryview] = []
         self._header = bytearray(wire.HEADER.size)
         self._poll = select.poll()
-        self._descriptor = connection.sock.fileno()
+        self._descriptor = connection.channel.sock.fileno()
         self._poll.register(self._descriptor, select.POLLIN)
 
     def span(self, place: int) -> tuple[int, int]:
@@ -110,12 +110,12 @@ class ChunkStream:
         if not self._out:
             return False
         try:
-            sent = self._connection.sock.sendmsg(self._out, (), socket.MSG_DONTWAIT)
+            sent = self._connection.channel.send_now(self._out)
         except BlockingIOError:
             return False
         except OSError as error:
             raise self._connection.gone(error) from error
-        wire.drop_sent(self._out, sent)
+        drop_sent(self._out, sent)
         return True
 
     def receive(self, place: int, chunk: Vector) -> None:
@@ -128,7 +128,7 @@ class ChunkStream:
             received = self._receive_some(buffers)
             if received:
                 got += received
-                wire.drop_sent(buffers, received)
+                drop_sent(buffers, received)
             elif not self.send_some():
                 self._wait()
             if not checked and got >= header.nbytes:
@@ -137,7 +137,7 @@ class ChunkStream:
 
     def _receive_some(self, buffers: list[memoryview]) -> int:
         try:
-            received = self._connection.sock.recvmsg_into(buffers, 0, socket.MSG_DONTWAIT)[0]
+            received = self._connection.channel.receive_now(buffers)
         except BlockingIOError:
             return 0
         except OSError as error:

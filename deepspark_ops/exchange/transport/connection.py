@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeVar
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced, WorkerReplaced
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.transport import wire
-from deepspark_ops.exchange.transport.handshake import greet_server
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import greet_server
+from deepspark_ops.exchange.transport.channel.tls import client_context, wrap
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 
 Transport = Literal["auto", "shm", "socket"]
@@ -37,6 +39,8 @@ class ExchangeAddress:
         transport: ``auto``: shared memory where the center can be mapped, else the socket.
         exchange_timeout_s: Longest wait for the server.
         more_ports: Ports of the servers of further key ranges; the first server's range comes first.
+        protection: Of every connection.
+        certificate: SHA-256 digest of the run's certificate, the only one that is taken; empty without TLS.
     """
 
     host: str
@@ -46,6 +50,8 @@ class ExchangeAddress:
     transport: Transport = "auto"
     exchange_timeout_s: float = 30.0
     more_ports: tuple[int, ...] = ()
+    protection: Protection = "off"
+    certificate: bytes = b""
 
     @property
     def server(self) -> str:
@@ -119,13 +125,23 @@ class ServerConnection:
         left = max(0.01, deadline - time.monotonic())
         try:
             sock = socket.create_connection((address.host, address.port), timeout=left)
+            if address.protection == "tls":
+                sock = wrap(sock, client_context(), is_server=False)
         except OSError as error:
             msg = f"cannot connect to {address.server}: {error.strerror or error}"
             raise ExchangeUnavailable(msg) from error
         try:
-            greet_server(sock, secret=address.secret, run_id=address.run_id, peer=address.server, timeout_s=left)
-            connection = Connection(
+            channel = greet_server(
                 sock,
+                secret=address.secret,
+                run_id=address.run_id,
+                peer=address.server,
+                timeout_s=left,
+                protection=address.protection,
+                certificate=address.certificate,
+            )
+            connection = Connection(
+                channel,
                 run_id=address.run_id,
                 limit_bytes=self.limit_bytes,
                 timeout_s=address.exchange_timeout_s,

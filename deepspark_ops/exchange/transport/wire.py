@@ -5,7 +5,8 @@
     numbers  chunks of vectors, as they are in memory
     JSON     control calls, their answers, errors
 
-Before the first frame both sides prove that they know the run's secret, see ``handshake``. Closed means closed, a
+Before the first frame both sides prove that they know the run's secret, see ``channel.handshake``; how its bytes travel
+is the channel's. Closed means closed, a
 short read is an error, an announced length is checked before a byte of it is read, and every wait has an end whose
 error names what it waited for.
 """
@@ -15,22 +16,19 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
+from deepspark_ops.exchange.transport.channel.base import Channel, drop_sent
+from deepspark_ops.exchange.transport.channel.handshake import MAGIC, VERSION
 
-MAGIC = b"DSPX"
-VERSION = 3
 HEADER = struct.Struct("<4sBBBxQiIQQQ")
 MAX_JSON_BYTES = 1 << 20
 STATE_PIECE_BYTES = 1 << 20
 REFUSAL_S = 0.5
-
-_TIMEVAL = struct.Struct("@ll")
 
 # Operations.
 CALL, ANSWER, ERROR, PULL, CHUNK, PUSH, BEGIN, END, STATISTICS, STATE = range(1, 11)
@@ -110,38 +108,31 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
 
 
 class Connection:
-    """One authenticated connection. One thread at a time.
+    """One authenticated connection. One thread at a time."""
 
-    The socket is blocking, with the kernel's own timeouts, so that a chunk is one system call; ``MSG_DONTWAIT`` is
-    used where both directions move at once.
-    """
-
-    def __init__(self, sock: socket.socket, *, run_id: int, limit_bytes: int, timeout_s: float, peer: str) -> None:
-        """Take over a connected socket.
+    def __init__(self, channel: Channel, *, run_id: int, limit_bytes: int, timeout_s: float, peer: str) -> None:
+        """Take over a channel.
 
         Args:
-            sock: Connected; closed by ``close``.
+            channel: Of the handshake; closed by ``close``.
             run_id: In every frame.
             limit_bytes: Longest payload of numbers that is accepted.
             timeout_s: Longest silence in the middle of a frame, and longest wait for room to send.
             peer: How errors call the other side.
         """
-        self.sock = sock
+        self.channel = channel
         self.run_id = run_id
         self.peer = peer
         self.limit_bytes = limit_bytes
         self._header = bytearray(HEADER.size)
-        sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _keep_alive(sock)
+        channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(channel.sock)
         self.use_timeout(timeout_s)
 
     def use_timeout(self, timeout_s: float) -> None:
         """Wait no longer than this from now on."""
         self.timeout_s = timeout_s
-        limit = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self.channel.use_timeout(timeout_s)
 
     def send(self, frame: Frame, payload: Payload = b"") -> None:
         """Send one frame.
@@ -156,7 +147,7 @@ class Connection:
         """Send byte views one after another; empties the list."""
         while parts:
             try:
-                sent = self.sock.sendmsg(parts)
+                sent = self.channel.send(parts)
             except BlockingIOError as error:
                 raise self.silent(ROOM) from error
             except OSError as error:
@@ -193,7 +184,7 @@ class Connection:
         """
         view = memoryview(self._header)
         try:
-            got = self.sock.recv_into(view, HEADER.size, socket.MSG_WAITALL)
+            got = self.channel.receive(view)
         except BlockingIOError as error:
             msg = f"no answer from {self.peer} within {self.timeout_s:g} s: waited for a frame"
             raise _NothingYet(msg) from error
@@ -218,7 +209,7 @@ class Connection:
         """
         while view.nbytes:
             try:
-                got = self.sock.recv_into(view, view.nbytes, socket.MSG_WAITALL)
+                got = self.channel.receive(view)
             except BlockingIOError as error:
                 raise self.silent(what) from error
             except OSError as error:
@@ -252,23 +243,14 @@ class Connection:
         connection, and the reason would be lost.
         """
         self.send_json(ERROR, {"kind": type(error).__name__, "message": str(error)})
-        deadline = time.monotonic() + REFUSAL_S
         try:
-            self.sock.shutdown(socket.SHUT_WR)
-            self.sock.settimeout(REFUSAL_S)
-            while time.monotonic() < deadline and self.sock.recv(1 << 16):
-                pass
+            self.channel.finish(REFUSAL_S)
         except OSError as broken:
             raise self.gone(broken) from broken
 
     def close(self) -> None:
         """Close; a thread that waits on this connection wakes with an error."""
-        try:
-            self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            # Already gone: closing it is all that is left to do.
-            pass
-        self.sock.close()
+        self.channel.close()
 
     def silent(self, what: str) -> ExchangeUnavailable:
         """Return the error for a wait that was in vain."""
@@ -281,14 +263,6 @@ class Connection:
 
 class _NothingYet(ExchangeUnavailable):
     """No frame has begun within the timeout."""
-
-
-def drop_sent(parts: list[memoryview], sent: int) -> None:
-    """Remove the first ``sent`` bytes from a list of byte views, in place."""
-    while parts and sent >= parts[0].nbytes:
-        sent -= parts.pop(0).nbytes
-    if sent:
-        parts[0] = parts[0][sent:]
 
 
 def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint16]]) -> memoryview:

@@ -19,7 +19,7 @@ from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from deepspark_ops.processes.cluster_network import choose_listen_address, stays_on_host
+from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
 from deepspark_ops.train.driver.run_folder import sole_owner
 from deepspark_ops.train.driver.run_report import report_end, report_pages, report_stage, report_start, report_stop
@@ -103,6 +103,11 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         if is_done(run, start):
             return
         address = choose_listen_address(config.listen_address, config.master)
+        protection = choose_protection(
+            config.tls, config.master, listen_address=address, insecure_network=config.insecure_network
+        )
+        if protection.warning:
+            _LOG.warning("%s", protection.warning)
         devices = devices_of_run(config, run.solver, os.environ)
         workers = stack.enter_context(prepare_workers(run, devices, address))
         exchange = stack.enter_context(
@@ -111,13 +116,15 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
                 start.center,
                 listen_address=address,
                 listen_port=config.listen_port,
+                protection=protection.kind,
             )
         )
         start = replace(start, notes=(*start.notes, *restore_server(start, exchange.settings, exchange.center)))
         workers.await_start()
         began()
         if not stays_on_host(config.master):
-            _LOG.info("workers connect to the %s", exchange.address.server)
+            how = {"tls": "by TLS 1.3", "mac": "in clear, with a MAC", "off": "in clear"}[protection.kind]
+            _LOG.info("workers connect to the %s %s", exchange.address.server, how)
         watch, slots = _watch_of(run, start), _slots_of(run, devices)
 
         def step() -> ExchangeStatus:

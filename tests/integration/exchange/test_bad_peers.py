@@ -19,6 +19,7 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.state.messages import REQUESTS, RequestGrant
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.channel.handshake import greet_server
 from deepspark_ops.exchange.transport.connection import (
     ServerConnection,
     Transport,
@@ -26,7 +27,6 @@ from deepspark_ops.exchange.transport.connection import (
     expect_frame,
     expect_json,
 )
-from deepspark_ops.exchange.transport.handshake import greet_server
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.processes import wait_until
@@ -49,8 +49,8 @@ def open_connection(running: RunningExchange) -> Connection:
     """Return an authenticated connection that has not joined."""
     address = running.address
     sock = socket.create_connection((address.host, address.port), 5)
-    greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
-    return Connection(sock, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=5.0, peer="server")
+    channel = greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
+    return Connection(channel, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=5.0, peer="server")
 
 
 def join(connection: Connection, worker: int, session: str = "s") -> int:
@@ -108,10 +108,10 @@ def test_members_garbage_ends_in_a_closed_connection(
     with suppress(DeepSparkError, OSError):
         for _ in range(n_frames):
             connection.send(Frame(wire.CALL, count=len(garbage)), garbage)
-        connection.sock.sendall(garbage)
-        connection.sock.shutdown(socket.SHUT_WR)
-        connection.sock.settimeout(5)
-        while connection.sock.recv(4096):
+        connection.channel.sock.sendall(garbage)
+        connection.channel.sock.shutdown(socket.SHUT_WR)
+        connection.channel.sock.settimeout(5)
+        while connection.channel.sock.recv(4096):
             pass
     connection.close()
     assert running.poll().clock == 0
@@ -151,7 +151,7 @@ def test_members_wrong_calls_are_refused_or_answered(
 
 def replace_timeout(connection: Connection) -> Connection:
     """A call that leaves the server waiting for more (a state) need not be waited for as long as usual."""
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wire._TIMEVAL.pack(0, 200_000))
+    connection.channel.use_timeout(0.2)
     return connection
 
 
@@ -175,9 +175,9 @@ def test_members_wrong_frames_are_refused(running: RunningExchange, sent: list[F
     with suppress(DeepSparkError, OSError):
         for frame in sent:
             connection.send(frame, bytes(min(frame.payload_bytes, 5_000)))
-        connection.sock.shutdown(socket.SHUT_WR)
-        connection.sock.settimeout(5)
-        while connection.sock.recv(4096):
+        connection.channel.sock.shutdown(socket.SHUT_WR)
+        connection.channel.sock.settimeout(5)
+        while connection.channel.sock.recv(4096):
             pass
     connection.close()
     assert running.poll().failure is None
@@ -306,7 +306,7 @@ def test_a_worker_that_falls_silent_with_the_lock_of_the_center_loses_it(
         expect_json(silent, wire.ANSWER)
         if silent_in == "a frame":
             frame = Frame(wire.PUSH, wire.FLOAT32, 0, 0, sequence, 0, CHUNK)
-            silent.sock.sendall(frame.pack(fresh.address.run_id) + bytes(100))
+            silent.channel.sock.sendall(frame.pack(fresh.address.run_id) + bytes(100))
         other = connect(replace(fresh.address, transport=transport))
         other.join(1)
         other.exchange(other.pull())

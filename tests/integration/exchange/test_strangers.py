@@ -15,6 +15,7 @@ import pytest
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.handshakes import MAX_PENDING
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.transport.channel.base import Protection
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 
@@ -38,9 +39,12 @@ def open_idle(stack: ExitStack, running: RunningExchange, count: int) -> None:
         stack.enter_context(socket.create_connection((running.address.host, running.address.port), 5))
 
 
-def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(many_descriptors: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protection", ["off", "tls"])
+def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
+    many_descriptors: None, tmp_path: Path, protection: Protection
+) -> None:
     settings = make_settings(tmp_path, transport="socket")
-    with start_exchange(settings, initial_vector()) as running, ExitStack() as strangers:
+    with start_exchange(settings, initial_vector(), protection=protection) as running, ExitStack() as strangers:
         open_idle(strangers, running, N_STRANGERS // 2)
         before = connect(running.address)
         before.join(0)

@@ -17,6 +17,7 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Schedule
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
+from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
@@ -35,10 +36,15 @@ from tests.unit.deepspark_ops.exchange.exchange_run import (
 TRANSPORTS = ("socket", "shm")
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_one_worker_agrees_with_local_and_reference_bit_for_bit(tmp_path: Path, transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "protection"),
+    [("socket", "off"), ("socket", "mac"), ("socket", "tls"), ("shm", "off"), ("shm", "tls")],
+)
+def test_one_worker_agrees_with_local_and_reference_bit_for_bit(
+    tmp_path: Path, transport: str, protection: Protection
+) -> None:
     settings = make_settings(tmp_path / transport, n_workers=1, transport=transport)
-    with start_exchange(settings, initial_vector()) as running:
+    with start_exchange(settings, initial_vector(), protection=protection) as running:
         run = work(connect(running.address), 0)
         status = running.wait(10)
         center = running.center.snapshot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Literal
 
 import pytest
 
@@ -11,6 +12,7 @@ from deepspark_ops.processes.cluster_network import (
     ENCRYPTION,
     address_towards,
     choose_listen_address,
+    choose_protection,
     cluster_network,
     stays_on_host,
 )
@@ -175,3 +177,33 @@ def test_the_drivers_address_follows_unless_the_settings_give_one() -> None:
     assert loopback == {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     six = cluster_network("yarn", {}, listen_address="2001:db8::2").properties
     assert six["spark.driver.host"] == "[2001:db8::2]"
+
+
+@pytest.mark.parametrize(
+    ("asked", "master", "address", "expected"),
+    [
+        ("auto", "local[2]", "127.0.0.1", "off"),
+        ("auto", "spark://[::1]:7077", "::1", "off"),
+        ("auto", "spark://192.0.2.9:7077", HERE, "tls"),
+        ("auto", "local[2]", HERE, "tls"),
+        ("on", "local[2]", "127.0.0.1", "tls"),
+        ("mac", "yarn", HERE, "mac"),
+        ("off", "local[2]", "127.0.0.1", "off"),
+    ],
+)
+def test_the_exchange_is_encrypted_where_it_leaves_the_host(
+    asked: Literal["auto", "on", "off", "mac"], master: str, address: str, expected: str
+) -> None:
+    chosen = choose_protection(asked, master, listen_address=address)
+    assert (chosen.kind, chosen.warning) == (expected, None)
+
+
+def test_no_protection_on_a_cluster_is_refused_or_warned_of() -> None:
+    master = "spark://192.0.2.9:7077"
+    with pytest.raises(ConfigError, match=r"tls=off: .*master=spark://192.0.2.9:7077.*tls=mac.*--insecure-network"):
+        choose_protection("off", master, listen_address=HERE)
+    for given, is_insecure in ((master, True), ("local[2]", False)):
+        chosen = choose_protection("off", given, listen_address=HERE, insecure_network=is_insecure)
+        assert chosen.kind == "off"
+        assert chosen.warning is not None
+        assert HERE in chosen.warning

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.channel.base import PlainChannel
 from deepspark_ops.exchange.transport.wire import Connection, Frame, unpack_frame
 
 RUN = 0xABCDEF
 
 
 def make_connection(sock: socket.socket, timeout_s: float = 0.3, limit_bytes: int = 4096) -> Connection:
-    return Connection(sock, run_id=RUN, limit_bytes=limit_bytes, timeout_s=timeout_s, peer="peer 7")
+    return Connection(PlainChannel(sock), run_id=RUN, limit_bytes=limit_bytes, timeout_s=timeout_s, peer="peer 7")
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_header_survives_the_wire(frame: Frame) -> None:
 
 @given(st.binary(min_size=48, max_size=48))
 def test_garbage_is_refused_by_name(header: bytes) -> None:
-    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 3"):
+    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 4"):
         unpack_frame(header, run_id=RUN, limit_bytes=4000, peer="p")
 
 

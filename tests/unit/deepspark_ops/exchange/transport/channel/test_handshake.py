@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -8,9 +9,12 @@ from contextlib import closing
 import pytest
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
-from deepspark_ops.exchange.transport import handshake
-from deepspark_ops.exchange.transport.handshake import greet_client, greet_server
-from deepspark_ops.exchange.transport.wire import MAGIC, VERSION
+from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
+from deepspark_ops.exchange.server.gate import ServerKeys
+from deepspark_ops.exchange.transport.channel import handshake
+from deepspark_ops.exchange.transport.channel.handshake import MAGIC, VERSION, greet_client, greet_server
+from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
+from tests.unit.deepspark_ops.exchange.transport.channel.channel_pairs import certificate
 
 RUN = 0xABCDEF
 SECRET = bytes(range(32))
@@ -26,12 +30,12 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def both(
-    pair: tuple[socket.socket, socket.socket], server: Callable[[], None], client: Callable[[], None]
+    pair: tuple[socket.socket, socket.socket], server: Callable[[], object], client: Callable[[], object]
 ) -> list[DeepSparkError | None]:
     """Run both sides of a handshake; returns their errors, server's first."""
     found: list[DeepSparkError | None] = [None, None]
 
-    def attempt(i: int, side: Callable[[], None]) -> None:
+    def attempt(i: int, side: Callable[[], object]) -> None:
         try:
             side()
         except DeepSparkError as error:
@@ -108,9 +112,79 @@ def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) ->
     _, client = both(
         pair, speak_http, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
     )
-    assert "does not speak protocol version 3: it begins with b'HTTP'" in str(client)
+    assert f"does not speak protocol version {VERSION}: it begins with b'HTTP'" in str(client)
 
 
 def test_a_silent_server_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:
     with pytest.raises(ExchangeUnavailable, match="handshake broke: timed out"):
         greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=0.1)
+
+
+def encrypted(pair: tuple[socket.socket, socket.socket], certificate: RunCertificate) -> tuple[ssl.SSLSocket, ...]:
+    """Return the client's and the server's socket, the server with this certificate."""
+    client, server = pair
+    return (
+        wrap(client, client_context(), is_server=False),
+        wrap(server, server_context(certificate.pem), is_server=True),
+    )
+
+
+def greet_by_tls(
+    pair: tuple[socket.socket, socket.socket], *, shown: RunCertificate, pinned: bytes, own: bytes
+) -> list[DeepSparkError | None]:
+    """Shake hands where the connection shows one certificate, the client expects one and the server has one."""
+    client, server = encrypted(pair, shown)
+    with closing(client), closing(server):
+        return both(
+            (client, server),
+            lambda: greet_client(server, secret=SECRET, run_id=RUN, peer="client", protection="tls", certificate=own),
+            lambda: greet_server(
+                client, secret=SECRET, run_id=RUN, peer="server", timeout_s=5, protection="tls", certificate=pinned
+            ),
+        )
+
+
+def test_both_sides_accept_the_runs_certificate(pair: tuple[socket.socket, socket.socket]) -> None:
+    run = certificate()
+    assert greet_by_tls(pair, shown=run, pinned=run.digest, own=run.digest) == [None, None]
+
+
+def test_a_relay_with_a_certificate_of_its_own_fails_at_the_client(pair: tuple[socket.socket, socket.socket]) -> None:
+    run, relay = certificate(), make_certificate()
+    _, client = greet_by_tls(pair, shown=relay, pinned=run.digest, own=run.digest)
+    assert "server has another certificate than the run's" in str(client)
+    assert isinstance(client, ProtocolError)
+
+
+def test_it_fails_at_the_server_too(pair: tuple[socket.socket, socket.socket]) -> None:
+    """A client that takes the relay's certificate makes its proof over it: carried on, it convinces nobody."""
+    run, relay = certificate(), make_certificate()
+    server, _ = greet_by_tls(pair, shown=relay, pinned=relay.digest, own=run.digest)
+    assert str(server) == "client: could not prove that it knows the run's secret; refused"
+
+
+def test_sides_that_protect_differently_do_not_agree(pair: tuple[socket.socket, socket.socket]) -> None:
+    left, right = pair
+    server, _ = both(
+        pair,
+        lambda: greet_client(right, secret=SECRET, run_id=RUN, peer="client", protection="mac"),
+        lambda: greet_server(left, secret=SECRET, run_id=RUN, peer="server", timeout_s=5),
+    )
+    assert "could not prove" in str(server)
+
+
+def test_keys_are_of_one_connection_and_one_direction() -> None:
+    nonces = [bytes([i]) * 32 for i in range(3)]
+    made = {
+        handshake._Shared(SECRET, RUN, server, client, "mac", b"").derive(purpose)
+        for server, client in ((nonces[0], nonces[1]), (nonces[0], nonces[2]), (nonces[2], nonces[1]))
+        for purpose in (b"worker", b"server", b"to worker", b"to server")
+    }
+    assert len(made) == 12
+
+
+def test_the_key_is_in_no_text() -> None:
+    made = certificate()
+    assert b"PRIVATE KEY" in made.pem
+    assert "PRIVATE" not in repr(made)
+    assert "PRIVATE" not in repr(ServerKeys(SECRET, "tls", made.digest, made.pem))

@@ -1,0 +1,178 @@
+"""Somebody on the network between worker and server, who changes what passes: refused by TLS and by MAC."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.errors import ProtocolError
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.server.certificate import make_certificate
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import MAGIC
+from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
+
+Change = Callable[[bytearray], bool]
+"""Changes what a worker has sent, in place; returns whether it did."""
+PUSH_HEADER = struct.pack("<4sBBB", MAGIC, wire.VERSION, wire.PUSH, wire.FLOAT32)
+
+
+class Relay:
+    """Passes bytes on between workers and a server, and changes what a worker sends, once."""
+
+    def __init__(self, server: tuple[str, int], change: Change) -> None:
+        self._server = server
+        self._change = change
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.has_changed = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                worker, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                for source, target, change in ((worker, server, self._change), (server, worker, None)):
+                    threading.Thread(target=self._pass_on, args=(source, target, change), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, change: Change | None) -> None:
+        with closing(source):
+            with suppress(OSError):
+                while data := bytearray(source.recv(1 << 20)):
+                    if change is not None and not self.has_changed.is_set() and change(data):
+                        self.has_changed.set()
+                    target.sendall(data)
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+
+def rewrite_a_push(data: bytearray) -> bool:
+    """Make another push of one that passes in clear: 0.125 for each parameter of it that is in this piece."""
+    at = data.find(PUSH_HEADER)
+    begin = at + wire.HEADER.size
+    count = (len(data) - begin) // 4
+    if at < 0 or count < 10:
+        return False
+    data[begin : begin + 40] = np.full(10, 0.125, np.float32).tobytes()
+    return True
+
+
+def flip_a_bit_of_a_long_piece(data: bytearray) -> bool:
+    """Where nothing can be read a push is known by its length alone."""
+    if len(data) < 2 * CHUNK:
+        return False
+    data[len(data) // 2] ^= 1
+    return True
+
+
+@pytest.mark.parametrize("protection", ["off", "mac", "tls"])
+def test_a_push_that_is_changed_on_the_way(
+    tmp_path: Path, protection: Protection, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With TLS and MAC it is refused: the center stays, and the worker comes back and pushes what it meant.
+
+    Without either the relay's push is taken. Both sides have proved that they know the secret, and the relay has
+    carried the proofs: that is why ``off`` is for a host that is left by nothing.
+    """
+    local = initial_vector()
+    with (
+        start_exchange(make_settings(tmp_path, transport="socket"), local, protection=protection) as running,
+        ExitStack() as stack,
+    ):
+        there = running.address.host, running.address.port
+        relay = Relay(there, flip_a_bit_of_a_long_piece if protection == "tls" else rewrite_a_push)
+        stack.callback(relay.close)
+        link = connect(replace(running.address, port=relay.port))
+        stack.callback(link.close)
+        link.join(0)
+        pulled = link.pull()
+        alpha = running.settings.alpha()
+        with caplog.at_level(logging.WARNING):
+            link.exchange(pulled + np.float32(1.0))
+        assert relay.has_changed.is_set()
+        moved = running.center.vector - local
+        assert running.poll().exchanges == (1, 0)
+        assert running.poll().duplicate_chunks == 0
+    said = [record.message for record in caplog.records if "trying again" in record.message]
+    log = capfd.readouterr().err
+    if protection == "off":
+        np.testing.assert_allclose(np.unique(moved.round(4)), np.unique(np.float32([0.125, alpha]).round(4)), rtol=1e-3)
+        assert said == []
+    else:
+        np.testing.assert_allclose(moved, alpha, rtol=1e-5)
+        assert len(said) == 1
+        assert "worker 0: connection to exchange server" in said[0] or "closed the connection" in said[0]
+        assert "worker 0 (127.0.0.1:" in log
+        assert "what arrived is not what was sent; something on the network changes it" in log
+
+
+def test_a_relay_that_ends_tls_itself_is_refused_in_one_line(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, transport="socket", exchange_timeout_s=5.0)
+    relays = make_certificate()
+    with (
+        start_exchange(settings, initial_vector(), protection="tls") as running,
+        closing(socket.create_server(("127.0.0.1", 0))) as listener,
+    ):
+
+        def relay() -> None:
+            worker, _ = listener.accept()
+            server = socket.create_connection((running.address.host, running.address.port))
+            with (
+                wrap(server, client_context(), is_server=False) as outside,
+                wrap(worker, server_context(relays.pem), is_server=True) as inside,
+                suppress(OSError),
+            ):
+                outside.do_handshake()
+                inside.do_handshake()
+                inside.sendall(outside.recv(1 << 10))
+                assert inside.recv(1 << 10) == b""
+
+        relaying = threading.Thread(target=relay)
+        relaying.start()
+        address: ExchangeAddress = replace(running.address, port=listener.getsockname()[1])
+        with pytest.raises(ProtocolError, match="has another certificate than the run's") as found:
+            connect(address).join(0)
+        assert "\n" not in str(found.value)
+        relaying.join(5)
+        np.testing.assert_array_equal(running.center.vector, initial_vector())
+        assert running.poll().live_workers == ()
+
+
+def test_who_does_not_speak_tls_is_not_let_in(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector(), protection="tls") as running:
+        in_clear = replace(running.address, protection="off", certificate=b"", exchange_timeout_s=0.5)
+        with closing(connect(in_clear)) as link, pytest.raises(Exception, match="exchange server"):
+            link.join(0)
+        with closing(connect(running.address)) as link:
+            assert link.join(0).n_params == N_PARAMS
+
+
+@pytest.mark.parametrize("protection", ["mac", "tls"])
+def test_keys_are_in_no_argument_and_in_no_environment(tmp_path: Path, protection: Protection) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector(), protection=protection) as running:
+        of_process = Path(f"/proc/{running.pid}")
+        texts = (of_process / "cmdline").read_bytes() + (of_process / "environ").read_bytes()
+        assert b"PRIVATE" not in texts
+        assert running.address.secret.hex().encode() not in texts
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert files
+        assert not [path for path in files if b"PRIVATE" in path.read_bytes()]
+        held = [(of_process / "fd" / name).readlink() for name in (of_process / "fd").iterdir()]
+        assert not [path for path in held if "certificate" in str(path)]
