@@ -6,7 +6,9 @@ or slower: the file that is made first gets the scattered pages that others left
 cost the processor's caches and its translation of addresses. ``private_ratio`` is against the same update on arrays of
 each process alone: it has no other process to fetch cache lines from, and numpy gets huge pages there; ``/dev/shm`` has
 them only where it is mounted with ``huge``.
-Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection.
+Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection. ``tls``: the same
+exchange encrypted, against the one-way rate of a plain loop over the standard library's ``ssl`` sockets with the same
+cipher. ``mac``: against the raw one-way rate of a connection in clear, since there is nothing else that does the same.
 Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
 control call.
 """
@@ -19,6 +21,7 @@ import json
 import multiprocessing
 import os
 import socket
+import ssl
 import statistics
 import sys
 import tempfile
@@ -34,9 +37,12 @@ import numpy as np
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.server.certificate import make_certificate
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
 
@@ -46,6 +52,9 @@ ROUND_S = 0.4
 SLICES = 8
 MOVING_RATE = np.float32(0.45)
 CORES = sorted(os.sched_getaffinity(0))
+TRANSPORTS = ("shm", "socket", "tls", "mac")
+LAST = b"\1"
+"""What ends a stretch of zeros on a raw connection."""
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -152,39 +161,46 @@ def calls_within(action: Callable[[], object], seconds: float) -> tuple[int, flo
     return n_calls, passed
 
 
-def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int) -> None:
+def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int, pem: bytes) -> None:
     """Send chunks as fast as the kernel takes them whenever the parent asks for some seconds of it."""
     os.sched_setaffinity(0, {core})
     data = memoryview(bytes(4 * chunk))
-    with socket.create_connection(address) as sock:
+    with encrypted(socket.create_connection(address), client_context() if pem else None, is_server=False) as sock:
         pipe.send("ready")
         while (seconds := pipe.recv()) != "stop":
             until = time.perf_counter() + seconds
             while time.perf_counter() < until:
                 sock.sendall(data)
+            sock.sendall(LAST)
             pipe.send("sent")
 
 
-def raw_receiver(pipe: Connection, address_pipe: Connection, core: int, chunk: int) -> None:
+def encrypted(sock: socket.socket, context: ssl.SSLContext | None, *, is_server: bool) -> socket.socket:
+    """Return the connection as it is, or in TLS with the handshake done."""
+    if context is None:
+        return sock
+    wrapped = wrap(sock, context, is_server=is_server)
+    wrapped.do_handshake()
+    return wrapped
+
+
+def raw_receiver(pipe: Connection, address_pipe: Connection, core: int, chunk: int, pem: bytes) -> None:
     """Receive for as long as the parent asks and answer with bytes per second."""
     os.sched_setaffinity(0, {core})
     buffer = memoryview(bytearray(4 * chunk))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address_pipe.send(listener.getsockname())
-        sock, _ = listener.accept()
-        with sock:
+        accepted, _ = listener.accept()
+        with encrypted(accepted, server_context(pem) if pem else None, is_server=True) as sock:
             pipe.send("ready")
             while pipe.recv() != "stop":
-                sock.settimeout(0.05)
-                received, first, last = 0, 0.0, 0.0
-                try:
-                    while True:
-                        got = sock.recv_into(buffer)
-                        last = time.perf_counter()
-                        first = first or last
-                        received += got
-                except TimeoutError:
-                    pipe.send(received / max(last - first, 1e-9))
+                received, first, is_over = 0, 0.0, False
+                while not is_over:
+                    got = sock.recv_into(buffer)
+                    first = first or time.perf_counter()
+                    received += got
+                    is_over = not got or buffer[got - 1] == LAST[0]
+                pipe.send(received / max(time.perf_counter() - first, 1e-9))
 
 
 class Crew:
@@ -223,11 +239,12 @@ class Crew:
 class RawLoopback:
     """A one-way connection between two pinned processes."""
 
-    def __init__(self, chunk: int) -> None:
+    def __init__(self, chunk: int, *, is_encrypted: bool) -> None:
         """Start both processes and connect them."""
         ours, theirs = SPAWN.Pipe()
-        self._receiver = Crew([(raw_receiver, (theirs, CORES[-1], chunk))])
-        self._sender = Crew([(raw_sender, (ours.recv(), CORES[0], chunk))])
+        pem = make_certificate().pem if is_encrypted else b""
+        self._receiver = Crew([(raw_receiver, (theirs, CORES[-1], chunk, pem))])
+        self._sender = Crew([(raw_sender, (ours.recv(), CORES[0], chunk, pem))])
         self._receiver.wait_ready()
         self._sender.wait_ready()
 
@@ -260,17 +277,20 @@ def settings_for(folder: Path, n_params: int, chunk: int, transport: str) -> Exc
         events=folder / "events.jsonl",
         moving_rate=float(MOVING_RATE),
         chunk=chunk,
-        transport=transport,  # type: ignore[arg-type]
+        transport="shm" if transport == "shm" else "socket",
     )
 
 
 def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: float) -> tuple[Row, dict[str, Any]]:
     """Time one case; returns its row and what was seen of the server."""
     initial = np.random.default_rng(0).standard_normal(n_params, np.float32)
-    raw = RawLoopback(chunk) if transport == "socket" else None
+    raw = None if transport == "shm" else RawLoopback(chunk, is_encrypted=transport == "tls")
+    protection: Protection = transport if transport in ("mac", "tls") else "off"  # type: ignore[assignment]
     with (
         tempfile.TemporaryDirectory() as folder,
-        start_exchange(settings_for(Path(folder), n_params, chunk, transport), initial) as running,
+        start_exchange(
+            settings_for(Path(folder), n_params, chunk, transport), initial, protection=protection
+        ) as running,
     ):
         # Three processes on two cores: the server goes where there is room.
         pin(running.pid, {CORES[0]} if n_workers == 1 else set(CORES))
@@ -340,7 +360,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="only 0.4 and 7 million parameters, short rounds")
     parser.add_argument("--chunks", action="store_true", help="compare chunk sizes of the yardstick and end")
-    parser.add_argument("--only", choices=["shm", "socket"], help="only one transport")
+    parser.add_argument("--only", choices=TRANSPORTS, help="only one transport")
     arguments = parser.parse_args()
     if arguments.chunks:
         compare_chunks()
@@ -348,11 +368,11 @@ def main() -> None:
     sizes = [n for n in SIZES.values() if not (arguments.quick and n > 10_000_000)]
     seconds = ROUND_S / 4 if arguments.quick else ROUND_S
     rows, server = [], []
-    for transport in ("shm", "socket"):
+    for transport in TRANSPORTS:
         if arguments.only not in (None, transport):
             continue
         for n_params in sizes:
-            for n_workers in (1, 2):
+            for n_workers in (1, 2) if transport in ("shm", "socket") else (1,):
                 row, seen = compare(transport, n_params, n_workers, CHUNK_FLOATS, seconds)
                 rows.append(row)
                 server.append(seen)
@@ -383,8 +403,10 @@ def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
         f"{transport}_ratio_min": min((r.ratio for r in rows if r.transport == transport), default=None)
         for transport in ("shm", "socket")
     }
+    protected = {f"{name}_ratio": least(name, 1) for name in ("tls", "mac")}
     return {
         **by_transport,
+        **protected,
         "exchange_p99_ms": {f"{r.transport} {r.n_params} {r.n_workers}": r.p99_ms for r in rows},
         "shm_private_ratio_min": min((r.private_ratio for r in rows if r.private_ratio is not None), default=None),
         **found,

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
-from deepspark_ops.exchange.transport.handshake import SECRET_BYTES
+from deepspark_ops.exchange.transport.channel.handshake import MAGIC, SECRET_BYTES
 from deepspark_ops.processes.cluster_network import address_towards
 from deepspark_ops.train.driver.worker_slots import TELL_S
 from tests.fake_smi import smi_folder
@@ -172,13 +172,16 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
             cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
     assert job.process.returncode == 0, "\n".join(job.lines)
-    assert any(f"workers connect to the exchange server {address}:" in line for line in job.lines)
+    said = [line for line in job.lines if f"workers connect to the exchange server {address}:" in line]
+    assert said
+    assert said[0].endswith(" by TLS 1.3")
     assert job.events("worker_joined")[0].data["transport"] == "socket"
     assert len(packets.content) > 1000
     drawn = secrets_of_exchange(made_secrets)
     assert drawn
     for hidden in (*drawn, *(one.hex().encode() for one in drawn), *CLOSURE, secret.encode()):
         assert hidden not in packets.content
+    assert MAGIC not in packets.content, "frames of the exchange in clear"
     assert not [path for path in job.paths.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert not any(secret in line for line in job.lines)
     checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
@@ -199,12 +202,14 @@ def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_
         assert refused.error_lines[0].startswith(f"master={master}: a standalone cluster encrypts only with a secret")
         assert not refused.paths.root.exists()
         with Packets(address) as packets:
-            job = trained(tmp_path, master, insecure_network=True)
+            job = trained(tmp_path, master, insecure_network=True, tls="off")
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
     found = [one for one in secrets_of_exchange(made_secrets) if one in packets.content]
     assert found, "the other test looks for what cannot be found"
     assert [name for name in CLOSURE if name not in packets.content] == []
+    assert any(line.startswith("WARNING: tls=off: whoever is on the way") for line in job.lines)
+    assert MAGIC in packets.content, "likewise"
 
 
 def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
