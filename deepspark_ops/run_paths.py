@@ -10,7 +10,10 @@ from caffe_import.files.whole_file import sync_file, sync_folder
 from deepspark_ops.stores.writing import write_text as write_text_whole
 from deepspark_ops.stores.writing import written_whole as write_whole
 
-__all__ = ["DatasetPaths", "RunPaths", "sync_file", "sync_folder", "write_text_whole", "write_whole"]
+__all__ = ["VERSIONS_NAME", "DatasetPaths", "RunPaths", "sync_file", "sync_folder", "write_text_whole", "write_whole"]
+
+VERSIONS_NAME = "versions"
+"""Of the folder of a dataset's earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class DatasetPaths:
     @property
     def versions(self) -> Path:
         """Folder of the earlier versions that are kept; each is a dataset of its own."""
-        return self.root / "versions"
+        return self.root / VERSIONS_NAME
 
     def version(self, digest: str) -> Path:
         """Where an earlier version is kept, by the digest of its training set's manifest (``sha256:...``)."""

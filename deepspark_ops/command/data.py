@@ -14,10 +14,16 @@ from rich.text import Text
 
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.store_path import data_path
 
 data = typer.Typer(help="Datasets: what is in one, whether it is whole, and how two differ.", no_args_is_help=True)
 
-_Dataset = Annotated[Path, typer.Argument(metavar="DATASET", help="OUTPUT of an ingestion", show_default=False)]
+_Dataset = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATASET", help="OUTPUT of an ingestion, also in a store", show_default=False, parser=data_path
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 _SHOWN_CLASSES = 40
 _SHOWN_NAMES = 10
@@ -49,7 +55,9 @@ def verify(dataset: _Dataset) -> None:
 @reported_errors()
 def sample(
     dataset: _Dataset,
-    output: Annotated[Path, typer.Option("--output", help="Page or picture to write: .html or .png")],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Page or picture to write: .html or .png", parser=data_path)
+    ],
     split: Annotated[str, typer.Option("--split", help="train, validation or test")] = "train",
     samples: Annotated[int, typer.Option("--samples", min=1, max=100, help="Of each class")] = 8,
     pixels: Annotated[int, typer.Option("--pixels", min=8, max=512, help="Longest side of a sample")] = 64,
@@ -68,7 +76,10 @@ def diff(
     other: Annotated[
         Path | None,
         typer.Argument(
-            metavar="OTHER", help="Dataset to compare with; default: the version before", show_default=False
+            metavar="OTHER",
+            help="Dataset to compare with; default: the version before",
+            show_default=False,
+            parser=data_path,
         ),
     ] = None,
     *,

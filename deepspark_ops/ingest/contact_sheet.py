@@ -17,7 +17,7 @@ import numpy as np
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
+from deepspark_ops.shards.manifest import DatasetManifest, read_manifest, shard_folder
 from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.shard_records import read_records
@@ -77,7 +77,7 @@ def _rows_by_class(manifest: DatasetManifest, folder: Path, samples: int) -> Map
         ]
         if not lacking or shard.records is None:
             break
-        labels = read_records(folder / shard.records.file).labels[kept_rows(shard.excluded, shard.n_rows)]
+        labels = read_records(shard_folder(folder) / shard.records.file).labels[kept_rows(shard.excluded, shard.n_rows)]
         for label in lacking:
             places = np.flatnonzero(labels == label)[: samples - len(found[label])]
             found[label] += [(number, int(place)) for place in places]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.run_paths import VERSIONS_NAME, write_text_whole
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
@@ -232,6 +233,26 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
         finding = problem["msg"].removeprefix("Value error, ")
         msg = f'{path}: {place}: {finding}; rerun task "ingest"'
         raise DataError(msg) from error
+
+
+def shard_folder(split_folder: Path) -> Path:
+    """Return where the shards of a split are, and the files beside them.
+
+    An earlier version of a dataset in a store, ``versions/<digest>``, has its manifests alone: a store has no links, so
+    the shards are those of the dataset's own folders, where they stay as long as a version names them.
+
+    Example:
+        >>> from deepspark_ops.stores.store_path import data_path
+        >>> shard_folder(data_path("s3://bucket/pets/versions/0123456789ab/train"))
+        StorePath('s3://bucket/pets/train')
+        >>> shard_folder(Path("/pets/versions/0123456789ab/train"))
+        PosixPath('/pets/versions/0123456789ab/train')
+    """
+    version = split_folder.parent
+    is_kept = version.parent.name == VERSIONS_NAME and re.fullmatch("[0-9a-f]{12}", version.name)
+    return (
+        version.parent.parent / split_folder.name if isinstance(split_folder, StorePath) and is_kept else split_folder
+    )
 
 
 def present_splits(dataset: Path) -> list[SplitName]:

@@ -28,8 +28,10 @@ from deepspark_ops.shards.manifest import (
     ShardRecord,
     read_manifest,
     sha256_of_file,
+    shard_folder,
 )
 from deepspark_ops.shards.staged_shards import StagedShards
+from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import StorePath
 
 _OPEN_SHARDS = 4
@@ -221,6 +223,7 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         DataError: No manifest, or a damaged one.
     """
     manifest = read_manifest(split_folder)
+    split_folder = shard_folder(split_folder)
     staged = StagedShards(split_folder, manifest) if isinstance(split_folder, StorePath) else None
 
     def open_shard(shard: int) -> SampleSource:
@@ -301,6 +304,8 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
     manifest = read_manifest(split_folder)
     if isinstance(split_folder, StorePath):
         _verify_objects(split_folder, manifest)
+        for beside in (one for shard in manifest.shards for one in shard.beside if digests):
+            _verify_digest(shard_folder(split_folder), beside)
         _verify_first_samples(split_folder, manifest, range(len(manifest.shards)) if digests else (0,))
         return manifest
     if digests is None:
@@ -324,7 +329,7 @@ def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
     inner = "/data.mdb" if manifest.shard_format == "lmdb" else ""
     try:
         for shard in manifest.shards:
-            path = split_folder / f"{shard.file}{inner}"
+            path = shard_folder(split_folder) / f"{shard.file}{inner}"
             found = path.stat().st_size
             if found != shard.n_bytes:
                 msg = f"shard {path}: manifest says {shard.n_bytes:,} bytes, found {found:,}; {_REPAIR}"
@@ -422,13 +427,14 @@ def read_rows(path: Path, shard_format: ShardFormat, start: int, stop: int) -> n
     Raises:
         DataError: The shard is missing or damaged.
     """
-    source = _open_file(path, shard_format, None)
-    try:
-        return source.read(start, stop - start)[0]
-    except CaffeImportError as error:
-        raise DataError(str(error)) from error
-    finally:
-        source.close()
+    with local_copy(path) as local:
+        source = _open_file(local, shard_format, None)
+        try:
+            return source.read(start, stop - start)[0]
+        except CaffeImportError as error:
+            raise DataError(str(error)) from error
+        finally:
+            source.close()
 
 
 def _count_message(name: str, expected: int, found: int) -> str:

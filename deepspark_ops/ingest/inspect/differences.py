@@ -14,7 +14,7 @@ from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.manifest import DatasetManifest, shard_folder
 from deepspark_ops.shards.shard_records import read_records
 
 DIFFERENCES_VERSION: Final = 1
@@ -165,7 +165,7 @@ def _samples(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> Counter
 def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[Sample]:
     for shard in manifest.shards:
         assert shard.records is not None
-        held = read_records(DatasetPaths(dataset).split(manifest.split) / shard.records.file)
+        held = read_records(shard_folder(DatasetPaths(dataset).split(manifest.split)) / shard.records.file)
         labels, digests, times = held.labels.tolist(), held.digests.tolist(), held.repeats.tolist()
         for row in kept_rows(shard.excluded, shard.n_rows).tolist():
             if not times[row]:

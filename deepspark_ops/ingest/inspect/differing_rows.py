@@ -15,7 +15,7 @@ from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed
 from deepspark_ops.ingest.versions.row_changes import numbered
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, shard_folder
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.row_records import read_row_records
 
@@ -67,7 +67,7 @@ def _rows(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> _Rows:
     for split, manifest in manifests.items():
         for number, shard in enumerate(manifest.shards):
             assert shard.rows is not None
-            held = read_row_records(DatasetPaths(dataset).split(split) / shard.rows.file)
+            held = read_row_records(shard_folder(DatasetPaths(dataset).split(split)) / shard.rows.file)
             kept = kept_rows(shard.excluded, shard.n_rows)
             samples = np.flatnonzero(held.repeats[kept] == 0)
             rows = kept[samples]

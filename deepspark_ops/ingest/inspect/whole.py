@@ -12,7 +12,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.manifest import DatasetManifest, shard_folder
 from deepspark_ops.shards.reader import open_dataset, verify
 from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.shards.shard_records import read_records
@@ -69,12 +69,12 @@ def _read_all(folder: Path, manifest: DatasetManifest) -> None:
 
 def _compare_records(folder: Path, manifest: DatasetManifest, number: int, labels: np.ndarray) -> None:
     shard = manifest.shards[number]
-    if shard.rows is not None and len(read_row_records(folder / shard.rows.file).states) != shard.n_rows:
+    if shard.rows is not None and len(read_row_records(shard_folder(folder) / shard.rows.file).states) != shard.n_rows:
         msg = f"{folder / shard.rows.file}: tells of another number of rows than {shard.file} holds; ingest with full"
         raise DataError(msg)
     if shard.records is None:
         return
-    held = read_records(folder / shard.records.file).labels
+    held = read_records(shard_folder(folder) / shard.records.file).labels
     if len(held) != shard.n_rows or (held[kept_rows(shard.excluded, shard.n_rows)] != labels).any():
         msg = f"{folder / shard.records.file}: says other labels than {shard.file} holds; ingest with full"
         raise DataError(msg)

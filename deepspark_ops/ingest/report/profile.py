@@ -14,7 +14,7 @@ import numpy.typing as npt
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, read_manifest
+from deepspark_ops.shards.manifest import DatasetManifest, read_manifest, shard_folder
 from deepspark_ops.shards.shard_records import LOOK_COLUMNS, read_records
 
 Values = npt.NDArray[np.float64]
@@ -72,7 +72,7 @@ def _looks(folder: Path, manifest: DatasetManifest) -> tuple[Values, Values]:
     for shard in manifest.shards:
         if shard.records is None:
             continue
-        held = read_records(folder / shard.records.file).looks
+        held = read_records(shard_folder(folder) / shard.records.file).looks
         held = held[np.isin(held[:, 0], kept_rows(shard.excluded, shard.n_rows))]
         looks.append(held)
         weights.append(np.full(len(held), shard.n_samples / max(1, len(held))))

@@ -17,7 +17,7 @@ from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest
+from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest, shard_folder
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
 from deepspark_ops.stores.store_path import StorePath
@@ -69,7 +69,11 @@ def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
             folder,
             manifests,
             {
-                split: [read_records(folder / split / shard.records.file) for shard in manifest.shards if shard.records]
+                split: [
+                    read_records(shard_folder(folder / split) / shard.records.file)
+                    for shard in manifest.shards
+                    if shard.records
+                ]
                 for split, manifest in manifests.items()
             },
         )
@@ -89,8 +93,9 @@ def found_to_go_on(
         of_table: Whether it must hold a table's features; else images.
     """
     folder = config.previous or config.output
-    if isinstance(folder, StorePath) or isinstance(config.output, StorePath):
-        return None  # versions share their files by links, which a store does not have
+    if folder != config.output and (isinstance(folder, StorePath) or isinstance(config.output, StorePath)):
+        _log.info("ingest: %s is written anew: files of %s cannot be shared with a store", config.output, folder)
+        return None
     if config.full or not DatasetPaths(folder).manifest("train").is_file():
         return None
     try:

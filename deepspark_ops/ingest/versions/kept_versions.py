@@ -10,7 +10,7 @@ from typing import Final
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
-from deepspark_ops.run_paths import DatasetPaths, sync_folder
+from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_whole
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
@@ -20,6 +20,8 @@ from deepspark_ops.shards.manifest import (
     read_manifest,
     sha256_of_file,
 )
+from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import StorePath
 
 _BESIDE: Final = ("contact_sheet.zip", "report.html")
 _HDF5_LIST: Final = "files.txt"
@@ -40,12 +42,17 @@ def version_digest(dataset: Path) -> str:
 def keep_version(dataset: Path) -> Path:
     """Let the dataset as it is be below its ``versions``, too, and return where; costs links, no bytes.
 
+    In a store it is the manifests and lists alone: the shards stay where they are.
+
     Raises:
         DataError: It is damaged.
     """
     paths = DatasetPaths(dataset)
     target = paths.version(version_digest(dataset))
-    if target.is_dir():
+    if DatasetPaths(target).manifest("train").is_file():
+        return target
+    if isinstance(dataset, StorePath):
+        _keep_in_store(dataset, target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".", suffix=".tmp", dir=target.parent))
@@ -65,11 +72,26 @@ def keep_version(dataset: Path) -> Path:
     return target
 
 
+def _keep_in_store(dataset: Path, target: Path) -> None:
+    """Copy what is not a shard; the training set's manifest last, since it makes the version be there."""
+    for split in reversed(present_splits(dataset)):
+        folder, other = DatasetPaths(dataset).split(split), DatasetPaths(target).split(split)
+        manifest = read_manifest(folder)
+        for name in (*_lists(folder, manifest), MANIFEST_NAME):
+            with local_copy(folder / name) as local, write_whole(other / name) as temporary:
+                shutil.copyfile(local, temporary)
+
+
 def _files(folder: Path, manifest: DatasetManifest) -> list[str]:
-    names = [MANIFEST_NAME, *(name for shard in manifest.shards for name in files_of(shard))]
+    shards = (name for shard in manifest.shards for name in files_of(shard))
+    return [MANIFEST_NAME, *shards, *_lists(folder, manifest)]
+
+
+def _lists(folder: Path, manifest: DatasetManifest) -> list[str]:
+    """Return the names of the mean and of the lists of records."""
     others = [manifest.mean_file.file if manifest.mean_file and manifest.split == "train" else None]
     others += [manifest.rejected_file, manifest.warnings_file]
-    return [*names, *(name for name in others if name is not None and (folder / name).is_file())]
+    return [name for name in others if name is not None and (folder / name).is_file()]
 
 
 def kept_versions(dataset: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from deepspark_ops.ingest.versions.base import found_to_go_on
 from deepspark_ops.ingest.versions.changes import ChangeCounts, shards_that_stay
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import as_ranges, kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, SplitName
+from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, SplitName, shard_folder
 from deepspark_ops.shards.row_records import RowRecords, read_row_records
 from deepspark_ops.shards.table_columns import TableColumns
 
@@ -66,7 +66,7 @@ def find_table_base(config: IngestConfig, options: Mapping[str, Any]) -> TableBa
     try:
         records = {
             split: [
-                read_row_records(DatasetPaths(folder).split(split) / shard.rows.file)
+                read_row_records(shard_folder(DatasetPaths(folder).split(split)) / shard.rows.file)
                 for shard in manifest.shards
                 if shard.rows is not None
             ]

@@ -9,6 +9,7 @@ from typing import Final
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.stores.store_path import data_path
 
 NOTE_VERSION: Final = 1
 
@@ -51,7 +52,7 @@ def _read(paths: RunPaths) -> tuple[Path, str] | None:
         noted = json.loads(paths.dataset.read_text(encoding="utf-8"))
         if noted["format_version"] != NOTE_VERSION or not noted["train_digest"]:
             return None
-        return Path(noted["dataset"]), str(noted["train_digest"])
+        return data_path(str(noted["dataset"])), str(noted["train_digest"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
