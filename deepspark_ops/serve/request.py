@@ -151,6 +151,8 @@ def _array(given: Any, place: str, form: SampleForm) -> Values:
     if not fits:
         raise RequestRefused(UNUSABLE, f"{place}: found shape {_tuple(array.shape)}, {wanted}")
     if contract.dtype == "uint8":
+        if problem := form.unusable_number(array):
+            raise RequestRefused(UNUSABLE, f"{place}: {problem}, {wanted}")
         if not ((array >= 0) & (array <= 255) & (array == np.rint(array))).all():
             raise RequestRefused(UNUSABLE, f"{place}: found numbers that are not whole or not in 0 to 255, {wanted}")
         return array.astype(np.uint8)

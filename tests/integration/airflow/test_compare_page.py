@@ -211,7 +211,7 @@ def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: 
         "Of 4 samples run-a has the smaller error on 1, run-b on 2.",
         "run-a is better (1 of 1, the largest differences first)",
         "run-b is better (2 of 2, the largest differences first)",
-        "The mean error is 0.07812 of run-a and 1 of run-b, a difference between",
+        "The mean error is 0.07812 of run-a and 1 of run-b, run-b minus run-a between",
         "run-a: error 0 run-b: error 4",
         "Figures of the evaluations",
         "RMSE 0.2795 1",

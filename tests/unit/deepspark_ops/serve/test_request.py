@@ -70,6 +70,7 @@ EXPECTED = 'expected uint8 of shape (2, 3, 3) (H, W, C, RGB) or {"b64": "..."} o
         ({"instances": [RGB[:, :2].tolist()]}, 422, f'input "images": found shape (2, 2, 3), {EXPECTED}'),
         ({"instances": [(RGB + 0.5).tolist()]}, 422, "found numbers that are not whole or not in 0 to 255"),
         ({"instances": [(RGB.astype(int) + 250).tolist()]}, 422, "found numbers that are not whole or not in 0 to 255"),
+        ({"instances": [np.where(RGB == 4, None, RGB).tolist()]}, 422, 'input "images": number 4 is missing, and'),
         ({"instances": ["cat"]}, 422, f"found a text that is no numbers, {EXPECTED}"),
         ({"instances": [None]}, 422, f"found null that is no numbers, {EXPECTED}"),
         ({"instances": [True]}, 422, f"found true or false that is no numbers, {EXPECTED}"),
