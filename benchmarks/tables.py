@@ -4,7 +4,7 @@ A table of ``--rows`` x ``--columns`` float32 features and a label is made here,
 Then, in turn and as often as ``--repeat`` says, Spark reads it and writes it as Parquet (by its defaults), and what
 ``deepspark ingest`` runs makes HDF5 shards of it: split, shuffled, standardised. Both have the same cores and memory,
 and neither counts Spark's start: ingestion's clock runs from the first look at the table to the last manifest.
-``parquet_ratio`` is the rate of ingestion by that of writing, the median of the pairs.
+``parquet_ratio`` is the rate of ingestion by that of writing, the median of the pairs; stderr says how far it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def write_source(folder: Path, n_rows: int, n_columns: int) -> None:
         rows = min(PART_ROWS, n_rows - start)
         columns = {name: rng.standard_normal(rows, np.float32) * 3 + 1 for name in names}
         columns["label"] = rng.integers(0, 2, rows)
-        pq.write_table(pa.table(columns), folder / f"part-{part:05d}.parquet")
+        # Nothing repeats in such numbers: a dictionary of them would cost as much as all the rest.
+        pq.write_table(pa.table(columns), folder / f"part-{part:05d}.parquet", use_dictionary=["label"])
 
 
 def main() -> int:
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--columns", type=int, default=200)
     parser.add_argument("--cores", type=int, default=2, help="of Spark's local master")
     parser.add_argument("--memory", default="3g", help="of Spark's Java process")
-    parser.add_argument("--repeat", type=int, default=3, help="pairs of writing and ingesting")
+    parser.add_argument("--repeat", type=int, default=1, help="pairs of writing and ingesting")
     parser.add_argument(
         "--folder", type=Path, help="where the table and what is made of it go; default: a temporary one"
     )
@@ -60,7 +61,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="deepspark-tables-", dir=given.folder) as scratch:
         folder = Path(scratch)
         source = folder / "source"
+        began = time.monotonic()
         write_source(source, given.rows, given.columns)
+        _say(f"the table was made in {time.monotonic() - began:.0f} s")
         properties = {**spark_conf(), "spark.app.name": "tables", "spark.driver.memory": given.memory}
         context = start_context(f"local[{given.cores}]", properties, listen_address="127.0.0.1", insecure_network=False)
         try:
@@ -91,6 +94,7 @@ def _pair(context: object, source: Path, folder: Path, number: int) -> tuple[flo
     began = time.monotonic()
     SparkSession(context).read.parquet(str(source)).write.parquet(str(folder / f"written-{number}"))
     write = time.monotonic() - began
+    _say(f"pair {number + 1}: written as Parquet in {write:.0f} s")
     shutil.rmtree(folder / f"written-{number}")
     began = time.monotonic()
     config = IngestConfig(source=source, output=folder / f"dataset-{number}")
@@ -98,8 +102,14 @@ def _pair(context: object, source: Path, folder: Path, number: int) -> tuple[flo
     work.mkdir(parents=True)
     ingest_from_table(context, config, make_recipe(config), work)
     ingest = time.monotonic() - began
+    _say(f"pair {number + 1}: ingested in {ingest:.0f} s")
     shutil.rmtree(config.output)
     return write, ingest
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

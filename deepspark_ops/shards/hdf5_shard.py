@@ -52,12 +52,15 @@ def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_sh
     return n_rows
 
 
-def write_hdf5_columns(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+def write_hdf5_columns(
+    path: Path, columns: Mapping[str, npt.NDArray[Any]], order: npt.NDArray[np.int64] | None = None
+) -> None:
     """Write columns of equal length, e.g. ``data`` (N, D) and ``label`` (N,), whole or not at all.
 
     Args:
         path: The shard's file, ``.h5``.
         columns: Numbers, or texts as bytes of a fixed length (UTF-8).
+        order: (N,) which row comes where; they are put into it a few at a time, beside the memory they are in.
     """
     with write_whole(path) as temporary:
         with h5py.File(temporary, "w", track_order=False) as handle:
@@ -65,12 +68,11 @@ def write_hdf5_columns(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> N
                 rows = max(1, _BUFFER_BYTES // max(1, values[:1].nbytes))
                 is_text = values.dtype.kind == "S"
                 dtype = h5py.string_dtype("utf-8", values.dtype.itemsize) if is_text else values.dtype
-                handle.create_dataset(
-                    name,
-                    data=np.ascontiguousarray(values).view(dtype),
-                    chunks=(min(rows, len(values)), *values.shape[1:]),
-                    track_times=False,
-                )
+                chunks = (min(rows, len(values)), *values.shape[1:])
+                data = handle.create_dataset(name, values.shape, dtype, chunks=chunks, track_times=False)
+                for start in range(0, len(values), chunks[0]):
+                    to = slice(start, start + chunks[0])
+                    data[to] = np.ascontiguousarray(values[to] if order is None else values[order[to]]).view(dtype)
         temporary.chmod(0o644)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ from deepspark_ops.ingest.files.table_files import data_files, separator_of
 
 _LOOK_BYTES = 4096
 _AVRO_ROWS = 4096
+_AVRO_VALUES = 2**18
+_AVRO_BYTES = 2**24
 _AVRO_TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -140,6 +142,13 @@ def _avro_column(rows: list[Any], field: pa.Field) -> pa.Array:
     return pa.nulls(len(rows)) if field.type == _OTHER else pa.array([row[field.name] for row in rows], field.type)
 
 
+def _rows_at_a_time(record: dict[str, Any]) -> int:
+    """Return how many records like one are read at a time: each value is an object of Python until then."""
+    values = sum(len(value) if isinstance(value, list) else 1 for value in record.values())
+    content = sum(len(value) for value in record.values() if isinstance(value, bytes | str))
+    return max(1, min(_AVRO_ROWS, _AVRO_VALUES // max(1, values), _AVRO_BYTES // max(1, content)))
+
+
 def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an Avro file.
 
@@ -149,7 +158,10 @@ def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with path.open("rb") as handle:
             records = fastavro.reader(handle)
-            while rows := list(islice(records, _AVRO_ROWS)):
+            first = next(records, None)
+            n_rows = 1 if first is None else _rows_at_a_time(first)
+            records = chain([] if first is None else [first], records)
+            while rows := list(islice(records, n_rows)):
                 columns = [_avro_column(rows, field) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
     except KeyError as error:

@@ -173,6 +173,8 @@ class _RowFile:
     def _write(self, split: SplitName, parts: Sequence[Rows]) -> None:
         key = np.concatenate([rows.key for rows in parts])
         order = np.argsort(key, kind="stable")
+        place = np.empty_like(order)  # of each row in the run, so that rows are copied once
+        place[order] = np.arange(len(order))
         id_bytes, group_bytes = (_longest([getattr(rows, name) for rows in parts]) for name in ("id", "group"))
         dtype = row_dtype(self._recipe, id_bytes, group_bytes)
         packed = np.empty(len(key), dtype)
@@ -180,14 +182,14 @@ class _RowFile:
         for rows in parts:
             stop = start + len(rows)
             for name in dtype.names or ():
-                packed[name][start:stop] = getattr(rows, "features" if name == "data" else name)
+                packed[name][place[start:stop]] = getattr(rows, "features" if name == "data" else name)
             start = stop
         keys = np.empty(len(key), _KEYS)
         for name in ("key", "name", "state", "label"):
-            keys[name] = packed[name].reshape(len(key), -1)[order, 0]
+            keys[name] = packed[name].reshape(len(key), -1)[:, 0]
         keys["content"] = np.concatenate([rows.content for rows in parts])[order]
         with self._path.with_suffix(".rows").open("ab") as handle:
-            packed[order].tofile(handle)
+            packed.tofile(handle)
         with self._path.with_suffix(".keys").open("ab") as handle:
             keys.tofile(handle)
         run = Run(

@@ -52,6 +52,8 @@ from deepspark_ops.stores.store_path import StorePath, data_path
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = 2**23
 _MOST_BATCH_ROWS = 10_000
+_MOST_BATCH_BYTES = 2**25
+"""Of images and texts, whose sizes nobody knows beforehand."""
 _IMAGE_BATCH_ROWS = 64
 VIEW = "source"
 """What a query calls the table that SOURCE names."""
@@ -385,6 +387,7 @@ def _over_parts(
             found: list[str] = context.parallelize(files, len(files)).map(of_file).collect()
             return found
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(min(batch_rows, _MOST_BATCH_ROWS)))
+        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_MOST_BATCH_BYTES))
 
         def of_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             text = read(batches, TaskContext.get().partitionId())

@@ -130,42 +130,51 @@ class TableShardResult:
 def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResult:
     """Write the shard of one task: its rows in the order of their keys, features standardised."""
     try:
-        rows, repeats = _rows(task, shared)
-        labels = rows["label"].astype(np.float32)
-        labels = labels[:, 0] if labels.shape[1] == 1 else labels
-        held: dict[str, npt.NDArray[Any]] = {"data": _features(shared.columns, rows), "label": labels}
-        held |= {name: rows[name] for name in ("weight", "group", "id") if name in (rows.dtype.names or ())}
-        classes = rows["label"][:, 0].astype(np.int64) if shared.n_classes else None
+        held, order = _columns(task, shared)
+        labels = held["label"]
+        classes = labels[:, 0].astype(np.int64) if shared.n_classes else None
+        stored = {"data": held["data"], "label": labels[:, 0] if labels.shape[1] == 1 else labels}
+        stored |= {name: held[name] for name in ("weight", "group", "id") if name in held}
         counts = [] if classes is None else np.bincount(classes, minlength=shared.n_classes).tolist()
         with local_output(task.path) as path:
-            write_hdf5_columns(path, held)
+            write_hdf5_columns(path, stored, order)
             size, digest = path.stat().st_size, sha256_of_file(path)
         with local_output(rows_path(task.path)) as path:
-            write_row_records(path, RowRecords(rows["name"].copy(), rows["state"].copy(), repeats))
+            write_row_records(path, RowRecords(*(held[name][order] for name in ("name", "state", "repeat"))))
             rows_digest = sha256_of_file(path)
     except OSError as error:
         message = f"{error.filename or task.path}: {error.strerror or error}"
         return TableShardResult(task.split, task.number, error=message)
-    return TableShardResult(task.split, task.number, len(rows), size, digest, tuple(counts), rows_digest)
+    return TableShardResult(task.split, task.number, len(order), size, digest, tuple(counts), rows_digest)
 
 
-def _rows(task: TableShardTask, shared: TableShards) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """Return the rows of all pieces in the order of their keys, labels as classes, and how often each was taken."""
+def _columns(task: TableShardTask, shared: TableShards) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]]:
+    """Return the rows of all pieces column by column, features as they are stored, and their order in the shard.
+
+    A piece at a time becomes float32, so that a shard of a table in float64 takes no more memory than another.
+    """
     longest = [max(getattr(run, name) for run, _, _ in task.pieces) for name in ("id_bytes", "group_bytes")]
-    dtype = row_dtype(shared.recipe, *longest)
-    rows = np.empty(sum(stop - start for _, start, stop in task.pieces), dtype)
-    repeats = np.empty(len(rows), np.int32)
+    n_rows = sum(stop - start for _, start, stop in task.pieces)
+    layout = row_dtype(shared.recipe, *longest)
+    types = {name: layout[name].subdtype or (layout[name], ()) for name in layout.names or () if name != "position"}
+    types |= {"data": (np.dtype(np.float32), types["data"][1]), "label": (np.dtype(np.float32), types["label"][1])}
+    held = {name: np.empty((n_rows, *shape), dtype) for name, (dtype, shape) in types.items()}
+    held["repeat"] = np.empty(n_rows, np.int32)
+    most = max(1, BLOCK_BYTES // (8 * shared.columns.n_features))
     filled = 0
     for run, start, stop in task.pieces:
-        piece, times = read_piece(shared.folder, shared.recipe, (run, start, stop), are_chosen=shared.are_chosen)
-        if shared.has_codes:
-            codes = np.load((shared.folder / run.file).with_suffix(CODES_SUFFIX))
-            piece["label"] = codes[piece["label"].astype(np.int64)]
-        rows[filled : filled + len(piece)] = piece.astype(dtype, copy=False)
-        repeats[filled : filled + len(piece)] = times
-        filled += len(piece)
-    order = np.argsort(rows["key"], kind="stable")
-    return rows[order], repeats[order]
+        codes = np.load((shared.folder / run.file).with_suffix(CODES_SUFFIX)) if shared.has_codes else None
+        for first in range(start, stop, most):
+            piece = (run, first, min(stop, first + most))
+            rows, times = read_piece(shared.folder, shared.recipe, piece, are_chosen=shared.are_chosen)
+            to = slice(filled, filled + len(rows))
+            filled += len(rows)
+            if codes is not None:
+                rows["label"] = codes[rows["label"].astype(np.int64)]
+            for name in types:
+                held[name][to] = shared.columns.apply(rows["data"]) if name == "data" else rows[name]
+            held["repeat"][to] = times
+    return held, np.argsort(held["key"], kind="stable")
 
 
 def read_piece(
@@ -187,11 +196,3 @@ def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> Col
         piece = (run, start, min(n_chosen, start + rows))
         sums = sums.merge(ColumnSums.of(read_piece(folder, recipe, piece, are_chosen=True)[0]["data"]))
     return sums
-
-
-def _features(columns: TableColumns, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    out = np.empty((len(rows), columns.n_features), np.float32)
-    n_rows = max(1, BLOCK_BYTES // (8 * columns.n_features))
-    for start in range(0, len(rows), n_rows):
-        out[start : start + n_rows] = columns.apply(rows["data"][start : start + n_rows])
-    return out
