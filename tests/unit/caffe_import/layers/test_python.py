@@ -14,7 +14,7 @@ from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_c
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
-from caffe_import.net.python_layers import PythonBlob, python_layer
+from caffe_import.net.python_layers import PythonBlob, allow_python_modules, python_layer
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
 from tests.reference.layer_check import check_layer, define, refusal, run_layer, spread_values
@@ -22,6 +22,11 @@ from tests.reference.layer_check import check_layer, define, refusal, run_layer,
 pytestmark = pytest.mark.tf
 
 PREFIX = 'layer "layer" (Python): '
+
+
+@pytest.fixture(autouse=True)
+def _every_module_may_be_imported() -> None:
+    allow_python_modules(None)
 
 
 def text(layer: str, param_str: str = "", module: str = "tests_of_python", tops: str = 'top: "n0"') -> str:
