@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,6 +54,9 @@ test-long: setup ## What takes minutes: all recorded cases placed on devices, pr
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants
+
+fuzz: setup ## Damaged input for every reader, SECONDS=600 in all, SEED=N again; what is found is kept in build/fuzz
+	$(PYTHON) -m tests.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 explore: setup ## The property tests on new random examples; what it prints on failure repeats the example
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=explore

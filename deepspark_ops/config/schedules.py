@@ -39,7 +39,7 @@ def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
 
 def _period_schedule(text: str) -> str:
     for _, value in schedule_entries(text):
-        if value != int(value) or not 1 <= value <= 1_000_000:
+        if not 1 <= value <= 1_000_000 or value != int(value):  # infinity first
             msg = f"{value:g} is not a whole number from 1 to 1000000"
             raise ValueError(msg)
     return text

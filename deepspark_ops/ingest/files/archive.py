@@ -32,6 +32,8 @@ from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
 _TAR_MARK = slice(257, 262)
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
+"""What decompressors raise; the OSError of gzip and bz2 has no number, as one of the disk has."""
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -64,8 +66,10 @@ def decompressed(path: Path, work: Path) -> Path:
         with path.open("rb") as file, opener(file) as packed, written_whole(copy) as temporary:
             with temporary.open("wb") as plain:
                 shutil.copyfileobj(packed, plain, _COPY_BYTES)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        msg = f"{path}: damaged or cut short: {error}; fetch it again"
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk
+        msg = f"{path}: damaged or cut short: {error.args[0] if error.args else error}; fetch it again"
         raise DataError(msg) from error
     return copy
 
@@ -80,8 +84,10 @@ def read_start(path: Path, n_bytes: int) -> bytes:
     try:
         with path.open("rb") as file, (opener or nullcontext)(file) as content:
             start: bytes = content.read(n_bytes)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        msg = f"{path}: damaged or cut short: {error}; fetch it again"
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk
+        msg = f"{path}: damaged or cut short: {error.args[0] if error.args else error}; fetch it again"
         raise DataError(msg) from error
     return start
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import struct
@@ -23,6 +24,9 @@ ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 """How a zip starts: with a member, or, empty, with the end of its directory."""
 _LOCAL_HEADER_BYTES = 30
 _ENCRYPTED = 1
+_DAMAGE = (zipfile.BadZipFile, struct.error, EOFError, IndexError, NotImplementedError, ValueError, OverflowError)
+"""What zipfile raises of damaged directories; beside these an OSError of a place that no file has."""
+_NO_PLACE = -3
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class ZipReader:
     Attributes:
         path: The zip.
         places: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a member
-            that the zip lacks, of -2 an encrypted one.
+            that the zip lacks, of -2 an encrypted one, of -3 one whose bytes would lie outside of the zip.
     """
 
     path: Path
@@ -51,6 +55,7 @@ class ZipReader:
     def _read(self, handle: IO[bytes], index: int) -> bytes:
         offset, n_packed, method, crc = self.places[index].tolist()
         refused = {-1: "no such file in the archive", -2: "the file is encrypted; unpack the archive"}
+        refused[_NO_PLACE] = "damaged in the archive: its place there lies outside of the archive"
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(refused.get(method, f"packed by method {method}; allowed: stored, deflate"))
         header = os.pread(handle.fileno(), _LOCAL_HEADER_BYTES, offset)
@@ -76,19 +81,24 @@ def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
     """
     try:
         with local_copy(path) as local, zipfile.ZipFile(local) as handle:
+            n_bytes = local.stat().st_size
             return {
-                posixpath.normpath(info.filename): (
-                    info.header_offset,
-                    info.compress_size,
-                    -2 if info.flag_bits & _ENCRYPTED else info.compress_type,
-                    info.CRC,
-                )
+                posixpath.normpath(info.filename): _place(info, n_bytes)
                 for info in handle.infolist()
-                if not info.is_dir()
+                if info.filename and not info.is_dir()
             }
-    except (zipfile.BadZipFile, struct.error, EOFError) as error:
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         msg = f"{path}: not a readable zip: {error}; fetch it again"
         raise DataError(msg) from error
+
+
+def _place(info: zipfile.ZipInfo, n_bytes: int) -> tuple[int, int, int, int]:
+    if info.header_offset < 0 or info.compress_size < 0 or info.header_offset + info.compress_size > n_bytes:
+        return 0, 0, _NO_PLACE, 0
+    method = -2 if info.flag_bits & _ENCRYPTED else info.compress_type
+    return info.header_offset, info.compress_size, method, info.CRC
 
 
 def zip_reader(path: Path, places: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:

@@ -125,6 +125,9 @@ def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:
         msg = f"{path}: not an IDX file of unsigned bytes; it starts with {start[:4].hex(' ')}, expected 00 00 08 03"
         raise DataError(msg)
     header_bytes = 4 + 4 * start[3]
+    if len(start) < header_bytes:
+        msg = f"{path}: cut short in its header of {header_bytes} bytes; fetch it again"
+        raise DataError(msg)
     axes = tuple(int(axis) for axis in np.frombuffer(start[4:header_bytes], ">u4"))
     needed, found = header_bytes + prod(axes), plain.stat().st_size
     if found != needed:

@@ -1,0 +1,228 @@
+"""Runs inputs of one reader in a forked child, whose death is told by the parent."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import mmap
+import os
+import random
+import resource
+import select
+import signal
+import struct
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.fuzz.mutate import mutated
+from tests.fuzz.reader import OWN_ERRORS, Reader
+
+INPUT_S = 5.0
+"""Longest time of one input: valid ones take less than a millisecond, a busy machine included."""
+_KILL_S = 15.0
+MEMORY_BYTES = 1 << 30
+"""What a child may map beyond what it had when it began."""
+_COUNTERS = struct.Struct("<QQQ")  # the input begun last, inputs ended, inputs refused by an error of the project
+_TRACE_LINES = 12
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An input that had another end than a value or one of the project's errors.
+
+    Attributes:
+        reader: Its name.
+        seed: Of the run.
+        number: Of the input.
+        kind: ``exception``, ``hang``, ``memory`` or ``death``.
+        detail: The exception, or the signal.
+        where: Innermost frame of the project, by which findings are told apart.
+        trace: For reading.
+    """
+
+    reader: str
+    seed: int
+    number: int
+    kind: str
+    detail: str
+    where: str = ""
+    trace: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Findings of one key have one cause, as far as can be told."""
+        return self.reader, self.kind, self.detail.split(":")[0], self.where
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the inputs of one call: how many, how many were refused, what was found, how many deaths."""
+
+    next_number: int
+    n_inputs: int
+    n_refused: int
+    findings: tuple[Finding, ...]
+    n_deaths: int = 0
+
+
+class TooLong(BaseException):
+    """Not an Exception, so that no reader takes it for damage."""
+
+
+def content_of(reader: Reader, corpus: Sequence[bytes], seed: int, number: int) -> bytes:
+    """Return an input by its numbers."""
+    return mutated(corpus, random.Random(f"{seed}/{reader.name}/{number}"), reader.words)
+
+
+def run_inputs(reader: Reader, corpus: Sequence[bytes], *, seed: int, start: int, seconds: float) -> Outcome:
+    """Feed inputs from number ``start`` on for some seconds, in as many children as that takes."""
+    findings: list[Finding] = []
+    deadline = time.monotonic() + seconds
+    n_inputs = n_refused = n_deaths = 0
+    while (left := deadline - time.monotonic()) > 0:
+        number, ended, refused, found, death = _run_child(reader, corpus, seed, start, left)
+        n_inputs, n_refused, findings, start = n_inputs + ended, n_refused + refused, findings + found, number + 1
+        if death is not None:
+            n_inputs += 1
+            if reader.may_die and death.kind == "death":
+                n_deaths += 1
+            else:
+                findings.append(death)
+    return Outcome(start, n_inputs, n_refused, tuple(findings), n_deaths)
+
+
+def _run_child(
+    reader: Reader, corpus: Sequence[bytes], seed: int, start: int, seconds: float
+) -> tuple[int, int, int, list[Finding], Finding | None]:
+    shared = mmap.mmap(-1, _COUNTERS.size)
+    shared[:] = _COUNTERS.pack(max(0, start - 1), 0, 0)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _child(reader, corpus, seed, start, seconds, shared, writing)
+    os.close(writing)
+    text, status, was_killed = _followed(child, reading, shared)
+    os.close(reading)
+    number, ended, refused = _COUNTERS.unpack(shared)
+    shared.close()
+    found = [Finding(**json.loads(line)) for line in text.decode().splitlines()]
+    death = None
+    if was_killed:
+        death = Finding(reader.name, seed, number, "hang", f"longer than {_KILL_S:g} s, not to be interrupted")
+    elif status:
+        detail = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        death = Finding(reader.name, seed, number, "death", detail)
+    return number, ended, refused, found, death
+
+
+def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, bool]:
+    """Return what a child tells of its findings, how it ended, and whether it had to be killed."""
+    text = b""
+    last, since, was_killed = -1, time.monotonic(), False
+    while True:
+        if select.select([reading], [], [], 1.0)[0]:
+            part = os.read(reading, 1 << 16)
+            if not part:
+                break
+            text += part
+        begun = _COUNTERS.unpack(shared)[0]
+        if begun != last:
+            last, since = begun, time.monotonic()
+        elif time.monotonic() - since > _KILL_S:
+            os.kill(child, signal.SIGKILL)
+            was_killed = True
+    return text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), was_killed
+
+
+def _child(
+    reader: Reader, corpus: Sequence[bytes], seed: int, start: int, seconds: float, shared: mmap.mmap, writing: int
+) -> NoReturn:
+    code = 1
+    try:
+        faulthandler.disable()  # the parent tells how it ended
+        silence = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(silence, stream)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (_mapped() + MEMORY_BYTES,) * 2)
+        signal.signal(signal.SIGALRM, _too_long)
+        with tempfile.TemporaryDirectory(prefix="deepspark-fuzz-", dir=_memory_disk()) as folder:
+            _feed(reader, corpus, seed, start, seconds, shared, writing, Path(folder))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _feed(
+    reader: Reader,
+    corpus: Sequence[bytes],
+    seed: int,
+    start: int,
+    seconds: float,
+    shared: mmap.mmap,
+    writing: int,
+    folder: Path,
+) -> None:
+    deadline = time.monotonic() + seconds
+    known: set[tuple[str, ...]] = set()
+    number, n_refused = start, 0
+    while time.monotonic() < deadline:
+        shared[:] = _COUNTERS.pack(number, number - start, n_refused)
+        found = one_input(reader, content_of(reader, corpus, seed, number), folder)
+        if isinstance(found, dict):
+            finding = Finding(reader.name, seed, number, **found)
+            if finding.key not in known:
+                known.add(finding.key)
+                os.write(writing, (json.dumps(vars(finding)) + "\n").encode())
+        elif found:
+            n_refused += 1
+        number += 1
+    shared[:] = _COUNTERS.pack(max(0, number - 1), number - start, n_refused)
+
+
+def one_input(reader: Reader, content: bytes, folder: Path) -> bool | dict[str, Any]:
+    """Read one input; return whether it was refused, or of a finding its fields."""
+    signal.setitimer(signal.ITIMER_REAL, INPUT_S)
+    try:
+        reader.read(content, folder)
+    except OWN_ERRORS:
+        return True
+    except TooLong as error:
+        return {"kind": "hang", "detail": f"longer than {INPUT_S:g} s", **_place(error)}
+    except MemoryError as error:
+        return {"kind": "memory", "detail": f"more than {MEMORY_BYTES >> 20} MiB", **_place(error)}
+    except Exception as error:  # noqa: BLE001 - whatever comes out is what is looked for
+        return {"kind": "exception", "detail": f"{type(error).__name__}: {error}"[:300], **_place(error)}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return False
+
+
+def _place(error: BaseException) -> dict[str, str]:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/caffe_import/" in frame.filename or "/deepspark_ops/" in frame.filename]
+    inner = (own or list(frames))[-1]
+    trace = "".join(traceback.format_exception(error)[-_TRACE_LINES:])
+    return {"where": f"{Path(inner.filename).name}:{inner.lineno}", "trace": trace.encode("utf-8", "replace").decode()}
+
+
+def _too_long(*_: object) -> NoReturn:
+    raise TooLong
+
+
+def _mapped() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _memory_disk() -> str | None:
+    with contextlib.suppress(OSError):
+        if os.access("/dev/shm", os.W_OK):
+            return "/dev/shm"
+    return None

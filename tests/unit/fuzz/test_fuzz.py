@@ -1,0 +1,121 @@
+"""The fuzzer finds what it is there for, tells it once with its numbers, and finds nothing in the project's readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from caffe_import.errors import CaffeImportError, DataSourceError
+from tests.fuzz import worker
+from tests.fuzz.corpus.table import READERS
+from tests.fuzz.hunt import hunt, made_corpus
+from tests.fuzz.reader import Reader
+from tests.fuzz.worker import content_of, one_input, run_inputs
+from tests.paths import FIXTURES
+
+SMALL_S = 5.0
+KEPT = sorted((FIXTURES / "fuzz").glob("*/*.bin"))
+
+
+def planted(content: bytes, folder: Path) -> None:
+    """Read one byte of a kind and three values, as a careless reader would."""
+    if content[:1] != b"A":
+        msg = f"{folder}: no kind A"
+        raise DataSourceError(msg)
+    struct.unpack("<H", content[1:3])
+
+
+def kills(content: bytes, folder: Path) -> None:
+    if len(content) < 4:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hangs(content: bytes, folder: Path) -> None:
+    while len(content) < 4:
+        time.sleep(0.01)
+
+
+def hoards(content: bytes, folder: Path) -> None:
+    if len(content) < 4:
+        bytearray(4 * worker.MEMORY_BYTES)
+
+
+def of(read: Any, **fields: Any) -> Reader:
+    return Reader("planted", lambda folder: [b"A\1\0\0\0\0"], read, **fields)
+
+
+@pytest.mark.parametrize(
+    ("read", "kind", "detail"),
+    [
+        (planted, "exception", "error: unpack requires a buffer of 2 bytes"),
+        (kills, "death", "SIGSEGV"),
+        (hangs, "hang", "longer than 0.2 s"),
+        (hoards, "memory", "more than 1024 MiB"),
+    ],
+)
+def test_each_kind_of_end_is_found_and_can_be_repeated(
+    read: Any, kind: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "INPUT_S", 0.2)
+    lines: list[str] = []
+    assert hunt([of(read)], seconds=0.7, seed=7, folder=tmp_path, say=lines.append) == 1
+    told = next(line for line in lines if line.startswith("FINDING"))
+    assert kind in told
+    assert detail in told
+    assert lines[0] == "fuzz: seed=7 seconds=0.7 readers=1"
+    assert re.fullmatch(r"fuzz: inputs=[1-9]\d* findings=1", lines[-1])
+    (kept,) = tmp_path.glob("*.bin")
+    finding = json.loads(kept.with_suffix(".json").read_text())
+    assert kept.read_bytes() == content_of(of(read), [b"A\1\0\0\0\0"], finding["seed"], finding["number"])
+
+
+def test_the_projects_errors_are_no_finding(tmp_path: Path) -> None:
+    def refuses(content: bytes, folder: Path) -> None:
+        msg = "no"
+        raise CaffeImportError(msg)
+
+    done = run_inputs(of(refuses), [b"abc"], seed=1, start=0, seconds=0.2)
+    assert done.findings == ()
+    assert done.n_refused == done.n_inputs > 10
+
+
+def test_a_death_that_is_known_is_counted_and_the_next_input_read() -> None:
+    done = run_inputs(of(kills, may_die="it trusts its pages"), [b"A\1\0\0\0\0"], seed=1, start=0, seconds=0.5)
+    assert (done.findings, done.n_deaths > 1) == ((), True)
+    assert done.n_inputs == done.next_number
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_what_was_found_is_mended(path: Path, tmp_path: Path) -> None:
+    assert isinstance(one_input(READERS[path.parent.name], path.read_bytes(), tmp_path), bool)
+
+
+def test_every_reader_starts_from_files_that_it_reads() -> None:
+    assert len(READERS) >= 30
+    for reader in READERS.values():
+        assert made_corpus(reader)
+
+
+def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
+    lines: list[str] = []
+    n_findings = hunt(list(READERS.values()), seconds=SMALL_S, seed=20, folder=tmp_path, say=lines.append)
+    assert n_findings == 0, "\n".join(lines)
+
+
+def test_a_group_of_an_hdf5_model_that_is_no_text_is_no_blob(tmp_path: Path) -> None:
+    from caffe_import.files.caffemodel import read_caffemodel
+
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["data/conv/0"] = np.ones(2, "f4")
+        file["data/conv"][b"\xff"] = np.ones(2, "f4")
+    assert [len(blob) for blob in read_caffemodel(tmp_path / "m.h5")["conv"]] == [2]
