@@ -18,6 +18,8 @@ from caffe_import.proto import caffe_pb2
 
 _READ_FLAGS = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}
 _UINT8 = np.dtype(np.uint8)
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNK_BYTES = 12  # length, kind and checksum
 _MAX_AFTER_DATA = 13
 """Two tags, a label of at most ten bytes, one byte."""
 _SMALL_PIXELS = 64 * 64
@@ -196,7 +198,8 @@ def decode_picture(compressed: bytes, *, color: bool | None, where: str, flags: 
     """
     try:
         flags = _READ_FLAGS[color] if flags is None else flags
-        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags) if compressed else None
+        is_there = compressed and not (compressed.startswith(_PNG) and _ends_in_a_chunk(compressed))
+        image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags) if is_there else None
     except cv2.error as error:
         # More than 2^30 pixels: OpenCV's guard against a wrong header.
         msg = f"{where}: OpenCV refuses the image: {error}"
@@ -209,6 +212,16 @@ def decode_picture(compressed: bytes, *, color: bool | None, where: str, flags: 
         raise DataSourceError(msg)
     found: Image = image
     return found
+
+
+def _ends_in_a_chunk(png: bytes) -> bool:
+    """Return whether a chunk of a PNG claims more bytes than follow: OpenCV would first make room for up to 2 GiB."""
+    at, end = len(_PNG), len(png)
+    while at + _PNG_CHUNK_BYTES <= end:
+        if png[at + 4 : at + 8] == b"IEND":
+            return False
+        at += _PNG_CHUNK_BYTES + int.from_bytes(png[at : at + 4], "big")
+    return at > end
 
 
 def resize_image(image_chw: Image, height: int, width: int) -> Image:

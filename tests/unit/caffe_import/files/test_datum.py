@@ -1,5 +1,7 @@
 """Datum records against databases that Caffe's convert_imageset wrote."""
 
+import resource
+
 import cv2
 import lmdb
 import numpy as np
@@ -19,6 +21,17 @@ from caffe_import.proto import caffe_pb2
 from tests.paths import FIXTURES
 
 CAFFE = FIXTURES / "caffe"
+
+
+def test_a_chunk_of_a_png_that_claims_more_than_there_is_takes_no_memory() -> None:
+    whole = cv2.imencode(".png", np.arange(48, dtype=np.uint8).reshape(4, 4, 3))[1].tobytes()
+    place = whole.index(b"IDAT") - 4
+    claims = whole[:place] + (0x65393939).to_bytes(4, "big") + whole[place + 4 :]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataSourceError, match="that are no image OpenCV can read"):
+        decode_image(claims, color=True, where="x.png")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB; OpenCV would take 1.7 GB
+    assert decode_image(whole + b"more after its end", color=True, where="x.png").shape == (3, 4, 4)
 
 
 def records_of(name: str) -> dict[str, bytes]:
