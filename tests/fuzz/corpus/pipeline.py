@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ from deepspark_ops.exchange.state.journal import Journal
 from deepspark_ops.exchange.state.messages import Join, LeaseData, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.exchange.state.run_state import ExchangeState
-from deepspark_ops.exchange.transport.handshake import greet_client, greet_server
-from deepspark_ops.exchange.transport.wire import ANSWER, CHUNK, HEADER, MAGIC, VERSION, Connection, Frame
+from deepspark_ops.exchange.transport.channel.base import Channel, PlainChannel
+from deepspark_ops.exchange.transport.channel.handshake import MAGIC, VERSION, greet_client, greet_server
+from deepspark_ops.exchange.transport.channel.mac import MacChannel
+from deepspark_ops.exchange.transport.wire import ANSWER, CHUNK, HEADER, Connection, Frame
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.shards.manifest import read_manifest
@@ -51,6 +54,7 @@ from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
 _RUN = 0x5EED
 _SECRET = bytes(32)
+_KEY = bytes(range(32))
 
 
 def _state(folder: Path) -> list[bytes]:
@@ -153,13 +157,25 @@ def _frames(_: Path) -> list[bytes]:
     ]
 
 
-def _read_frames(content: bytes, folder: Path) -> None:
+def _mac_frames(_: Path) -> list[bytes]:
+    return [_sent_with_mac(content) for content in _frames(Path())]
+
+
+def _sent_with_mac(content: bytes) -> bytes:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel, parts = MacChannel(ours, send_key=_KEY, receive_key=_KEY), [memoryview(content)]
+        assert channel.send(parts) == len(content)
+        return theirs.recv(1 << 16)
+
+
+def _read_frames(content: bytes, folder: Path, *, has_mac: bool) -> None:
     del folder
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(content[: 1 << 15])
         theirs.shutdown(socket.SHUT_WR)
-        connection = _OnPair(ours)
+        connection = _OnPair(MacChannel(ours, send_key=_KEY, receive_key=_KEY) if has_mac else PlainChannel(ours))
         while (frame := connection.receive_frame()) is not None:
             if frame.operation == ANSWER:
                 connection.receive_json(frame)
@@ -170,8 +186,8 @@ def _read_frames(content: bytes, folder: Path) -> None:
 class _OnPair(Connection):
     """A connection over a pair of sockets, which has no options of TCP."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.run_id, self.peer, self.limit_bytes = sock, _RUN, "peer", 1 << 16
+    def __init__(self, channel: Channel) -> None:
+        self.channel, self.run_id, self.peer, self.limit_bytes = channel, _RUN, "peer", 1 << 16
         self._header = bytearray(HEADER.size)
         self.use_timeout(1.0)
 
@@ -263,7 +279,13 @@ READERS: Sequence[Reader] = (
     Reader("bundle_manifest", _bundles, _in_folder(parse_manifest, "manifest.json")),
     Reader("events", _events, file_reader(_read_events, "events.jsonl")),
     Reader("journal", _journal, _read_journal),
-    Reader("frames", _frames, _read_frames, words=(MAGIC, struct.pack("<Q", _RUN), b"\x01", b"\x02", b"\x05")),
+    Reader("frames_mac", _mac_frames, partial(_read_frames, has_mac=True)),
+    Reader(
+        "frames",
+        _frames,
+        partial(_read_frames, has_mac=False),
+        words=(MAGIC, struct.pack("<Q", _RUN), b"\x01", b"\x02", b"\x05"),
+    ),
     Reader("handshake", _greetings, _greet, words=(MAGIC, struct.pack("<Q", _RUN))),
     Reader("options", _options, _read_options),
 )
