@@ -99,6 +99,33 @@ def diff(
         print_text("\n".join(_difference_lines(found)))
 
 
+@data.command("prune")
+@reported_errors()
+def prune(
+    dataset: _Dataset,
+    keep: Annotated[int, typer.Option("--keep", min=0, help="Newest earlier versions that stay")] = 1,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="Folder of runs/ and models/; default: the one whose datasets/ DATASET is in"),
+    ] = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Really remove them; without it nothing is touched")] = False,
+    as_json: _Json = False,
+) -> None:
+    """List the earlier versions that nothing needs any more, or remove them; the newest version always stays."""
+    from deepspark_ops.retention.dataset_versions import prune_versions
+
+    def say(line: str) -> None:
+        if not as_json:
+            print_text(line)
+
+    found = prune_versions(dataset, keep=keep, remove=remove, home=home, on_step=say)
+    if as_json:
+        write_json(found.model_dump(mode="json"))
+    else:
+        print_text("\n".join(found.lines()))
+
+
 def print_dry_run(found: Mapping[str, Any]) -> None:
     """Print what an ingestion would make."""
     print_view(_dry_run_view(found))

@@ -67,12 +67,12 @@ class CleanReport(_Frozen):
         """Return what goes in a line each, and the sums."""
         going = [entry for entry in self.entries if entry.goes]
         lines = [
-            f"{entry.kind} {entry.path}: {_size(entry.bytes)}, {'removed' if entry.removed else entry.reason}"
+            f"{entry.kind} {entry.path}: {size_text(entry.bytes)}, {'removed' if entry.removed else entry.reason}"
             for entry in going
         ]
         if not going:
             return [f"nothing to remove; {len(self.entries):,} folders stay"]
-        size = _size(sum(entry.bytes for entry in going))
+        size = size_text(sum(entry.bytes for entry in going))
         word = "removed" if going[0].removed else "can be removed, nothing was (give remove)"
         return [*lines, f"{len(going):,} of {len(self.entries):,} folders, {size}: {word}"]
 
@@ -153,18 +153,18 @@ def _follow(stays: dict[Path, str], known: Mapping[Path, Stored]) -> None:
 
 def _remove(stored: Stored, oldest: float, on_step: OnStep) -> bool:
     """Remove a folder unless somebody has begun to use it; say whether it was removed."""
-    with _unused(stored) as is_free:
+    with unused(stored) as is_free:
         if not is_free or last_change(stored.path) > oldest:
             return False
         hidden = stored.path.with_name(f"{_REMOVED}{stored.path.name}")
         stored.path.rename(hidden)
-        on_step(f"removing {stored.kind} {stored.path}: {_size(stored.n_bytes)}")
+        on_step(f"removing {stored.kind} {stored.path}: {size_text(stored.n_bytes)}")
     shutil.rmtree(hidden)
     return True
 
 
 @contextmanager
-def _unused(stored: Stored) -> Iterator[bool]:
+def unused(stored: Stored) -> Iterator[bool]:
     """Hold the lock that an ingestion takes on its dataset; False if one has it. A run has none."""
     lock = stored.path.with_name(f".{stored.path.name}.lock")
     if stored.kind == "run" or lock.is_symlink():
@@ -200,11 +200,11 @@ def _entry(stored: Stored, *, goes: bool, removed: bool, reason: str) -> CleanEn
     )
 
 
-def _size(n_bytes: int) -> str:
+def size_text(n_bytes: int) -> str:
     """Return a size in the unit that fits it.
 
     Example:
-        >>> _size(1_536), _size(7), _size(3 * 2**30)
+        >>> size_text(1_536), size_text(7), size_text(3 * 2**30)
         ('1.5 KiB', '7 B', '3.0 GiB')
     """
     value = float(n_bytes)

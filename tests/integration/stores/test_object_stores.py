@@ -209,3 +209,28 @@ def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
         (folder / "deep" / "b.bin").read_bytes()
     with pytest.raises(OSError, match="Spark's jars hold nothing for s3a: put there hadoop-aws"):
         data_path("s3a://bucket/x").read_bytes()
+
+
+def test_a_source_that_grew_sends_what_is_new(dataset, environment, tmp_path):
+    """The last of this file: the other tests count the first version's samples."""
+    before = data_path(dataset).entries(is_deep=True)
+    rng = np.random.default_rng(1)
+    for i in range(3):
+        pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        put(f"photos/cat/new{i}.png", cv2.imencode(".png", pixels)[1].tobytes(), tmp_path)
+    options = ["--output", dataset, "--samples-per-shard", "10", "--master", "local[2]"]
+    said = deepspark("ingest", "s3://bucket/photos", *options, folder=tmp_path, environment=environment)
+    assert "samples stay" in said
+    after = data_path(dataset).entries(is_deep=True)
+    shards = {name: entry for name, entry in before.items() if name.endswith(("data.mdb", ".npz"))}
+    assert shards
+    assert {name: after[name] for name in shards} == shards  # times of change, too
+    (version,) = (data_path(dataset) / "versions").iterdir()
+    for path in (dataset, str(version)):
+        deepspark("data", "verify", path, folder=tmp_path, environment=environment)
+    for arguments in (["show", dataset], ["diff", dataset], ["sample", dataset, "--output", "s3://bucket/s.html"]):
+        deepspark("data", *arguments, folder=tmp_path, environment=environment)
+    prune = ["data", "prune", dataset, "--keep", "0", "--home", str(tmp_path), "--remove"]
+    deepspark(*prune, folder=tmp_path, environment=environment)
+    assert not (data_path(dataset) / "versions").is_dir()
+    deepspark("data", "verify", dataset, folder=tmp_path, environment=environment)

@@ -1,0 +1,88 @@
+"""Earlier versions of a dataset go when nothing needs them, and with them the shards that no other one has."""
+
+import fcntl
+import json
+
+import pytest
+
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
+from deepspark_ops.retention.dataset_versions import prune_versions
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.shards.reader import verify
+from tests.reference.table_files import a_table
+from tests.unit.deepspark_ops.ingest.versions.test_table_versions import brought_up, filled
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Four versions; the first has shards of rows that are gone since."""
+    table = filled(a_table(160))
+    folder = tmp_path / "home" / "datasets" / "rows"
+    brought_up(tmp_path, table.slice(0, 90), output=folder)
+    for start, stop in ((40, 100), (40, 120), (40, 160)):
+        brought_up(tmp_path, table.slice(start, stop - start), output=folder)
+    assert len(kept_versions(folder)) == 3
+    return folder
+
+
+def prune(dataset, **options):
+    return prune_versions(dataset, **{"keep": 0, "remove": True, "home": None, "on_step": lambda _: None, **options})
+
+
+def files(dataset) -> set[str]:
+    return {path.name for path in dataset.glob("*/*.h5")}
+
+
+def test_only_a_look_without_remove(dataset):
+    before = {path: path.stat().st_ino for path in dataset.rglob("*")}
+    found = prune(dataset, keep=1, remove=False)
+    assert [(one.version, one.goes, one.removed) for one in found.versions] == [
+        (1, True, False),
+        (2, True, False),
+        (3, False, False),
+    ]
+    assert found.versions[0].bytes > 0
+    assert found.lines()[-1].startswith("2 of 3 earlier versions, ")
+    assert {path: path.stat().st_ino for path in dataset.rglob("*")} == before
+
+
+def test_what_goes_takes_its_shards_with_it_and_the_others_stay_whole(dataset):
+    was = files(dataset)
+    listed = prune(dataset, keep=1, remove=False)
+    sizes = {path.name: path.stat().st_size for path in dataset.glob("*/*.h5")}
+    found = prune(dataset, keep=1)
+    assert [one.removed for one in found.versions] == [True, True, False]
+    assert sum(one.bytes for one in listed.versions) == sum(sizes[name] for name in was - files(dataset)) > 0
+    (kept,) = kept_versions(dataset)
+    named = {shard.file for at in (kept, dataset) for split in ("train", "test") for shard in verify(at / split).shards}
+    assert files(dataset) == named
+    assert prune(dataset).versions[0].removed
+    assert files(dataset) == {shard.file for split in ("train", "test") for shard in verify(dataset / split).shards}
+    assert prune(dataset).lines() == ["nothing to remove"]
+
+
+def test_what_a_run_began_with_stays(dataset):
+    first, second, _ = kept_versions(dataset)
+    home = dataset.parent.parent
+    run = RunPaths(home / "runs" / "a")
+    run.root.mkdir(parents=True)
+    run.config.write_text(json.dumps({"dataset": str(second)}))
+    noted = {"format_version": 1, "dataset": str(dataset), "train_digest": version_digest(first)}
+    run.dataset.write_text(json.dumps(noted))
+    found = prune(dataset)
+    assert [(one.goes, one.reason) for one in found.versions] == [
+        (False, "run a began with it"),
+        (False, "run a names it"),
+        (True, "nothing refers to it"),
+    ]
+    assert kept_versions(dataset) == [first, second]
+    assert all(verify(path / "train") for path in (first, second))
+
+
+def test_an_ingestion_at_work_is_not_disturbed(dataset):
+    with (dataset.parent / ".rows.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="an ingestion is at work"):
+            prune(dataset)
+    assert len(kept_versions(dataset)) == 3
