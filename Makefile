@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
 MOTO := 5.2.5
+# A file's tests run in one process, so that what they share is made once; the long files begin (tests/conftest.py). Some
+# wait for Spark and Airflow, so there is one process more than cores.
+TEST_PROCESSES = $(shell expr $$(nproc) + 1)
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
@@ -26,7 +29,7 @@ setup: ## Bring the virtual environment with the tests' tools, and Java
 	@.ci/setup.sh test
 
 test: setup lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
-	$(PYTHON) -m pytest -n auto --dist worksteal --durations 25
+	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"

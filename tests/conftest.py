@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ _AIRFLOW_HOME = pytest.StashKey[str]()
 _AIRFLOW_SESSION = pytest.StashKey[AirflowSession]()
 _TESTS = Path(__file__).parent
 _KINDS = ("architecture", "unit", "parity", "integration", "e2e")
+_KINDS_BY_LENGTH = ("e2e", "integration", "parity", "architecture", "unit")
+"""By how long a test file of theirs runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,8 +89,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _kind(item)))
-    # Alone, the quick tests come first; with several processes (make test) the long ones, so that none is left last.
-    items.sort(key=lambda item: _KINDS.index(_kind(item)), reverse="PYTEST_XDIST_WORKER" in os.environ)
+    # Alone, the quick tests come first; with several processes (make test) the long files, so that none is left last.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+        items.sort(key=lambda item: (_KINDS_BY_LENGTH.index(_kind(item)), item.path not in slow))
+    else:
+        items.sort(key=lambda item: _KINDS.index(_kind(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: TensorFlow makes much garbage, and no search for it has to pass them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _kind(item: pytest.Item) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.airflow_instance import AirflowInstance, DagRun
-from tests.e2e.small_example import SmallExample
+from tests.e2e.small_example import FORMATS, SmallExample
 
 DAG = "deepspark_train"
 
@@ -32,7 +32,8 @@ def run_on_own_data(airflow: AirflowInstance) -> DagRun:
         dataset = dataset_of(run_from_source(airflow))
         for split in ("train", "test"):
             example.replace_source(split, min((dataset / split).glob("*.lmdb")))
-        return _finished(airflow, example.conf(source=None, overrides="max_iter: 40", n_workers=1, devices="cpu"))
+        conf = example.conf(source=None, overrides="max_iter: 40", n_workers=1, devices="cpu", formats=FORMATS)
+        return _finished(airflow, conf)
 
     return DagRun(airflow, DAG, airflow.once("run_on_own_data", make))
 

@@ -30,6 +30,8 @@ SOLVER = """
 net: "{net}" base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 200 display: 50 random_seed: 1
 test_iter: 4 test_interval: 100 snapshot: 100 snapshot_prefix: "small"
 """
+FORMATS = "saved_model,caffe"
+"""What every bundle has; each other one takes seconds to write and read again, and ``run_from_source`` has them all."""
 
 
 @dataclass(frozen=True)

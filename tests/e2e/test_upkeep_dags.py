@@ -14,6 +14,7 @@ from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.export.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
+from tests.e2e.small_example import FORMATS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow]
 
@@ -30,7 +31,7 @@ def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(airflow: Airflow
     (tmp_path / "deploy.prototxt").write_text(DEPLOY)
     weights = tmp_path / "w.caffemodel"
     write_caffemodel(weights, net, initial_vector(net, 3))
-    conf = {"net": str(tmp_path / "deploy.prototxt"), "weights": str(weights), "scale": 0.0625}
+    conf = {"net": str(tmp_path / "deploy.prototxt"), "weights": str(weights), "scale": 0.0625, "formats": FORMATS}
     done = airflow.trigger("deepspark_convert", conf)
     done.wait()
     manifest = read_manifest(done.folder / "bundle")

@@ -13,6 +13,8 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ from tests.processes import is_alive
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 TIMEOUT_S = 240.0
+_JOBS: list[Job] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_job_outlives_its_test() -> Iterator[None]:
+    yield
+    while _JOBS:
+        _JOBS.pop().end()
 
 
 class Job:
@@ -51,6 +61,7 @@ class Job:
             text=True,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
+        _JOBS.append(self)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -63,6 +74,14 @@ class Job:
         code = self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
         return code
+
+    def end(self) -> None:
+        """Leave nothing of a job whose test has failed."""
+        if self.process.poll() is None:
+            for pid in self.descendants():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.wait()
 
     def wait_for(self, pattern: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -126,7 +145,7 @@ def test_two_workers_show_their_lines_and_leave_a_whole_run(tmp_path: Path) -> N
 
 
 def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 12000", n_workers=2, comm_period=2, grant_timeout_s=3.0)
+    job = training(tmp_path, "max_iter: 12000", n_workers=2, comm_period=2, grant_timeout_s=60.0)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
     os.kill(job.worker_pids()[0], signal.SIGKILL)
