@@ -28,7 +28,10 @@ ui: ## Start Airflow on 127.0.0.1 (PORT=8080) with the DAGs; Ctrl-C ends it
 setup: ## Bring the virtual environment with the tests' tools, and Java
 	@.ci/setup.sh test
 
-test: setup lint types ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+.venv/spark-classes.jsa: requirements-dev.txt | setup
+	$(PYTHON) -m tests.spark_classes $@
+
+test: setup lint types .venv/spark-classes.jsa ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
 	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow

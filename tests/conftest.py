@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.e2e.shared_airflow import AirflowSession
+from tests.spark_classes import jvm_options
 
 # A busy machine is no finding: time limits belong to pytest-timeout. The suite draws the same examples every time,
 # so that a commit is what turns it red; `make explore` draws new ones, and many.
@@ -46,8 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
-    # A JVM of a test lives for seconds: compiling its code well takes 3 of an application's 9 s of CPU, for nothing.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 
 
 @pytest.fixture(autouse=True)
