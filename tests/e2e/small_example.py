@@ -26,6 +26,19 @@ layer {{ name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
 layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }}
 """
+LAYERS = NET.index('layer {{ name: "ip1"')
+AUTOENCODER = (
+    NET[:LAYERS]
+    + """
+layer {{ name: "flat" type: "Flatten" bottom: "data" top: "flat" }}
+layer {{ name: "code" type: "InnerProduct" bottom: "flat" top: "code"
+  inner_product_param {{ num_output: 12 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "again" type: "InnerProduct" bottom: "code" top: "again"
+  inner_product_param {{ num_output: 64 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "EuclideanLoss" bottom: "again" bottom: "flat" top: "loss" }}
+"""
+)
+"""A net without classes: 64 pixels through 12 numbers and back."""
 SOLVER = """
 net: "{net}" base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 200 display: 50 random_seed: 1
 test_iter: 4 test_interval: 100 snapshot: 100 snapshot_prefix: "small"
@@ -41,16 +54,18 @@ class SmallExample:
     Attributes:
         folder: Holds them.
         name: Of the net, by which a list of runs shows it.
+        net: Text of the net, with a place for its name.
     """
 
     folder: Path
     name: str = "small"
+    net: str = NET
 
     def write(self) -> SmallExample:
         """Write all files. The data are a copy: a dataset is one source's, so no other run makes or changes it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         net = self.folder / "small.prototxt"
-        net.write_text(NET.format(name=self.name))
+        net.write_text(self.net.format(name=self.name))
         (self.folder / "small_solver.prototxt").write_text(SOLVER.format(net=net))
         for file in (IMAGES, LABELS):
             shutil.copy(DIGITS / file, self.folder)
