@@ -11,6 +11,7 @@ MOTO := 5.2.5
 # A file's tests run in one process, so that what they share is made once; the long files begin (tests/conftest.py). Some
 # wait for Spark and Airflow, so there is one process more than cores.
 TEST_PROCESSES = $(shell expr $$(nproc) + 1)
+ATHERIS := 3.0.0
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
@@ -61,8 +62,11 @@ test-long: setup ## What takes minutes: all recorded cases placed on devices, pr
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants
 
-fuzz: setup ## Damaged input for every reader, SECONDS=600 in all, SEED=N again; what is found is kept in build/fuzz
-	$(PYTHON) -m tests.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
+fuzz: setup ## Damaged input for every reader, SECONDS=600 in all, SEED=N again; what is found is kept in build/fuzz; GUIDED=1 by coverage
+	$(if $(GUIDED),test -d .venv/atheris || uv venv --quiet --python $(PYTHON) .venv/atheris)
+	$(if $(GUIDED),uv pip install --quiet --python .venv/atheris/bin/python "atheris==$(ATHERIS)")
+	PYTHONPATH=$(if $(GUIDED),$$(echo .venv/atheris/lib/python3.*/site-packages)) $(PYTHON) -m tests.fuzz \
+	  --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0) $(if $(GUIDED),--guided)
 
 explore: setup ## The property tests on new random examples; what it prints on failure repeats the example
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=explore

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.fuzz.corpus.table import READERS
+from tests.fuzz.guided import hunt_guided
 from tests.fuzz.hunt import hunt, made_corpus, stdout
 from tests.fuzz.worker import content_of
 
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="of all readers together")
     parser.add_argument("--seed", type=int, default=0, help="default: by the clock")
     parser.add_argument("--at-most", type=int, default=0, help="inputs of a reader; 0: until the time is over")
+    parser.add_argument("--guided", action="store_true", help="by coverage, where atheris can be imported")
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz"), help="folder for what is found")
     parser.add_argument("--repeat", nargs=3, metavar=("READER", "SEED", "NUMBER"), help="read one input again, here")
     given = parser.parse_args()
@@ -33,6 +35,9 @@ def main() -> None:
         parser.error(f"no reader {', '.join(sorted(unknown))}; allowed: {', '.join(READERS)}")
     readers = [READERS[name] for name in given.readers or READERS]
     seed = given.seed or time.time_ns() % 2**31
+    if given.guided:
+        names = [reader.name for reader in readers]
+        raise SystemExit(hunt_guided(names, seconds=given.seconds, seed=seed, folder=given.findings, say=stdout) > 0)
     os.environ["OPENCV_LOG_LEVEL"] = "OFF"
     n_findings = hunt(
         readers, seconds=given.seconds, seed=seed, folder=given.findings, say=stdout, at_most=given.at_most
