@@ -3,7 +3,8 @@
     make fuzz SECONDS=600                                   all readers in turn
     python -m tests.fuzz --seconds 60 --seed 5 datum idx    some of them
     python -m tests.fuzz --repeat datum 5 1234              one input again, by its numbers
+    make fuzz GUIDED=1                                      by coverage, with atheris in .venv/atheris
 
 ``corpus`` has the readers and the small valid files that they start from, ``mutate`` damages these, ``worker`` runs the
-damaged ones in a child process with bounds on memory and time, ``hunt`` gives each reader its share of the time.
+damaged ones in a child process with bounds on memory and time, ``hunt`` gives each reader its share of the time, ``guided`` does so by coverage.
 """

@@ -1,7 +1,7 @@
-"""Hunts by coverage: atheris (libFuzzer) keeps the inputs that reach new code of the readers, and damages those further.
+"""Hunts by coverage: atheris (libFuzzer) keeps inputs that reach new code of the readers, and damages those further.
 
-atheris comes from an environment of its own, which `make fuzz GUIDED=1` makes. Each reader runs in a process of its own:
-libFuzzer ends the process at a death, and has no other end than the process'.
+atheris comes from an environment of its own, which `make fuzz GUIDED=1` makes. Each reader runs in a process of its
+own: libFuzzer ends the process at a death, and has no other end than the process'.
 """
 
 from __future__ import annotations
