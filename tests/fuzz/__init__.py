@@ -6,5 +6,6 @@
     make fuzz GUIDED=1                                      by coverage, with atheris in .venv/atheris
 
 ``corpus`` has the readers and the small valid files that they start from, ``mutate`` damages these, ``worker`` runs the
-damaged ones in a child process with bounds on memory and time, ``hunt`` gives each reader its share of the time, ``guided`` does so by coverage.
+damaged ones in a child process with bounds on memory and time, ``hunt`` gives each reader its share of the time,
+``guided`` does so by coverage.
 """
