@@ -21,7 +21,7 @@ from deepspark_ops.local_airflow.services import free_port, require_free
 from deepspark_ops.processes.stage_process import set_parent_death_signal
 from deepspark_ops.run_paths import write_text_whole
 from tests.e2e.shared_airflow import ENDED, OUTPUT, READY, SESSION_LOCK
-from tests.e2e.small_example import AUTOENCODER, FORMATS, SmallExample
+from tests.e2e.small_example import AUTOENCODER, SmallExample
 from tests.paths import ROOT
 
 USERS = {"admin": "admin", "viewer": "viewer", "user": "user"}
@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
     port = free_port()
     # A net without classes: what is not of classifiers alone is judged, gated, approved and promoted here.
     example = SmallExample(folder / "retrain", name="retrained", net=AUTOENCODER).write()
-    conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL, formats=FORMATS)
+    conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL)
     asks = {"approval": True, "approval_timeout": "8 min"}
     (folder / "retrain.json").write_text(json.dumps({**conf, **asks}))
     notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / TOLD)}}
