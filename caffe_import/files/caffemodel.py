@@ -67,15 +67,23 @@ def _read_hdf5(path: Path) -> dict[str, list[FloatArray]]:
         if not isinstance(data, h5py.Group):
             msg = f'{path}: has no group "data"; {_WHAT} was expected'
             raise WeightsError(msg)
-        return dict(_hdf5_layers(data, "", path))
+        return dict(_hdf5_layers(data, "", path, set()))
 
 
-def _hdf5_layers(group: h5py.Group, prefix: str, path: Path) -> Iterator[tuple[str, list[FloatArray]]]:
-    """Yield every group below ``group`` as a layer; a slash in a layer's name makes groups in groups."""
+def _hdf5_layers(group: h5py.Group, prefix: str, path: Path, seen: set[int]) -> Iterator[tuple[str, list[FloatArray]]]:
+    """Yield every group below ``group`` as a layer; a slash in a layer's name makes groups in groups.
+
+    ``seen`` has the groups met so far: links that meet again make circles, or more layers than there is time for.
+    """
     for key, item in group.items():
         if not isinstance(item, h5py.Group):
             continue
         name = f"{prefix}{key}"
+        place = h5py.h5o.get_info(item.id).addr
+        if place in seen:
+            msg = f'{path}: group "{name}" is another one\'s, too, by a link; Caffe writes a group for each layer'
+            raise WeightsError(msg)
+        seen.add(place)
         stored = {
             int(index): float_dataset(member, where=f'{path}: layer "{name}" blob {index}')
             for index, member in item.items()
@@ -83,7 +91,7 @@ def _hdf5_layers(group: h5py.Group, prefix: str, path: Path) -> Iterator[tuple[s
         }
         n_blobs = max(stored) + 1 if stored else 0
         yield name, [stored.get(index, np.empty(0, np.float32)) for index in range(n_blobs)]
-        yield from _hdf5_layers(item, f"{name}/", path)
+        yield from _hdf5_layers(item, f"{name}/", path, seen)
 
 
 def copy_weights(

@@ -287,3 +287,22 @@ def test_mutated_file_gives_arrays_or_a_named_error(tmp_path: Path, data: st.Dat
     path.write_bytes(bytes(content))
     for arrays in TestRefusals.read_or_none(path).values():
         assert all(array.dtype == np.float32 for array in arrays)
+
+
+def test_an_hdf5_model_whose_groups_are_linked_to_each_other_ends_soon(tmp_path):
+    path = tmp_path / "m.caffemodel.h5"
+    with h5py.File(path, "w") as file:
+        file["data/a/0"] = np.ones(2, "f4")
+        inner = file["data/a"]
+        for depth in range(40):  # 2^40 ways to the innermost
+            outer = file.create_group(f"g{depth}")
+            outer["left"], outer["right"] = inner, inner
+            inner = outer
+        file["data/all"] = inner
+    with pytest.raises(WeightsError, match=r'group "all/left.*" is another one\'s, too, by a link'):
+        read_caffemodel(path)
+    with h5py.File(path, "w") as file:
+        file["data/a/0"] = np.ones(2, "f4")
+        file["data/a/b"] = file["data"]
+    with pytest.raises(WeightsError, match="by a link"):
+        read_caffemodel(path)
