@@ -21,7 +21,7 @@ from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
 from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
 
-InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv"]
+InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "json_lines"]
 
 
 class BundleInputConfig(StageConfig):
@@ -30,7 +30,8 @@ class BundleInputConfig(StageConfig):
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
     input: DataPath = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
-        " file or folder, CSV, table:db.name of Spark's catalog), or any other source that deepspark ingest reads"
+        " or ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that deepspark"
+        " ingest reads"
     )
     output: DataPath = Field(
         description="Parquet file to write, one row per input; with a Spark master a folder of such files; or"

@@ -40,6 +40,10 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows  # pyarrow takes a moment
 
         return (parquet_rows if kind == "parquet" else csv_rows)(config, form)
+    if kind in ("orc", "json_lines"):
+        from deepspark_ops.predict.inputs.scanned_table import scanned_rows
+
+        return scanned_rows(config, form, kind)
     color = form.only_input(config.bundle).color
     if kind is None:
         return source_records(path, detect_format(path), config.image_column)
@@ -64,7 +68,10 @@ def _look_at_folder(path: Path) -> InputFormat | None:
     if any(path.rglob("*.parquet")):
         return "parquet"
     try:
-        is_raw = detect_format(path) != "class_folders"
+        found = detect_format(path)
+        if found in ("orc", "json_lines"):
+            return found
+        is_raw = found != "class_folders"
     except ConfigError:
         if not has_images(path):
             raise
@@ -78,7 +85,10 @@ def _look_at_file(path: Path) -> InputFormat | None:
         return _TABLES[suffix]
     if is_image_name(path.name):
         return "folder"
-    if detect_format(path) != "image_list":
+    found = detect_format(path)
+    if found in ("orc", "json_lines"):
+        return found
+    if found != "image_list":
         return None
     first = first_listed(path)
     if not is_image_name(first) and not (path.parent / first).is_file():
