@@ -19,6 +19,8 @@ from deepspark_ops.shards.manifest import MANIFEST_NAME, SPLITS
 from deepspark_ops.stores.staging import staging_of, use_staging
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+_SCANNED: dict[str, InputFormat] = {"orc": "orc", "json_lines": "json_lines"}
+"""Formats of raw data that are tables to be read from their beginning on."""
 
 
 def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
@@ -69,8 +71,8 @@ def _look_at_folder(path: Path) -> InputFormat | None:
         return "parquet"
     try:
         found = detect_format(path)
-        if found in ("orc", "json_lines"):
-            return found
+        if found in _SCANNED:
+            return _SCANNED[found]
         is_raw = found != "class_folders"
     except ConfigError:
         if not has_images(path):
@@ -86,8 +88,8 @@ def _look_at_file(path: Path) -> InputFormat | None:
     if is_image_name(path.name):
         return "folder"
     found = detect_format(path)
-    if found in ("orc", "json_lines"):
-        return found
+    if found in _SCANNED:
+        return _SCANNED[found]
     if found != "image_list":
         return None
     first = first_listed(path)
