@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, write_text_whole
@@ -36,10 +36,23 @@ class SourceRecord(_Frozen):
     sha256: str
 
 
+def _own_file(name: str) -> str:
+    """A manifest may be somebody else's: what it names is read with the rights of whoever trains."""
+    plain = name.removeprefix("../train/")  # the mean image of the training set
+    if plain in ("", ".", "..") or "/" in plain or "\0" in plain:
+        msg = "names no file of the dataset; allowed: a file of its own folder, or ../train/NAME"
+        raise ValueError(msg)
+    return name
+
+
+OwnFile = Annotated[str, AfterValidator(_own_file)]
+"""A file in the split's folder."""
+
+
 class FileRecord(_Frozen):
     """One file bound by its digest; ``file`` is relative to the split's folder."""
 
-    file: str = Field(pattern=r"^[^\x00]+$")
+    file: OwnFile
     sha256: str
 
 
@@ -176,11 +189,11 @@ class DatasetManifest(_Frozen):
     mean_file: FileRecord | None = None
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
     n_rejected: int = Field(ge=0)
-    rejected_file: str | None = None
+    rejected_file: OwnFile | None = None
     n_bytes: int = Field(ge=1)
     split_rule: SplitRule | None = None
     warnings: dict[str, Annotated[int, Field(ge=1)]] = {}
-    warnings_file: str | None = None
+    warnings_file: OwnFile | None = None
     chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
     table: TableColumns | None = None
 

@@ -226,6 +226,19 @@ def test_edited_manifest_is_found(split, edit, finding, digests):
     assert 'rerun task "ingest"' in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "", "../train/../x", "../train/a/b", "a\0b"])
+@pytest.mark.parametrize("field", ["shards", "mean_file", "rejected_file", "warnings_file"])
+def test_a_manifest_names_files_of_its_own_folder_alone(split, field, name):
+    path = split / "dataset.json"
+    plain = json.loads(path.read_text())
+    record = {**plain["shards"][0], "file": name}
+    of_mean = {"file": name, "sha256": "0"}
+    edit = {"shards": [record], "mean_file": of_mean, "rejected_file": name, "warnings_file": name}[field]
+    path.write_text(json.dumps(plain | {field: edit}))
+    with pytest.raises(DataError, match="names no file of the dataset; allowed: a file of its own folder"):
+        open_dataset(split)
+
+
 def test_reader_refuses_samples_of_another_shape_than_the_manifests(split):
     path = split / "dataset.json"
     path.write_text(path.read_text().replace(*("1,\n  2,\n  3", "1,\n  6,\n  1")))
