@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.stores import arrow_store
 from deepspark_ops.stores.store_path import data_path
 from tests.paths import ROOT
@@ -232,5 +233,5 @@ def test_a_source_that_grew_sends_what_is_new(dataset, environment, tmp_path):
         deepspark("data", *arguments, folder=tmp_path, environment=environment)
     prune = ["data", "prune", dataset, "--keep", "0", "--home", str(tmp_path), "--remove"]
     deepspark(*prune, folder=tmp_path, environment=environment)
-    assert not (data_path(dataset) / "versions").is_dir()
+    assert kept_versions(data_path(dataset)) == []
     deepspark("data", "verify", dataset, folder=tmp_path, environment=environment)
