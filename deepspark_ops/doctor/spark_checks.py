@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deepspark_ops.doctor.check import Check
-from deepspark_ops.processes.cluster_network import ENCRYPTION, stays_on_host
+from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, stays_on_host
 
 MOST_SKEW_S = 1.0
 """Beyond it the times of events and certificates of different hosts do not fit together."""
@@ -57,7 +57,11 @@ def _encryption(facts: Facts, master: str) -> Check:
     found = facts["encryption"]
     text = ", ".join(f"{one}={found.get(one) or 'not set'}" for one in ENCRYPTION)
     if all(found.get(one) == value for one, value in ENCRYPTION.items()):
-        return Check(name, True, text)
+        cipher = next(iter(AUTHENTICATED_CIPHER))
+        text = f"{text}, {cipher}={found.get(cipher) or 'AES/CTR/NoPadding'}"
+        is_plain = "CTR" in text
+        remedy = f"changed bytes are not noticed: set {cipher} {AUTHENTICATED_CIPHER[cipher]} (docs/cluster.md)"
+        return Check(name, True, text, remedy if is_plain else "")
     remedy = "the exchange's secret crosses the network in clear: give the cluster a secret (docs/cluster.md)"
     return Check(name, True, f"{text}, as --insecure-network allows", remedy)
 

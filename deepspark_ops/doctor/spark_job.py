@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.doctor import DoctorConfig
 from deepspark_ops.doctor.meeting import Meeting
-from deepspark_ops.processes.cluster_network import ENCRYPTION, choose_listen_address
+from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
@@ -64,7 +64,7 @@ def _facts(context: SparkContext, config: DoctorConfig, address: str) -> dict[st
     settings = dict(context.getConf().getAll())
     facts: dict[str, Any] = {
         "spark": context.version,
-        "encryption": {name: settings.get(name, "") for name in ENCRYPTION},
+        "encryption": {name: settings.get(name, "") for name in (*ENCRYPTION, *AUTHENTICATED_CIPHER)},
         "executors": [],
         "jvms": [],
         "error": "",

@@ -27,6 +27,7 @@ from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.images.sample_notes import NotedSamples
 from deepspark_ops.ingest.images.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
+from deepspark_ops.shards.full_disk import is_no_room, write_trouble
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
@@ -135,7 +136,8 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     except (DeepSparkError, CaffeImportError) as error:
         result.error = str(error)
     except OSError as error:
-        result.error = f"{error.filename or task.path}: {error.strerror or error}"
+        is_read = error.filename is not None and not is_no_room(error)
+        result.error = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(task.path, error)
     return result
 
 

@@ -22,6 +22,11 @@ AUTHENTICATE = "spark.authenticate"
 CLUSTER_SECRET = "spark.authenticate.secret"
 ENCRYPTION = {AUTHENTICATE: "true", "spark.network.crypto.enabled": "true"}
 """Spark properties with which driver and executors encrypt all that they send each other."""
+AUTHENTICATED_CIPHER: Mapping[str, str] = {
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.authEngineVersion": "2",
+}
+"""Spark's own default cipher, AES/CTR, does not notice bytes that were changed on the way (CVE-2025-55039)."""
 
 _OUTSIDE = (("203.0.113.1", 9), ("2001:db8::1", 9))
 """Addresses that no host has (RFC 5737, RFC 3849): what leads to them leads out of this host."""
@@ -176,7 +181,19 @@ def cluster_network(
         return ClusterNetwork(properties, warning)
     if problem is not None:
         raise ConfigError(problem)
-    return ClusterNetwork({**properties, **ENCRYPTION})
+    return ClusterNetwork({**properties, **ENCRYPTION, **_cipher(settings)})
+
+
+def _cipher(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the properties of a cipher that authenticates, unless daemons of the cluster have to have the same.
+
+    A master, a worker and a shuffle service that encrypt take part with their own settings.
+    """
+    if settings.get("spark.shuffle.service.enabled", "false").strip().lower() == "true" or any(
+        name.startswith("spark.network.crypto.") for name in settings
+    ):
+        return {}
+    return AUTHENTICATED_CIPHER
 
 
 def _driver_address(master: str, settings: Mapping[str, str], address: str) -> dict[str, str]:

@@ -14,6 +14,36 @@ _TASK_LOST = re.compile(
     re.MULTILINE,
 )
 
+JVM_ENDED = (
+    "Spark's JVM on this host has ended: it was killed, mostly since the host or its container ran out of memory (dmesg"
+    " says so), or it crashed (hs_err_pid*.log in the working directory); make memory free, lower n_workers or"
+    " spark.driver.memory, and run it again"
+)
+_LOST_PEER = (ConnectionError, BrokenPipeError)
+
+
+def jvm_has_ended(error: BaseException) -> bool:
+    """Return whether an error is what a driver gets whose JVM is gone: py4j finds nobody at the other end.
+
+    Args:
+        error: As py4j or pyspark raised it.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ == "Py4JNetworkError" or (isinstance(seen, _LOST_PEER) and _came_from_py4j(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _came_from_py4j(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__", "").startswith("py4j."):
+            return True
+        frame = frame.tb_next
+    return False
+
 
 def spark_failure(error: Exception, *, master: str, task: str) -> str:
     """Return what went wrong in one line.
@@ -28,6 +58,8 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
         >>> spark_failure(RuntimeError(text), master="yarn", task="worker")
         'worker 1 was lost 4 times, most recently by gone; was its host out of memory?'
     """
+    if jvm_has_ended(error):
+        return JVM_ENDED
     text = str(error)
     if _ENDED.search(text):
         return (

@@ -15,6 +15,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended
 
 PARENT_WATCH = "DEEPSPARK_PARENT_PID"
 """Environment: the stage's process must end with its parent. Workers and servers inherit it but do not read it."""
@@ -32,6 +33,11 @@ class _StageFormatter(logging.Formatter):
         return "\n".join([f"{record.levelname}: {first}", *(f"{record.levelname}| {line}" for line in others)])
 
 
+def _is_for_people(record: logging.LogRecord) -> bool:
+    """Leave out the tracebacks that py4j writes to the root logger for each call to a JVM that is gone."""
+    return record.levelno >= logging.WARNING or f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
 def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = None) -> int:
     """Run a stage as the outermost loop of its own process and return the exit code.
 
@@ -45,6 +51,7 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
     arguments = sys.argv[1:] if arguments is None else arguments
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_StageFormatter("%(message)s"))
+    handler.addFilter(_is_for_people)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for chatty in ("py4j", "absl", "tensorflow", "h5py"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -78,6 +85,8 @@ def user_trouble(error: Exception) -> tuple[int, str] | None:
     """Return exit code and message for what whoever started this can put right; None for other errors."""
     if isinstance(error, ModuleNotFoundError) and (message := missing_extra(error)):
         return USER_MISTAKE, message
+    if jvm_has_ended(error):
+        return FAILED, JVM_ENDED
     return file_trouble(error) if isinstance(error, OSError) else None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +32,20 @@ def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_sh
         N. For none, there is nothing at ``path`` afterwards.
     """
     n_rows = 0
-    with write_whole(path) as temporary:
-        rows = max(1, _BUFFER_BYTES // (4 * int(np.prod(sample_shape))))
-        # The oldest file version that fits is h5py's default, which Caffe's HDF5 1.8 reads.
-        with h5py.File(temporary, "w", track_order=False) as handle:
-            data = _growing(handle, "data", sample_shape, rows)
-            label = _growing(handle, "label", (), rows)
-            images = np.empty((rows, *sample_shape), np.float32)
-            labels = np.empty(rows, np.float32)
-            filled = 0
-            for image, number in samples:
-                images[filled], labels[filled] = image, number
-                filled += 1
-                if filled == rows:
-                    n_rows = _append(data, label, images, labels, n_rows)
-                    filled = 0
-            n_rows = _append(data, label, images[:filled], labels[:filled], n_rows)
-        temporary.chmod(0o644)
+    rows = max(1, _BUFFER_BYTES // (4 * int(np.prod(sample_shape))))
+    with _new_file(path) as handle:
+        data = _growing(handle, "data", sample_shape, rows)
+        label = _growing(handle, "label", (), rows)
+        images = np.empty((rows, *sample_shape), np.float32)
+        labels = np.empty(rows, np.float32)
+        filled = 0
+        for image, number in samples:
+            images[filled], labels[filled] = image, number
+            filled += 1
+            if filled == rows:
+                n_rows = _append(data, label, images, labels, n_rows)
+                filled = 0
+        n_rows = _append(data, label, images[:filled], labels[:filled], n_rows)
     if not n_rows:
         path.unlink()
     return n_rows
@@ -62,18 +61,82 @@ def write_hdf5_columns(
         columns: Numbers, or texts as bytes of a fixed length (UTF-8).
         order: (N,) which row comes where; they are put into it a few at a time, beside the memory they are in.
     """
+    with _new_file(path) as handle:
+        for name, values in columns.items():
+            rows = max(1, _BUFFER_BYTES // max(1, values[:1].nbytes))
+            is_text = values.dtype.kind == "S"
+            dtype = h5py.string_dtype("utf-8", values.dtype.itemsize) if is_text else values.dtype
+            chunks = (min(rows, len(values)), *values.shape[1:])
+            data = handle.create_dataset(name, values.shape, dtype, chunks=chunks, track_times=False)
+            for start in range(0, len(values), chunks[0]):
+                to = slice(start, start + chunks[0])
+                data[to] = np.ascontiguousarray(values[to] if order is None else values[order[to]]).view(dtype)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Any]:
+    """Yield an open file that is at ``path`` afterwards, whole or not at all.
+
+    Raises:
+        OSError: It could not be written.
+    """
     with write_whole(path) as temporary:
-        with h5py.File(temporary, "w", track_order=False) as handle:
-            for name, values in columns.items():
-                rows = max(1, _BUFFER_BYTES // max(1, values[:1].nbytes))
-                is_text = values.dtype.kind == "S"
-                dtype = h5py.string_dtype("utf-8", values.dtype.itemsize) if is_text else values.dtype
-                chunks = (min(rows, len(values)), *values.shape[1:])
-                data = handle.create_dataset(name, values.shape, dtype, chunks=chunks, track_times=False)
-                for start in range(0, len(values), chunks[0]):
-                    to = slice(start, start + chunks[0])
-                    data[to] = np.ascontiguousarray(values[to] if order is None else values[order[to]]).view(dtype)
+        with _PatientFile(temporary) as file:
+            # The oldest file version that fits is h5py's default, which Caffe's HDF5 1.8 reads.
+            with h5py.File(file, "w", track_order=False) as handle:
+                yield handle
+            file.raise_error(path)
         temporary.chmod(0o644)
+
+
+class _PatientFile(io.RawIOBase):
+    """A file for HDF5, which crashes the process when it cannot write the rest at its close: a full disk is told after.
+
+    The bytes are those that HDF5 writes by itself, and as fast.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b", buffering=0)
+        self._error: OSError | None = None
+
+    def raise_error(self, path: Path) -> None:
+        """Raise what went wrong, by the name of what was to be written."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror, str(path)) from self._error
+
+    def write(self, data: Any, /) -> int:
+        left = memoryview(data).cast("B")
+        n_bytes = len(left)
+        try:
+            while left and self._error is None:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._error = error
+        return n_bytes
+
+    def readinto(self, buffer: Any, /) -> int:
+        n_read = self._file.readinto(buffer)
+        if self._error is not None and n_read < len(buffer):  # what was not written
+            buffer[n_read:] = bytes(len(buffer) - n_read)
+            return len(buffer)
+        return n_read
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as error:
+            self._error = error
+            return size or 0
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def write_hdf5_list(path: Path, files: Sequence[Path]) -> None:

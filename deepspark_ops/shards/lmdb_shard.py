@@ -11,6 +11,7 @@ import lmdb
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import sync_file, sync_folder
+from deepspark_ops.shards.full_disk import write_trouble
 
 MAX_SHARD_BYTES = 2**31 - 2**20
 """Also the map size in the file's header, so it must not depend on the content: below 2 GiB, whole pages."""
@@ -42,7 +43,7 @@ def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes | memoryvi
         How many records were written. For none, there is nothing at ``path`` afterwards.
 
     Raises:
-        DataError: The shard would reach 2 GiB.
+        DataError: The shard would reach 2 GiB, or the disk is full.
         ValueError: Keys are not ascending.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,21 +67,18 @@ def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes | memoryvi
 def _fill(folder: Path, path: Path, records: Iterable[tuple[bytes, bytes | memoryview]]) -> int:
     # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
     # becomes visible only by its rename.
-    environment = lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False)
     in_order = _InOrder(path, records)
     try:
-        while not in_order.is_at_end:
-            with environment.begin(write=True) as transaction:
-                # One call for all records of a commit: the cursor stays where the next one belongs.
-                transaction.cursor().putmulti(in_order.up_to(_COMMIT_BYTES), overwrite=False, append=True)
+        with lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False) as environment:
+            while not in_order.is_at_end:
+                with environment.begin(write=True) as transaction:
+                    # One call for all records of a commit: the cursor stays where the next one belongs.
+                    transaction.cursor().putmulti(in_order.up_to(_COMMIT_BYTES), overwrite=False, append=True)
     except lmdb.MapFullError as error:
         msg = f"{path}: the shard reaches 2 GiB at sample {in_order.count - 1:,}; lower samples_per_shard below that"
         raise DataError(msg) from error
     except lmdb.Error as error:
-        msg = f"{path}: cannot write the shard: {error}"
-        raise DataError(msg) from error
-    finally:
-        environment.close()
+        raise DataError(write_trouble(path, error)) from error
     return in_order.count
 
 

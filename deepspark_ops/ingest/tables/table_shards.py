@@ -15,6 +15,7 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
+from deepspark_ops.shards.full_disk import is_no_room, write_trouble
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
@@ -143,7 +144,8 @@ def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResu
             write_row_records(path, RowRecords(*(held[name][order] for name in ("name", "state", "repeat"))))
             rows_digest = sha256_of_file(path)
     except OSError as error:
-        message = f"{error.filename or task.path}: {error.strerror or error}"
+        is_read = error.filename is not None and not is_no_room(error)
+        message = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(task.path, error)
         return TableShardResult(task.split, task.number, error=message)
     return TableShardResult(task.split, task.number, len(order), size, digest, tuple(counts), rows_digest)
 

@@ -26,7 +26,7 @@ from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.processes.spark_context import start_context
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import jvm_has_ended, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.train.driver.executor_wait import await_executors
@@ -153,7 +153,10 @@ class SparkWorkers(Workers):
         """See ``Workers``."""
         if self._error is not None:
             why = spark_failure(self._error, master=self._run.config.master, task="worker")
-            msg = f"Spark gave the training job up: {why}"
+            if jvm_has_ended(self._error):
+                msg = f"{why}: the same command goes on from the last snapshot"
+            else:
+                msg = f"Spark gave the training job up: {why}"
             raise TrainingFailed(msg) from self._error
         return [WorkerOutcome(**plain) for plain in self._plain]
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.events import Event, read_events
+from deepspark_ops.processes.spark_failure import JVM_ENDED
 from deepspark_ops.run_paths import RunPaths
 from tests.fake_smi import smi_folder
 from tests.integration.train.in_process import CAFFE
@@ -199,6 +200,19 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     assert again.wait() == 0, "\n".join(again.lines)
     assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
     assert again.paths.snapshot_iterations()[-1] == last + 1000
+
+
+def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 10000000 snapshot: 500", n_workers=1)
+    job.wait_for(r"driver snapshot clock=500 ")
+    (jvm,) = [pid for pid, command in job.descendants().items() if Path(command[0]).name == "java"]
+    os.kill(jvm, signal.SIGKILL)
+    assert job.wait() == 1
+    assert job.error_lines == [f"{JVM_ENDED}: the same command goes on from the last snapshot"]
+    assert not any("Traceback" in line or "py4j" in line for line in job.lines), "\n".join(job.lines)
+    failed = job.events("stage")[-1]
+    assert (failed.data["status"], failed.data["reason"]) == ("failed", job.error_lines[0])
+    assert failed.clock >= 500, "the minibatches that were done, and not those of the start"
 
 
 def test_diverging_run_fails_with_what_to_change(tmp_path: Path) -> None:

@@ -8,7 +8,11 @@ from deepspark_ops.doctor.check import Check
 from deepspark_ops.doctor.spark_checks import spark_checks
 
 VERSIONS = {"pyspark": "4.2.0", "tensorflow": "2.21.0"}
-ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+ENCRYPTED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+}
 EXECUTOR = {
     "host": "b",
     "python": "3.11.7",
@@ -91,6 +95,9 @@ def test_a_cluster_that_sends_the_secret_in_clear_is_told_of() -> None:
     clear = {**ENCRYPTED, "spark.network.crypto.enabled": ""}
     assert looked_at(encryption=clear)["encryption"].is_warning
     assert looked_at(master="local[2]", encryption=clear)["encryption"].remedy == ""
+    changeable = looked_at(encryption={**ENCRYPTED, "spark.network.crypto.cipher": ""})["encryption"]
+    assert changeable.is_warning
+    assert changeable.detail.endswith("spark.network.crypto.cipher=AES/CTR/NoPadding")
 
 
 def test_another_spark_on_the_executors_and_a_job_that_failed() -> None:

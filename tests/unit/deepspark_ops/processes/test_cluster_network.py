@@ -9,6 +9,7 @@ import pytest
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.cluster_network import (
+    AUTHENTICATED_CIPHER,
     ENCRYPTION,
     address_towards,
     choose_listen_address,
@@ -123,12 +124,16 @@ def test_an_address_that_names_no_host_is_refused(asked: str) -> None:
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://192.0.2.9:6443"])
 def test_yarn_and_kubernetes_make_the_secret_themselves(master: str) -> None:
-    assert cluster_network(master, {}, listen_address=HERE).properties == {**DRIVER, **ENCRYPTION}
+    assert cluster_network(master, {}, listen_address=HERE).properties == {
+        **DRIVER,
+        **ENCRYPTION,
+        **AUTHENTICATED_CIPHER,
+    }
 
 
 def test_a_standalone_cluster_encrypts_with_its_own_secret() -> None:
     network = cluster_network("spark://192.0.2.9:7077", WITH_SECRET, listen_address=HERE)
-    assert network.properties == {**DRIVER, **ENCRYPTION}
+    assert network.properties == {**DRIVER, **ENCRYPTION, **AUTHENTICATED_CIPHER}
     assert "hidden" not in repr(network)
 
 
@@ -172,7 +177,7 @@ def test_nothing_to_warn_of_where_the_cluster_encrypts_by_itself() -> None:
 
 def test_the_drivers_address_follows_unless_the_settings_give_one() -> None:
     given = {"spark.driver.host": "driver.svc", "spark.driver.bindAddress": "192.0.2.7"}
-    assert cluster_network("k8s://h", given, listen_address=HERE).properties == ENCRYPTION
+    assert cluster_network("k8s://h", given, listen_address=HERE).properties == {**ENCRYPTION, **AUTHENTICATED_CIPHER}
     loopback = cluster_network("spark://127.0.0.1:7077", {}, listen_address="127.0.0.1").properties
     assert loopback == {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     six = cluster_network("yarn", {}, listen_address="2001:db8::2").properties
@@ -207,3 +212,13 @@ def test_no_protection_on_a_cluster_is_refused_or_warned_of() -> None:
         assert chosen.kind == "off"
         assert chosen.warning is not None
         assert HERE in chosen.warning
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"spark.shuffle.service.enabled": "True"}, {"spark.network.crypto.enabled": "true"}],
+    ids=["shuffle service", "daemons that encrypt"],
+)
+def test_the_cipher_is_the_clusters_where_its_daemons_take_part(settings: dict[str, str]) -> None:
+    network = cluster_network("spark://192.0.2.9:7077", {**WITH_SECRET, **settings}, listen_address=HERE)
+    assert network.properties == {**DRIVER, **ENCRYPTION}

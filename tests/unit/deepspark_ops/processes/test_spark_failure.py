@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended, spark_failure
 
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 
@@ -47,3 +49,18 @@ def test_an_application_that_the_master_refused_or_ended_is_not_out_of_memory(re
         "the application was ended from outside: master=spark://h:7077 does not answer, has another"
         " spark.authenticate.secret than this host, or ended it"
     )
+
+
+def test_a_jvm_that_is_gone_is_told_by_cause_and_remedy() -> None:
+    assert spark_failure(Py4JNetworkError("Answer from Java side is empty"), master="yarn", task="task") == JVM_ENDED
+    calls = {"__name__": "py4j.java_gateway"}
+    exec("def connect(): raise ConnectionRefusedError(111, 'Connection refused')", calls)
+    with pytest.raises(ConnectionRefusedError) as caught:
+        calls["connect"]()  # type: ignore[operator]
+    assert spark_failure(caught.value, master="yarn", task="task") == JVM_ENDED
+    wrapped = DeepSparkError("lost")
+    wrapped.__cause__ = caught.value
+    assert jvm_has_ended(wrapped)
+    # A connection of one's own that is refused is no JVM.
+    assert not jvm_has_ended(ConnectionRefusedError(111, "Connection refused"))
+    assert not jvm_has_ended(RuntimeError())
