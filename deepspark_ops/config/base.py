@@ -156,9 +156,9 @@ def file_list_text(files: tuple[Path, ...]) -> str:
 
 
 class StageConfig(BaseModel):
-    """What all stages share: frozen, no unknown fields."""
+    """What all stages share: frozen, no unknown fields, no infinite numbers, which JSON cannot hold."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     def paths_inside(self) -> frozenset[str]:
         """Return the path fields that are no paths of the file system, but inside an archive."""
