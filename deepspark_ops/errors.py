@@ -5,6 +5,7 @@
       DataError                 fix or re-make the data: a shard, an image list, too many bad records
       ExchangeUnavailable       retry: the server did not answer in time
       ProtocolError             report: a peer sent what the protocol does not allow
+        PushRefused             a push was nonsense and is not in the center; the worker ends
         WorkerFenced            leave: this process was given up in the middle of an exchange; it may join again
           WorkerReplaced        leave: a newer process is the worker now
       TrainingFailed            the run itself failed: loss not finite, workers given up, nothing exchanged
@@ -34,6 +35,10 @@ class ExchangeUnavailable(DeepSparkError):
 
 class ProtocolError(DeepSparkError):
     """A peer sent something that the wire format does not allow, or could not prove who it is."""
+
+
+class PushRefused(ProtocolError):
+    """A worker's push is nonsense: not finite, or absurdly long; the center has not changed by it."""
 
 
 class WorkerFenced(ProtocolError):

@@ -147,6 +147,7 @@ _SERVER_WORDS = {
     "staleness": "staleness={:.3g}",
     "lost_updates": "lost_updates={:.3g}",
     "overlaps": "overlaps={}",
+    "refused_pushes": "refused_pushes={}",
 }
 """What is said of a report, the most important first."""
 

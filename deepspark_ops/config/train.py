@@ -169,6 +169,12 @@ class TrainConfig(StageConfig):
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
+    check_pushes: bool = Field(
+        True,
+        title="Refuse nonsense",
+        description="Refuse a worker's push that is not finite, or a million times as long as any before",
+        json_schema_extra=EXPERT,
+    )
     tls: Literal["auto", "on", "off", "mac"] = Field(
         "auto",
         title="Encrypted exchange",

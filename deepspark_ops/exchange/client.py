@@ -174,6 +174,8 @@ class SocketLink(StateRequests):
                 raise ConfigError(msg) from error
             return None
         center.use_locks(run.lock, self._address.exchange_timeout_s)
+        if run.check_pushes:
+            center.check_pushes(run.strategy(), samples=True)
         return center
 
     def _attach(self, connection: Connection) -> None:

@@ -52,6 +52,7 @@ class ExchangeSettings:
         n_servers: Server processes, each with a key range of the center; the first one holds the run state.
         watch_rest_s: Pause between two measurements of lost updates, of a second or so each; at 0 pushes are
             added up all the time, which takes an exchange of a small net 3 % longer.
+        check_pushes: Whether pushes that are not finite, or absurdly long, are refused; see ``center.push_check``.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
     """
@@ -75,6 +76,7 @@ class ExchangeSettings:
     wire_dtype: WireDtype = "float32"
     n_servers: int = 1
     watch_rest_s: float = 4.0
+    check_pushes: bool = True
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
 

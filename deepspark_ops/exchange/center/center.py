@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.errors import WorkerFenced, WorkerReplaced
+from deepspark_ops.errors import PushRefused, WorkerFenced, WorkerReplaced
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.locks import CenterLocks
 from deepspark_ops.exchange.center.memory import CenterMemory, CenterShape
+from deepspark_ops.exchange.center.push_check import PushCheck
 from deepspark_ops.exchange.center.worker_counters import (
     BEGUN,
     COLUMNS,
@@ -19,6 +20,7 @@ from deepspark_ops.exchange.center.worker_counters import (
     MOVED_BYTES,
     NOBODY,
     OVERLAPS,
+    REFUSED,
     SESSION,
     STALENESS,
     WATCH_BEGUN,
@@ -56,6 +58,7 @@ class Center:
         unfinished: Of each chunk, what ``pushes`` notes while a push changes ``extras``; 0 for none, (n_chunks,).
         sessions: Number of each worker's present process, shape (n_workers,): what ``check_session`` looks at.
         locks: None until ``use_locks``.
+        push_check: None until ``check_pushes``.
         path: The mapped file; None where the center is private memory.
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
     """
@@ -65,6 +68,7 @@ class Center:
         self.path = memory.path
         self.token = memory.token
         self.locks: CenterLocks | None = None
+        self.push_check: PushCheck | None = None
         self._hold(memory, server)
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes: numpy's scalars are ten times slower.
@@ -101,6 +105,19 @@ class Center:
         """Lock chunks or exchanges from now on; every process that maps the center must do the same."""
         if mode != "none":
             self.locks = CenterLocks(mode, len(self.counts), self._memory.handle, timeout_s)
+
+    def check_pushes(self, strategy: Strategy, *, samples: bool = False) -> None:
+        """Refuse nonsense that this process would push, from now on; see ``PushCheck``.
+
+        Not where the strategy steps back from numbers that are not finite.
+        """
+        if not strategy.searches:
+            self.push_check = PushCheck(len(self.counts), samples=samples)
+
+    def refuse_push(self, worker: int, what: str, error: PushRefused) -> PushRefused:
+        """Count a refused push of ``worker``, and return the error that ends its process."""
+        self._cells[worker * COLUMNS + REFUSED] += 1
+        return PushRefused(f"worker {worker}: {what} refused: {error}; the center keeps what it had")
 
     @property
     def n_params(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from deepspark_ops.errors import PushRefused
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.locks import CenterLocks
@@ -20,16 +21,22 @@ def push_applier(
     """Return what applies the pushes of one exchange, chunk by chunk: ``apply(position, push)``.
 
     Nothing else changes the center by a push: a server calls it for a worker by socket, a worker that maps the center
-    for itself. ``apply`` raises ``WorkerFenced`` before it changes anything. Its caller holds the chunk's lock, if
-    there are locks.
+    for itself. ``apply`` raises ``WorkerFenced``, or ``PushRefused``, before it changes anything. Its
+    caller holds the chunk's lock, if there are locks.
     """
     parts, watched = chunks.views(center.vector), center.watched
     server_chunk, sessions, session = chunks.strategy.server_chunk, center.sessions, context.session
-    adds_directly = not center.extras
+    adds_directly, check = not center.extras, center.push_check
+    looked_at = range(0) if check is None else check.positions(context.own)
+    is_first = check is not None
 
     def apply(position: int, push: Vector) -> None:
+        nonlocal is_first
         if sessions[worker] != session:
             center.check_session(worker, session)
+        if is_first or position in looked_at:
+            is_first = False
+            _look(center, chunks, worker, position, push, context)
         if position == watched:
             center.begin_watched_push(worker)
         if adds_directly:
@@ -40,6 +47,16 @@ def push_applier(
             center.end_watched_push(worker, push[: chunks.watch_floats])
 
     return apply
+
+
+def _look(center: Center, chunks: Chunks, worker: int, position: int, push: Vector, context: ExchangeContext) -> None:
+    """Refuse nonsense."""
+    assert center.push_check is not None
+    try:
+        center.push_check.look(push, context.own)
+    except PushRefused as error:
+        start, stop = chunks.ranges[position]
+        raise center.refuse_push(worker, f"push of parameters [{start}, {stop})", error) from error
 
 
 def _gather(center: Center, chunks: Chunks, worker: int, position: int, push: Vector, context: ExchangeContext) -> None:

@@ -20,6 +20,8 @@ WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE = range(9, 13)
 """Pushes to the watched chunk: begun, ended, the sum of their sums and of the sums' absolute values."""
 SESSION = 13
 """Number of the process that is the worker."""
+REFUSED = 14
+"""Pushed chunks that were refused as nonsense; see ``push_check``."""
 NOBODY = 0
 
 

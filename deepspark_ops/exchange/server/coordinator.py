@@ -210,10 +210,17 @@ class Coordinator:
                 self._drop(lost, clock)
         except TrainingFailed:
             return  # noted by SharedState
+        for worker, count in self._report.new_refusals():
+            self._tell_refusals(worker, count, clock)
         if self._report.is_due:
             self._send_report()
         else:
             self._report.watch()
+
+    def _tell_refusals(self, worker: int, count: int, clock: int) -> None:
+        text = f"a push that is not finite or absurdly large was refused, {count} so far; the center keeps what it had"
+        logger.warning("worker %d: %s", worker, text)
+        self._emit(make_event("note", clock=clock, worker=worker, text=text, refused_pushes=count))
 
     def _drop(self, lost: dict[int, str], clock: int) -> None:
         """Close what lost workers left open; ``lost`` has worker -> reason."""
@@ -294,6 +301,7 @@ class Coordinator:
                 "duplicate_chunks": int(self._center.all_counters[..., columns.DUPLICATES].sum()),
                 "uncertain_chunks": int(self._center.all_counters[..., columns.UNCERTAIN].sum()),
                 "moved_bytes": int(self._center.all_counters[..., columns.MOVED_BYTES].sum()),
+                "refused_pushes": self._report.refused(),
             }
 
     def close(self) -> None:

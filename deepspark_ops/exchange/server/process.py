@@ -73,6 +73,8 @@ class ExchangeServer:
         center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
         self.coordinator = Coordinator(settings, center) if index == 0 else None
         self.strategy = settings.running_strategy()
+        if settings.check_pushes:
+            center.check_pushes(self.strategy)
         self.moving_rate = settings.alpha()
         self.chunks = Chunks(settings.n_params, settings.chunk, self.strategy, settings.statistics)
         self.wire_dtype = CODES[settings.running_wire_dtype()]

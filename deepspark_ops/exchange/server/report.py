@@ -8,7 +8,7 @@ from typing import Any
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.lost_updates import LostUpdates
-from deepspark_ops.exchange.center.worker_counters import ENDED, MOVED_BYTES, OVERLAPS, STALENESS
+from deepspark_ops.exchange.center.worker_counters import ENDED, MOVED_BYTES, OVERLAPS, REFUSED, STALENESS
 
 REPORT_EVERY_S = 5.0
 
@@ -30,11 +30,23 @@ class ServerReport:
         self._lock = threading.Lock()
         self._counted_at = clock()
         self._counted = self._totals()
+        self._refused = self.refused()
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for the next report."""
         return self._clock() - self._counted_at >= REPORT_EVERY_S
+
+    def refused(self) -> list[int]:
+        """Return the refused pushes of each worker, at all servers."""
+        counts: list[int] = self._center.all_counters[..., REFUSED].sum(axis=0).tolist()
+        return counts
+
+    def new_refusals(self) -> list[tuple[int, int]]:
+        """Return worker and count of those of whom pushes were refused since the last call."""
+        with self._lock:
+            before, self._refused = self._refused, self.refused()
+            return [(i, count) for i, count in enumerate(self._refused) if count > before[i]]
 
     def watch(self) -> None:
         """Measure lost updates a step further, unless another thread is doing so."""
@@ -64,6 +76,8 @@ class ServerReport:
             "overlaps": overlaps,
             "staleness": round(staleness / exchanges, 3),
         }
+        if refused := sum(self.refused()):
+            data["refused_pushes"] = refused  # since the run was started
         if finding is not None:
             data |= {
                 "lost_updates": round(finding.lost_updates, 6),

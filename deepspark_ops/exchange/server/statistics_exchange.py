@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+
+from deepspark_ops.errors import PushRefused
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 
@@ -31,7 +34,13 @@ class StatisticsExchange:
             session: Its process.
             sequence: Number of the exchange; the same one of the same session gets the same answer.
             local: Its own, packed, (n_values,); only read.
+
+        Raises:
+            PushRefused: They are not finite.
         """
+        if self._center.push_check is not None and not np.isfinite(local).all():
+            not_finite = PushRefused("some are not finite")
+            raise self._center.refuse_push(worker, "BatchNorm's statistics", not_finite)
         positions = self._blobs.positions
         with self._lock:
             known_session, known_sequence, answer = self._answers.get(worker, ("", 0, local))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from deepspark_ops.errors import ConfigError, ProtocolError
+from deepspark_ops.errors import ConfigError, ProtocolError, PushRefused
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.center.pushes import push_applier, settle_unfinished
 from deepspark_ops.exchange.center.worker_counters import (
@@ -217,7 +217,11 @@ class VectorSession:
             position, locks = self._order[place], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
                 counters[APPLYING] = place + 1
-                apply(position, push)
+                try:
+                    apply(position, push)
+                except PushRefused:
+                    counters[APPLYING] = 0  # nothing of it is in the center
+                    raise
                 counters[APPLIED] = place + 1
                 counters[APPLYING] = 0
 

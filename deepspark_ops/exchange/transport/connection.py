@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError, WorkerFenced, WorkerReplaced
+from deepspark_ops.errors import (
+    ConfigError,
+    ExchangeUnavailable,
+    ProtocolError,
+    PushRefused,
+    WorkerFenced,
+    WorkerReplaced,
+)
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
@@ -24,7 +31,7 @@ FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
 logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
-_REFUSALS = {error.__name__: error for error in (ConfigError, WorkerFenced, WorkerReplaced)}
+_REFUSALS = {error.__name__: error for error in (ConfigError, PushRefused, WorkerFenced, WorkerReplaced)}
 
 
 @dataclass(frozen=True)

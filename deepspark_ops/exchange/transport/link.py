@@ -104,6 +104,7 @@ class ExchangeStatus:
         duplicate_chunks: Pushed chunks that came twice and were applied once.
         uncertain_chunks: Chunks of which a killed server had perhaps applied a part.
         moved_bytes: Bytes of parameters that the ended exchanges have pushed and pulled.
+        refused_pushes: Pushed chunks that were nonsense, by worker id: not finite, or absurdly long.
     """
 
     clock: int
@@ -120,6 +121,7 @@ class ExchangeStatus:
     duplicate_chunks: int
     uncertain_chunks: int
     moved_bytes: int
+    refused_pushes: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> ExchangeStatus:

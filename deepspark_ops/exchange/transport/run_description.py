@@ -33,6 +33,7 @@ class RunDescription:
         lock: The lock that is used.
         wire_dtype: How pushed numbers travel by socket.
         center_path: The center's file on the server's host; "None" for private memory.
+        check_pushes: Whether nonsense is refused.
         center_token: Hexadecimal: who finds it in the file maps the same memory.
     """
 
@@ -48,6 +49,7 @@ class RunDescription:
     wire_dtype: WireDtype
     center_path: str
     center_token: str
+    check_pushes: bool
 
     @classmethod
     def of(cls, settings: ExchangeSettings, center: Center) -> RunDescription:
@@ -66,6 +68,7 @@ class RunDescription:
             wire_dtype=settings.running_wire_dtype(),
             center_path=str(center.path),
             center_token=center.token.hex(),
+            check_pushes=settings.check_pushes,
         )
 
     def welcome(self, clock: int, transport: str) -> Welcome:

@@ -61,6 +61,8 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     rate = watch.images_per_s()
     speed = {"images_per_s": round(rate, 1)} if rate is not None else {}
     counts = {**_exchanged(status), "reissued_grants": status.reissued_grants}
+    if any(status.refused_pushes):
+        counts["refused_pushes"] = sum(status.refused_pushes)
     report_stage(run, "finished", status.acknowledged, **speed, **counts, uncertain_chunks=status.uncertain_chunks)
     shown = "".join(f" {name}={value}" for name, value in speed.items())
     last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"

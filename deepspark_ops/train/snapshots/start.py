@@ -203,6 +203,7 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         n_servers=config.n_servers,
         grant_timeout_s=config.grant_timeout_s,
         exchange_timeout_s=config.exchange_timeout_s,
+        check_pushes=config.check_pushes,
     )
 
 

@@ -188,3 +188,16 @@ def test_the_key_is_in_no_text() -> None:
     assert b"PRIVATE KEY" in made.pem
     assert "PRIVATE" not in repr(made)
     assert "PRIVATE" not in repr(ServerKeys(SECRET, "tls", made.digest, made.pem))
+
+
+def test_the_two_directions_have_keys_that_the_other_side_expects(pair: tuple[socket.socket, socket.socket]) -> None:
+    shared = handshake._Shared(SECRET, RUN, bytes(32), bytes(range(32)), "mac", b"")
+    client, server = shared.channel(pair[0], is_server=False), shared.channel(pair[1], is_server=True)
+    for sender, receiver in ((client, server), (server, client)):
+        sender.send([memoryview(b"to the other side")])
+        room = bytearray(17)
+        assert receiver.receive(memoryview(room)) == 17
+    client.send([memoryview(b"back to its sender")])
+    pair[1].sendall(pair[1].recv(100))
+    with pytest.raises(OSError, match="not what was sent"):
+        client.receive(memoryview(bytearray(20)))

@@ -1,0 +1,85 @@
+"""Which pushes are nonsense: numbers that are not finite, or far longer than anything the run has seen.
+
+A member of the run may be broken (a diverged net, a faulty host) or lie; one such push would reach every worker by the
+center. The length is measured by the mean square of what is looked at: one pass over numbers that are in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from deepspark_ops.errors import PushRefused
+from deepspark_ops.param_vector import Vector
+
+FACTOR = 1e6
+"""A push is refused whose root mean square is so many times the largest of any chunk that was taken before. Rates that
+warm up or restart, layers that wake up and gradients that explode stay orders of magnitude below it."""
+WARM_UP_EXCHANGES = 32
+"""Exchanges whose pushes are taken whatever their length, as long as it is finite. Pushes of zeros do not count."""
+MEMORY_SHARE = 32
+"""In shared memory one part of so many is looked at in a chunk, at every exchange the next one."""
+MEMORY_STEP = 16
+"""In shared memory one chunk of so many is looked at, at every exchange others, and always the first one. To look at
+all would take an exchange 7 % longer. A worker whose loss is not finite ends before it pushes, and from a net that is
+not finite hardly a number is: the first chunk tells."""
+MIN_LOOK = 2_048
+"""Floats that are looked at, at least: fewer would cost as much."""
+
+
+class PushCheck:
+    """Looks at the pushes of one process: of all workers by socket at a server, or of a worker in shared memory.
+
+    Threads may look at the same time: what one counts too little or too much does not matter.
+    """
+
+    def __init__(self, n_chunks: int, *, samples: bool = False) -> None:
+        """Know of no push yet.
+
+        Args:
+            n_chunks: Of the vector.
+            samples: Look at ``MEMORY_SHARE`` and ``MEMORY_STEP`` only.
+        """
+        self._n_chunks = n_chunks
+        self._samples = samples
+        self._missing = WARM_UP_EXCHANGES * len(self.positions(0))
+        self._largest = 0.0
+
+    def positions(self, turn: int) -> range:
+        """Return which chunks are to be looked at in exchange number ``turn``, besides the first that is pushed."""
+        return range(turn % MEMORY_STEP, self._n_chunks, MEMORY_STEP) if self._samples else range(self._n_chunks)
+
+    def look(self, push: Vector, turn: int) -> None:
+        """Look at one chunk of a push, shape (chunk,), before it is applied.
+
+        Args:
+            push: The chunk.
+            turn: Number of the exchange; says which part is looked at.
+
+        Raises:
+            PushRefused: It is nonsense; the message says why.
+        """
+        part, n_floats = push, len(push)
+        if self._samples and n_floats > MIN_LOOK:
+            length = max(MIN_LOOK, n_floats // MEMORY_SHARE)
+            begin = turn * length % n_floats
+            part = push[begin : begin + length]
+        mean = float(np.vdot(part, part)) / len(part)  # unlike dot it does not warn of what is too large
+        if not mean <= self._largest:
+            self._take_longer(mean)
+        if self._missing > 0 and mean:
+            self._missing -= 1
+
+    def _take_longer(self, mean: float) -> None:
+        if not math.isfinite(mean):
+            msg = "it holds numbers that are not finite, or too large to be squared"
+            raise PushRefused(msg)
+        if self._missing <= 0 and mean > FACTOR**2 * self._largest:
+            msg = (
+                f"its numbers are {math.sqrt(mean):.3g} in root mean square, and never were above"
+                f" {math.sqrt(self._largest):.3g} in this run; allowed: {FACTOR:g} times that (check_pushes=false"
+                " takes any)"
+            )
+            raise PushRefused(msg)
+        self._largest = mean
