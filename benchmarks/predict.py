@@ -143,7 +143,7 @@ def make_bundle(run: RunPaths) -> Path:
 
 
 def contenders(work: Path, net: Net, n_threads: int) -> dict[str, Round]:
-    """Make dataset, run and bundle; return the three, each of which has run once on a batch."""
+    """Make dataset, run and bundle; return the three, nothing of which has run yet."""
     dataset = make_dataset(work, net)
     run = make_run(work, net, dataset)
     evaluate = open_evaluation(run, net, n_threads)
@@ -152,26 +152,26 @@ def contenders(work: Path, net: Net, n_threads: int) -> dict[str, Round]:
 
 def open_evaluation(run: RunPaths, net: Net, n_threads: int) -> dict[str, Round]:
     """Return ``forward`` and ``evaluate`` of a run."""
-    from deepspark_ops.evaluate.tf_predict import compile_answers
+    from deepspark_ops.evaluate.tf_predict import open_answers as open_run_answers
     from deepspark_ops.evaluate.trained_net import open_run
 
-    config = EvaluateConfig(run_dir=run.root, batch_size=net.batch_size)
+    config = EvaluateConfig(run_dir=run.root, batch_size=net.batch_size, devices="cpu")
     trained = open_run(config).__enter__()  # for the life of the process
     samples, tasks = trained.samples, choose_tasks(trained.net)
-    answers = compile_answers(trained.net, trained.params, tasks, n_threads=n_threads)
+    ready = open_run_answers(trained, tasks, config, n_threads=n_threads)
+    answer = answers_of_batch(ready.answers, n_at_once=ready.n_at_once)
     feeds = samples.read(0, net.batch_size).feeds
-    answers(feeds)
 
     def forward() -> int:
         for _ in range(net.n_images // net.batch_size):
-            answers(feeds)
+            ready.answers(feeds)
         return net.n_images // net.batch_size * net.batch_size
 
     def evaluate() -> int:
         for layer in samples.layers:
             layer.samples.close()  # nothing is read from memory that an earlier round left
         with tempfile.TemporaryDirectory() as rows:
-            score_range(config, samples, tasks, answers_of_batch(answers), Path(rows))
+            score_range(config, samples, tasks, answer, Path(rows))
         return samples.n_samples
 
     return {"forward": forward, "evaluate": evaluate}
@@ -190,7 +190,6 @@ def open_prediction(work: Path, bundle: Path, dataset: Path, net: Net, n_threads
         devices="cpu",
     )
     write = open_answers(config, on_step=lambda _: None)
-    write()
     return lambda: write().n_records
 
 
@@ -199,6 +198,8 @@ def compare(name: str, n_rounds: int) -> dict[str, Any]:
     n_threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="deepspark-predict-") as work:
         turns = contenders(Path(work), NETS[name], n_threads)
+        for one_round in turns.values():
+            one_round()  # graphs are traced, files and memory are warm for all three
         rounds = [{label: measure(one_round) for label, one_round in turns.items()} for _ in range(n_rounds)]
     per_s = {label: median(each[label].per_s for each in rounds) for label in turns}
     per_cpu_s = {label: median(each[label].per_cpu_s for each in rounds) for label in turns}

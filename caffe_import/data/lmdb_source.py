@@ -14,7 +14,7 @@ import numpy as np
 from caffe_import.data.lmdb_environment import acquire_environment, release_environment
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import decode_datum
+from caffe_import.files.datum import PixelRecords, decode_datum
 from caffe_import.net.layer_registry import Shape
 
 _INDEX_STRIDE = 64
@@ -46,6 +46,7 @@ class LmdbSource:
         self._process = 0
         self._marks: list[bytes] = []
         self._n_samples = 0
+        self._pixels: PixelRecords | None = None
 
     def __len__(self) -> int:
         """Return the number of records, as the header says; no record is touched."""
@@ -66,11 +67,19 @@ class LmdbSource:
         check_range(start, count, len(self))
         labels = np.empty(count, np.int64)
         images: Column | None = None
+        pixels: PixelRecords | None = None
+        rows: list[memoryview] = []
         with self.records(start, count) as records:
             for i, (key, record) in enumerate(records):
+                if pixels is not None and (label := pixels.read(record, rows[i])) is not None:
+                    labels[i] = label
+                    continue
                 image, labels[i] = decode_datum(record, color=self._color, where=f"{self.folder}: record {key!r}")
                 if images is None:
                     images = np.empty((count, *image.shape), image.dtype)
+                    if image.dtype == np.uint8:
+                        rows = [row.data for row in images.reshape(count, -1)]
+                        pixels = self._pixel_records(image.shape)
                 if image.shape != images.shape[1:] or image.dtype != images.dtype:
                     msg = (
                         f"{self.folder}: record {key!r} is {image.dtype} {image.shape}, the one at position {start} is"
@@ -82,6 +91,12 @@ class LmdbSource:
             msg = f"{self.folder}: the database ends before position {start}"
             raise DataSourceError(msg)
         return [images, labels] if self._with_labels else [images]
+
+    def _pixel_records(self, shape: Shape) -> PixelRecords:
+        if self._pixels is None or self._pixels.shape != shape:
+            channels, height, width = shape
+            self._pixels = PixelRecords((channels, height, width))
+        return self._pixels
 
     def key(self, index: int) -> str:
         """Return the key of the record at ``index``."""

@@ -8,12 +8,13 @@ import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.evaluate.per_sample.each_batch import EachBatch, ScoredBatch
+from deepspark_ops.evaluate.per_sample.each_batch import EachBatch, ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.samples import Batch, SampleDigest, Samples
@@ -22,16 +23,33 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead, TaskSum
-from deepspark_ops.processes.ahead import ahead
+from deepspark_ops.processes.ahead import mapped_ahead
 
 PROGRESS_INTERVAL_S = 2.0
 SPEED_PASSES = 50
 SPEED_LIMIT_S = 2.0
 
-Answer = Callable[[Batch], Mapping[str, npt.NDArray[Any]]]
-"""Takes samples; returns blob -> (count, ...): outputs after their activation, targets that the net computes."""
+Array = npt.NDArray[Any]
+ROWS_AT_ONCE = 1_000
+"""Samples that are counted at once: a batch of a small net takes numpy as long to call as to compute."""
+BYTES_AT_ONCE = 16 * 2**20
+"""Of answers and targets that wait to be counted; larger ones are counted batch by batch."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A net that answers.
+
+    Attributes:
+        of_batch: Takes samples; returns blob -> (count, ...): outputs after their activation, targets that the net
+            computes.
+        n_at_once: Batches that may be answered at the same time, by threads.
+    """
+
+    of_batch: Callable[[Batch], Mapping[str, npt.NDArray[Any]]]
+    n_at_once: int = 1
 
 
 def score_samples(
@@ -53,7 +71,7 @@ def score_samples(
         worst: How many samples to keep for the report.
         start: Position of the first sample.
         stop: Position after the last one; None: to the end.
-        each: Takes each batch with the answers of the main result, once they are counted.
+        each: Takes samples with the answers of all results, once they are counted.
 
     Returns:
         A sum for each result, and the samples' digest.
@@ -66,46 +84,79 @@ def score_samples(
         require_target(task)
     sums = tuple(sum_of(task, worst=worst) for task in tasks)
     digest = SampleDigest()
+    waiting = _Waiting(sums, digest, each)
     began = logged = time.monotonic()
     with closing(answered_batches(answer, samples.batches(start, stop), digest)) as answered:
         for batch, values in answered:
-            counted = [
-                (
-                    [values[name] for name in one.outputs],
-                    targets_of(one, values, batch.stored, batch.feeds, batch.count),
-                )
-                for one in tasks
-            ]
-            for one, (answers, targets) in zip(sums, counted, strict=True):
-                one.add(answers, targets, start=batch.start)
-            if each is not None:
-                each(ScoredBatch(batch, *counted[0], sums[0].last(), digest.of_batch(batch.start)))
+            waiting.add(batch, values)
             if time.monotonic() - logged > PROGRESS_INTERVAL_S:
                 logged = time.monotonic()
                 _log.info("scored %s/%s samples", f"{batch.start + batch.count:,}", f"{samples.n_samples:,}")
+    waiting.count()
     n_scored = min(stop, samples.n_samples) - start if stop is not None else samples.n_samples - start
     _log.info("scored %s samples in %.1f s", f"{n_scored:,}", time.monotonic() - began)
     return sums, digest
 
 
-def _answers_and_targets(
-    task: ChosenTask, batch: Batch, values: Mapping[str, npt.NDArray[Any]]
-) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]:
-    targets = targets_of(task, values, batch.stored, batch.feeds, batch.count)
-    return [values[name] for name in task.outputs], targets
+class _Waiting:
+    """Consecutive batches that are answered and not yet counted. One thread at a time."""
+
+    def __init__(self, sums: Sequence[TaskSum], digest: SampleDigest, each: EachBatch | None) -> None:
+        self._sums = sums
+        self._digest = digest
+        self._each = each
+        self._starts: list[int] = []
+        self._parts: list[list[tuple[list[Array], Array]]] = [[] for _ in sums]
+        self._n_rows = self._n_bytes = 0
+
+    def add(self, batch: Batch, values: Mapping[str, Array]) -> None:
+        """Take a batch; count all that wait once there are many."""
+        self._starts.append(batch.start)
+        self._n_rows += batch.count
+        for one, parts in zip(self._sums, self._parts, strict=True):
+            answers = [values[name] for name in one.chosen.outputs]
+            targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
+            self._n_bytes += targets.nbytes + sum(part.nbytes for part in answers)
+            parts.append((answers, targets))
+        if self._n_rows >= ROWS_AT_ONCE or self._n_bytes >= BYTES_AT_ONCE:
+            self.count()
+
+    def count(self) -> None:
+        """Count what waits."""
+        if not self._starts:
+            return
+        start, results = self._starts[0], []
+        for one, parts in zip(self._sums, self._parts, strict=True):
+            answers = [joined(side) for side in zip(*(given for given, _ in parts), strict=True)]
+            targets = joined([given for _, given in parts])
+            one.add(answers, targets, start=start)
+            results.append(ScoredResult(answers, targets, one.last()))
+            parts.clear()
+        if self._each is not None:
+            content = joined([self._digest.of_batch(first) for first in self._starts])
+            self._each(ScoredBatch(start, content, results))
+        self._starts.clear()
+        self._n_rows = self._n_bytes = 0
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Return parts as one array; a single one as it is."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def answers_of_batch(
-    answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, npt.NDArray[Any]]],
+    answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, Array]], *, n_at_once: int = 1
 ) -> Answer:
-    """Return what answers a batch, its padding left out."""
-    return lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()}
+    """Return what answers a batch, its padding left out; ``n_at_once`` as of ``Answer``."""
+    return Answer(
+        lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()}, n_at_once
+    )
 
 
 def answered_batches(
     answer: Answer, batches: Iterable[Batch], digest: SampleDigest
-) -> Generator[tuple[Batch, Mapping[str, npt.NDArray[Any]]], None, None]:
-    """Yield batches with the net's answers, in order; reading and the net are a thread each, a batch apart.
+) -> Generator[tuple[Batch, Mapping[str, Array]], None, None]:
+    """Yield batches with the net's answers, in order; a thread reads, others compute.
 
     Args:
         answer: The net.
@@ -118,12 +169,7 @@ def answered_batches(
             digest.add(batch)
             yield batch
 
-    def answered() -> Iterator[tuple[Batch, Mapping[str, npt.NDArray[Any]]]]:
-        with closing(ahead(read(), most=1, name="samples")) as hashed:
-            for batch in hashed:
-                yield batch, answer(batch)
-
-    return ahead(answered(), most=1, name="net")
+    return mapped_ahead(read(), answer.of_batch, n_threads=answer.n_at_once, name="net")
 
 
 def report_of(
@@ -131,7 +177,7 @@ def report_of(
     scored: ScoredOn,
     names: tuple[str, ...] = (),
     speed: Speed | None = None,
-    slices: SliceSums | None = None,
+    slices: Sequence[SliceSums] = (),
 ) -> MetricsReport:
     """Return the report of a net's results; the further ones are in that of the main one.
 
@@ -140,17 +186,19 @@ def report_of(
         scored: What was scored on what; its blobs are replaced by each result's own.
         names: Of the main result, as ``Samples.answer_names`` gives them: of further ones nobody knows whose they are.
         speed: How fast the net scores.
-        slices: Of the main result; None for none.
+        slices: Of each result; empty for none.
     """
 
     def head(one: TaskSum, **further: Any) -> ReportHead:
         blobs = {"score_blob": ",".join(one.chosen.outputs), "target_blob": one.chosen.target}
         return ReportHead(scored.model_copy(update=blobs), **further)
 
-    others = tuple(one.metrics(head(one)) for one in sums[1:])
+    def with_slices(at: int, found: MetricsReport, about: ReportHead) -> MetricsReport:
+        return found.model_copy(update={"slices": slices[at].result(about)}) if slices else found
+
+    others = tuple(with_slices(at, one.metrics(head(one)), head(one)) for at, one in enumerate(sums[1:], start=1))
     metrics = sums[0].metrics(head(sums[0], names=names, speed=speed, others=others))
-    if slices is not None:
-        metrics = metrics.model_copy(update={"slices": slices.result(head(sums[0], names=names))})
+    metrics = with_slices(0, metrics, head(sums[0], names=names))
     for one, found in zip(sums, metrics.results(), strict=True):
         _log.info("%s: %s", found.task.replace("_", " "), one.line(found))
     return metrics

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -27,6 +26,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.evaluate.parts.part_scores import PartConfig, Scored, part_bounds, score_part
+from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -57,7 +57,7 @@ def score_on(
     config: EvaluateConfig,
     trained: TrainedNet,
     tasks: Sequence[ChosenTask],
-    answers: Any,
+    answer: Answer,
     rows: Path | None,
 ) -> Scored:
     """Score every sample in tasks of Spark; a ``stage.ScoreAll`` once the context is bound.
@@ -67,7 +67,7 @@ def score_on(
         config: What is scored.
         trained: The net, as the driver has opened it.
         tasks: Its results; each task of Spark finds them by itself.
-        answers: Unused here: the driver computes nothing.
+        answer: Unused here: the driver computes nothing.
         rows: Folder for files with a row for each sample, which tasks see, too; None for none.
 
     Raises:

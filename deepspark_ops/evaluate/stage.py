@@ -26,7 +26,7 @@ from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
-from deepspark_ops.evaluate.scoring import answers_of_batch, measure_speed, report_of, scored_samples
+from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, measure_speed, report_of, scored_samples
 from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
@@ -68,15 +68,15 @@ class Evaluation:
     report_path: Path
 
 
-ScoreAll = Callable[[EvaluateConfig, TrainedNet, Sequence[ChosenTask], AnswersOf, Path | None], Scored]
+ScoreAll = Callable[[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer, Path | None], Scored]
 """Scores every sample: config, net, its results, what gives them in this process, folder for files of rows."""
 
 
 def score_here(
-    config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answers: AnswersOf, rows: Path | None
+    config: EvaluateConfig, trained: TrainedNet, tasks: Sequence[ChosenTask], answer: Answer, rows: Path | None
 ) -> Scored:
     """Score every sample in this process."""
-    return score_range(config, trained.samples, tasks, answers_of_batch(answers), rows)
+    return score_range(config, trained.samples, tasks, answer, rows)
 
 
 def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evaluation:
@@ -94,9 +94,10 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         for task in tasks:
             _log.info("result: %s", task.text())
-        check_properties(config.slice_columns, trained.samples, tasks[0])
-        answers, device = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
-        scored = score(config, trained, tasks, answers, rows)
+        check_properties(config.slice_columns, trained.samples, tasks)
+        ready = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
+        answers = ready.answers
+        scored = score(config, trained, tasks, answers_of_batch(answers, n_at_once=ready.n_at_once), rows)
         metrics = report_of(
             scored.sums,
             ScoredOn(
@@ -112,7 +113,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
                 split_rule=trained.samples.split_rule,
             ),
             trained.samples.answer_names(tasks[0].task),
-            _speed(answers, trained.samples, device),
+            _speed(answers, trained.samples, ready.device),
             scored.slices,
         )
         samples = scored_samples(metrics, scored.sums[0], scored.digest)

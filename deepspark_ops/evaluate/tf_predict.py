@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.devices.host_cores import passes_at_once
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
@@ -44,16 +46,32 @@ def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *
     return set_up_devices("gpu" if is_gpu else "cpu", 1, n_threads=n_threads)
 
 
+@dataclass(frozen=True)
+class ReadyNet:
+    """A net that answers.
+
+    Attributes:
+        answers: Gives its results.
+        device: What it runs on, in words.
+        n_at_once: Batches that it may answer at the same time, by threads.
+    """
+
+    answers: Answers
+    device: str
+    n_at_once: int
+
+
 def open_answers(
     trained: TrainedNet, tasks: Sequence[ChosenTask], config: EvaluateConfig, *, n_threads: int
-) -> tuple[Answers, str]:
-    """Return the function that gives the net's results, and what it runs on in words."""
+) -> ReadyNet:
+    """Compile the run's net for its results."""
     ready = scoring_device(config.devices, trained.solver, n_threads=n_threads)
     if ready.kind == "gpu":
         _log.info("scores on %s", ready.description)
     device = next(iter(ready.names), "")
     answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
-    return answers, ready.description
+    n_at_once = passes_at_once(trained.net.blob_shapes.values(), n_threads, is_host=ready.is_host)
+    return ReadyNet(answers, ready.description, n_at_once)
 
 
 def compile_answers(

@@ -104,7 +104,7 @@ def open_trained_net(
             " (option dataset), or split=test"
         )
         raise ConfigError(msg)
-    binding = DataBinding(dataset, run.root, split)
+    binding = DataBinding(dataset, run.root, split, cache_bytes=0)  # each sample is read once
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
         for layer in fed:

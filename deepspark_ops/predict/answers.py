@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
-from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.devices.host_cores import host_cores, passes_at_once
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.blob_answer import BlobAnswer
-from deepspark_ops.predict.columns import answer_columns, output_schema
+from deepspark_ops.predict.columns import answer_columns, deploy_net, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
+from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
 from deepspark_ops.predict.samples import BundleForm, Parts, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
 from deepspark_ops.shards.parquet_output import parquet_output
@@ -41,6 +42,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
     schema = output_schema(config, manifest)
     n_threads = config.threads or host_cores()
     answer = open_answer(config, manifest, form, n_threads=n_threads)
+    n_at_once = _chunks_at_once(config, n_threads)
 
     def write() -> Summary:
         inputs = open_inputs(config, form)
@@ -57,6 +59,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
                 answer_columns(schema),
                 strict=config.strict,
                 progress=progress,
+                n_at_once=n_at_once,
             )
         return progress.summary(config.output)
 
@@ -80,3 +83,14 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
         return bundle.columns(samples, top_k)
 
     return answer
+
+
+def _chunks_at_once(config: BundleInputConfig, n_threads: int) -> int:
+    """Return how many chunks the SavedModel answers at a time; blobs are made by one thread."""
+    if isinstance(config, FeaturesConfig):
+        return 1
+    try:
+        net = deploy_net(config)
+    except CaffeImportError:  # of one batch size alone
+        return 1
+    return passes_at_once(net.blob_shapes.values(), n_threads, is_host=is_on_host(config.devices))

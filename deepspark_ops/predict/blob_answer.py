@@ -63,7 +63,7 @@ class BlobAnswer:
         blobs = self._forward(self._params, feeds)
         if not self._is_checked:
             self._check(samples, blobs[self._probability])
-        return {name: list(blobs[name][: len(samples)].reshape(len(samples), -1)) for name, _ in self.shapes}
+        return {name: blobs[name][: len(samples)].reshape(len(samples), -1) for name, _ in self.shapes}
 
     def _fed(self, values: Values, at: int) -> Values:
         table = self._tables[at]

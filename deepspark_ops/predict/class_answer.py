@@ -18,17 +18,25 @@ def served_answers(
     serve: Serve, samples: Sequence[Parts], form: BundleForm, outputs: Sequence[OutputBlob]
 ) -> dict[str, Values]:
     """Return output -> (n, ...), float32, of samples of any sizes; those of one size go together."""
-    answers = {one.name: np.empty((len(samples), *one.shape[1:]), np.float32) for one in outputs}
     by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for row, parts in enumerate(samples):
         by_shape.setdefault(tuple(values.shape for values in parts), []).append(row)
     contracts = [one.contract for one in form.inputs]
+
+    def served(rows: Sequence[int]) -> Mapping[str, Values]:
+        return serve(
+            {
+                contract.name: as_input(np.stack([samples[row][at] for row in rows]), contract)
+                for at, contract in enumerate(contracts)
+            }
+        )
+
+    if len(by_shape) == 1:
+        found = served(range(len(samples)))
+        return {one.name: found[one.name] for one in outputs}
+    answers = {one.name: np.empty((len(samples), *one.shape[1:]), np.float32) for one in outputs}
     for rows in by_shape.values():
-        arguments = {
-            contract.name: as_input(np.stack([samples[row][at] for row in rows]), contract)
-            for at, contract in enumerate(contracts)
-        }
-        found = serve(arguments)
+        found = served(rows)
         for name, values in answers.items():
             values[rows] = found[name]
     return answers
@@ -51,7 +59,7 @@ def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_
             columns |= class_columns(values, manifest.output, top_k)
             continue
         flat = values.reshape(len(values), -1)
-        columns[one.name] = flat[:, 0].tolist() if flat.shape[1] == 1 else list(flat)
+        columns[one.name] = flat[:, 0].tolist() if flat.shape[1] == 1 else flat
         if at == 0 and one.task == "multi_label":
             columns |= _label_columns(flat, manifest.output)
     return columns
@@ -79,9 +87,9 @@ def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[st
     columns: dict[str, Sequence[Any]] = {
         "predicted": order[:, 0].tolist(),
         "probability": top[:, 0].tolist(),
-        "top_classes": list(order),
-        "top_probabilities": list(top),
-        "scores": list(scores),
+        "top_classes": order,
+        "top_probabilities": top,
+        "scores": scores,
     }
     if output.labels:
         names = [[output.labels[label] for label in row] for row in order.tolist()]

@@ -37,7 +37,7 @@ def answer_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in ("id", "error")]
 
 
-def deploy_net(config: FeaturesConfig) -> NetSpec:
+def deploy_net(config: BundleInputConfig) -> NetSpec:
     """Return the bundle's net for batches of the config's size.
 
     Raises:

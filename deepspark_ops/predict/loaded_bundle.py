@@ -46,8 +46,12 @@ def choose_device(devices: Literal["auto", "cpu", "gpu"], *, n_threads: int) -> 
     Raises:
         DeviceError: ``gpu``, and TensorFlow sees none.
     """
-    is_gpu = devices == "gpu" or (devices == "auto" and n_gpus_seen() > 0)
-    return set_up_devices("gpu" if is_gpu else "cpu", 1, n_threads=n_threads).description
+    return set_up_devices("cpu" if is_on_host(devices) else "gpu", 1, n_threads=n_threads).description
+
+
+def is_on_host(devices: Literal["auto", "cpu", "gpu"]) -> bool:
+    """Return whether the CPU computes, as ``choose_device`` has it."""
+    return devices == "cpu" or (devices == "auto" and n_gpus_seen() == 0)
 
 
 def load_bundle(bundle: Path, manifest: BundleManifest, form: BundleForm, device: str) -> LoadedBundle:

@@ -23,6 +23,7 @@ from deepspark_ops.predict.inputs.table import choose_columns, table_records
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
+from deepspark_ops.shards.parquet_output import arrow_column
 
 _ERRORS_TOLD = 5
 
@@ -123,4 +124,4 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         count.n_records += len(chunk)
         count.n_errors += len(bad)
         count.first_errors += bad[: _ERRORS_TOLD - len(count.first_errors)]
-        yield pa.RecordBatch.from_arrays([pa.array(rows[one.name], one.type) for one in schema], schema=schema)
+        yield pa.RecordBatch.from_arrays([arrow_column(rows[one.name], one.type) for one in schema], schema=schema)

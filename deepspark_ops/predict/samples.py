@@ -220,7 +220,8 @@ class BundleForm:
         if record.content is None:
             return Sample(record.id, None, record.error)
         several = isinstance(record.content, Mapping)
-        given = record.content if isinstance(record.content, Mapping) else {self.names[0]: record.content}
+        first = self.inputs[0].contract.name
+        given = record.content if isinstance(record.content, Mapping) else {first: record.content}
         parts: list[Values] = []
         for form in self.inputs:
             name = form.contract.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,6 @@ def _answered(records: Sequence[InputRecord], form: BundleForm, answer: Answer, 
     return _frame(answer_chunk(chunk, answer, [name for name in names if name != "error"]), names)
 
 
-def _frame(columns: dict[str, list[Any]], names: Sequence[str]) -> pd.DataFrame:
+def _frame(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> pd.DataFrame:
     """Return columns of objects: None stays null, and a class number stays whole beside it."""
-    return pd.DataFrame({name: pd.Series(columns.get(name, []), dtype=object) for name in names})
+    return pd.DataFrame({name: pd.Series(list(columns.get(name, [])), dtype=object) for name in names})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Any
 from deepspark_ops.errors import DataError
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
-from deepspark_ops.processes.ahead import ahead
+from deepspark_ops.processes.ahead import mapped_ahead
 from deepspark_ops.shards.parquet_output import ParquetOutput
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
-"""Takes samples, at least one and of any shapes; returns per column one value a sample."""
+"""Takes samples, at least one and of any shapes; returns per column one value a sample, vectors as one array (n, k)."""
 OnStep = Callable[[str], None]
 TOLD_EVERY_S = 2.0
 _ERRORS_TOLD = 5
@@ -85,7 +85,7 @@ class Progress:
         return Summary(output, self.n_records, self.n_errors, tuple(self.errors), self._clock() - self._began)
 
 
-def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, list[Any]]:
+def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Return a chunk's rows by column; the rows of samples that cannot be used have an error and nothing else.
 
     Args:
@@ -93,13 +93,15 @@ def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]
         answer: The net.
         columns: Names of what it answers.
     """
-    usable = [row for row, sample in enumerate(chunk) if sample.values is not None]
-    rows: dict[str, list[Any]] = {name: [None] * len(chunk) for name in columns}
-    if usable:
-        answered = answer([values for sample in chunk if (values := sample.values) is not None])
-        for name in columns:
-            for row, value in zip(usable, answered[name], strict=True):
-                rows[name][row] = value
+    usable = [values for sample in chunk if (values := sample.values) is not None]
+    answered = answer(usable) if usable else {name: () for name in columns}
+    rows: dict[str, Sequence[Any]] = {}
+    for name in columns:
+        if len(usable) == len(chunk):
+            rows[name] = answered[name]
+        else:
+            found = iter(answered[name])
+            rows[name] = [None if sample.values is None else next(found) for sample in chunk]
     rows["id"] = [sample.id.encode("utf-8", "replace").decode() for sample in chunk]
     rows["error"] = [sample.error or None for sample in chunk]
     return rows
@@ -126,21 +128,20 @@ def answer_all(
     *,
     strict: bool,
     progress: Progress,
+    n_at_once: int = 1,
 ) -> None:
-    """Write a row for every input. Reading, the net and writing are a thread each, a chunk apart.
+    """Write a row for every input. A thread reads, ``n_at_once`` others compute a chunk each, the caller's writes.
 
     Raises:
         DataError: An input cannot be used and ``strict``, or there is none.
     """
 
-    def answered() -> Iterator[tuple[Sequence[Sample], dict[str, list[Any]]]]:
-        with closing(ahead(chunks(inputs), most=1, name="inputs")) as found:
-            for chunk in found:
-                if strict:
-                    refuse_errors(chunk)
-                yield chunk, answer_chunk(chunk, answer, columns)
+    def rows_of(chunk: Sequence[Sample]) -> dict[str, Sequence[Any]]:
+        if strict:
+            refuse_errors(chunk)
+        return answer_chunk(chunk, answer, columns)
 
-    with closing(ahead(answered(), most=1, name="net")) as done:
+    with closing(mapped_ahead(chunks(inputs), rows_of, n_threads=n_at_once, name="net")) as done:
         for chunk, rows in done:
             output.add(rows)
             progress.add(chunk)

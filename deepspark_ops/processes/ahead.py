@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 _WAIT_S = 0.5
 """How long either side waits at a time before it looks whether the other one has ended."""
 
@@ -49,6 +54,39 @@ def ahead(items: Iterable[_Item], *, most: int = 2, name: str = "ahead") -> Gene
     finally:
         maker.stop()
         thread.join()
+
+
+def mapped_ahead(
+    items: Iterable[_Item], make: Callable[[_Item], _Made], *, n_threads: int, name: str = "ahead"
+) -> Generator[tuple[_Item, _Made], None, None]:
+    """Yield each item with what ``make`` makes of it, in order; a thread takes the items, ``n_threads`` make.
+
+    So the last thing made can be used, and the next item be read, while others are made. All threads have ended when
+    the generator has. An error of ``make`` comes out where its item would, one of the iterable as soon as it is found.
+
+    Args:
+        items: Belongs to a thread from now on, as of ``ahead``.
+        make: Called on several threads at once where ``n_threads`` is more than 1.
+        n_threads: Items that are made at the same time; one more is held that is made already.
+        name: Of the threads.
+
+    Example:
+        >>> list(mapped_ahead([1, 2, 3], lambda item: item * item, n_threads=2))
+        [(1, 1), (2, 4), (3, 9)]
+    """
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
+    with closing(ahead(items, most=1, name=f"{name}-items")) as found:
+        try:
+            begun: deque[tuple[_Item, Future[_Made]]] = deque()
+            while True:
+                for item in islice(found, n_threads + 1 - len(begun)):
+                    begun.append((item, pool.submit(make, item)))
+                if not begun:
+                    return
+                item, future = begun.popleft()
+                yield item, future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class _Maker(Generic[_Item]):

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -30,12 +32,9 @@ class ParquetOutput:
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add rows: per column of the schema one value a row, None for nothing.
 
-        A list column takes numpy vectors; an Arrow array is taken as it is.
+        A list column takes numpy vectors, or all of them as one array; an Arrow array is taken as it is.
         """
-        arrays = [
-            values if isinstance(values := columns[field.name], pa.Array) else pa.array(values, field.type)
-            for field in self._schema
-        ]
+        arrays = [arrow_column(columns[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._held.append(batch)
         self._n_rows += batch.num_rows
@@ -54,6 +53,27 @@ class ParquetOutput:
             self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
             self._held.clear()
             self._n_rows = self._n_bytes = 0
+
+
+def arrow_column(values: Any, of_type: pa.DataType) -> pa.Array:
+    """Return one value a row as a column: a sequence, numbers (n,), vectors (n, k), or an Arrow array as it is."""
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        return vectors(values).cast(of_type)
+    return pa.array(values, of_type)
+
+
+def vectors(values: npt.NDArray[Any]) -> pa.Array:
+    """Return the rows of numbers (n, k) as a column of lists; Arrow takes each row of a list of arrays by itself.
+
+    Example:
+        >>> vectors(np.array([[1, 2], [3, 4]])).to_pylist()
+        [[1, 2], [3, 4]]
+    """
+    n, k = values.shape
+    offsets = np.arange(0, n * k + 1, k, dtype=np.int32) if k else np.zeros(n + 1, np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values).reshape(-1)))
 
 
 @contextmanager

@@ -29,19 +29,20 @@ class Scored:
     Attributes:
         sums: Of each result of the net, the main one first.
         digest: Of the samples.
-        slices: Of the main result.
+        slices: Of each result, likewise.
     """
 
     sums: tuple[TaskSum, ...]
     digest: SampleDigest
-    slices: SliceSums
+    slices: tuple[SliceSums, ...]
 
     def merged(self, other: Scored) -> Scored:
         """Return this with what is known of other samples; this one is used up."""
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             mine.merge(theirs)
         self.digest.merge(other.digest)
-        self.slices.merge(other.slices)
+        for mine, theirs in zip(self.slices, other.slices, strict=True):
+            mine.merge(theirs)
         return self
 
 
@@ -103,7 +104,7 @@ def score_range(
 ) -> Scored:
     """Score samples from ``start`` to before ``stop`` by a net that is there; the rows' file is in folder ``rows``."""
     path = None if rows is None else rows_file(rows, start)
-    with each_batch(config, samples, tasks[0], path) as (each, slices):
+    with each_batch(config, samples, tasks, path) as (each, slices):
         found = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
     return Scored(*found, slices)
 
@@ -117,5 +118,5 @@ def _opened(text: str, threads: int) -> tuple[EvaluateConfig, TrainedNet, Sequen
     config = parse_config(EvaluateConfig, json.loads(text))
     trained = ExitStack().enter_context(open_run(config))
     tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
-    answers, _ = open_answers(trained, tasks, config, n_threads=threads)
-    return config, trained, tasks, answers_of_batch(answers)
+    ready = open_answers(trained, tasks, config, n_threads=threads)
+    return config, trained, tasks, answers_of_batch(ready.answers, n_at_once=ready.n_at_once)

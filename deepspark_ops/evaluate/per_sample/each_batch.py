@@ -17,7 +17,7 @@ import numpy.typing as npt
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.per_sample.properties import property_values
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
-from deepspark_ops.evaluate.samples import Batch, Samples
+from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 
@@ -28,22 +28,33 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ScoredBatch:
-    """A batch, and what the main result of the net came to.
+class ScoredResult:
+    """What one result of the net came to on some samples.
 
     Attributes:
-        batch: The samples.
         answers: Of each output of the result (n, ...), after its activation.
         targets: (n, ...), what they should be.
-        losses: Errors of samples that count, those of this batch among them; None before there is one.
-        content: (n,), hashes of the samples' stored values.
+        losses: Errors of samples that count, those of these samples among them; None before there is one.
     """
 
-    batch: Batch
     answers: Sequence[Array]
     targets: Array
     losses: SampleLosses | None
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Consecutive samples that were scored.
+
+    Attributes:
+        start: Position of the first.
+        content: (n,), hashes of the samples' stored values.
+        results: Of each result of the net, the main one first.
+    """
+
+    start: int
     content: npt.NDArray[np.uint64]
+    results: Sequence[ScoredResult]
 
 
 EachBatch = Callable[[ScoredBatch], None]
@@ -51,24 +62,28 @@ EachBatch = Callable[[ScoredBatch], None]
 
 @contextmanager
 def each_batch(
-    config: EvaluateConfig, samples: Samples, chosen: ChosenTask, rows_path: Path | None
-) -> Iterator[tuple[EachBatch, SliceSums]]:
-    """Return what takes each batch, and the slices that it fills; rows are in their file after the block.
+    config: EvaluateConfig, samples: Samples, tasks: Sequence[ChosenTask], rows_path: Path | None
+) -> Iterator[tuple[EachBatch, tuple[SliceSums, ...]]]:
+    """Return what takes each batch, and each result's slices, which it fills; rows are in their file after the block.
 
     Args:
         config: Names the slices, and whether rows have scores.
         samples: All samples.
-        chosen: The main result of the net.
+        tasks: The results of the net, the main one first.
         rows_path: File for rows; None for none.
     """
-    slices = SliceSums(config.slice_columns, chosen)
+    slices = tuple(SliceSums(config.slice_columns, chosen) for chosen in tasks)
 
     def add_to_slices(scored: ScoredBatch) -> None:
-        start, count = scored.batch.start, scored.batch.count
+        if not config.slice_columns:
+            return
+        targets = [result.targets for result in scored.results]
         values = {
-            column: property_values(column, samples, start, count, scored.targets) for column in config.slice_columns
+            column: property_values(column, samples, scored.start, len(scored.content), tasks, targets)
+            for column in config.slice_columns
         }
-        slices.add(values, scored.answers, scored.targets, start=start)
+        for sums, result in zip(slices, scored.results, strict=True):
+            sums.add(values, result.answers, result.targets, start=scored.start)
 
     if rows_path is None:
         yield add_to_slices, slices
@@ -76,15 +91,13 @@ def each_batch(
     from deepspark_ops.evaluate.per_sample.rows import SampleRows, rows_schema  # pyarrow
     from deepspark_ops.shards.parquet_output import parquet_output
 
-    schema = rows_schema(chosen, has_scores=config.scores)
+    schema = rows_schema(tasks, has_scores=config.scores)
     with parquet_output(rows_path, schema) as output:
-        rows = SampleRows(output, chosen, schema)
+        rows = SampleRows(output, tasks, schema)
 
         def add(scored: ScoredBatch) -> None:
             add_to_slices(scored)
-            start, count = scored.batch.start, scored.batch.count
-            names = samples.names(start, count)
-            rows.add(start, names, scored.content, scored.answers, scored.targets, scored.losses)
+            rows.add(scored, samples.names(scored.start, len(scored.content)))
 
         yield add, slices
 

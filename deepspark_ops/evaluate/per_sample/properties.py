@@ -19,28 +19,35 @@ _KEY_DIGITS: Final = 8
 """LMDB keys of ingested images begin with so many digits and ``_``, as ``convert_imageset`` writes them."""
 
 
-def known_properties(samples: Samples, chosen: ChosenTask) -> tuple[str, ...]:
-    """Return the properties that these samples have."""
-    found = [CLASS] if chosen.task == "classification" else []
+def known_properties(samples: Samples, tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
+    """Return the properties that these samples have; a class is that of the first result that is a classification."""
+    found = [CLASS] if any(one.task == "classification" for one in tasks) else []
     if samples.names(0, 1) is not None:
         found.append(FOLDER)
     return (*found, SHARD, *_table_columns(samples))
 
 
-def check_properties(columns: Sequence[str], samples: Samples, chosen: ChosenTask) -> None:
+def check_properties(columns: Sequence[str], samples: Samples, tasks: Sequence[ChosenTask]) -> None:
     """Refuse a property that the samples do not have.
 
     Raises:
         ConfigError: There is one; says which there are.
     """
-    known = known_properties(samples, chosen) if columns else ()
+    known = known_properties(samples, tasks) if columns else ()
     for column in columns:
         if column not in known:
             msg = f"slices={column}: these samples have no such property; known: {', '.join(known)}"
             raise ConfigError(msg)
 
 
-def property_values(column: str, samples: Samples, start: int, count: int, labels: npt.NDArray[Any]) -> list[str]:
+def property_values(
+    column: str,
+    samples: Samples,
+    start: int,
+    count: int,
+    tasks: Sequence[ChosenTask],
+    targets: Sequence[npt.NDArray[Any]],
+) -> list[str]:
     """Return the property of samples [start, start + count).
 
     Args:
@@ -48,12 +55,14 @@ def property_values(column: str, samples: Samples, start: int, count: int, label
         samples: All samples.
         start: Position of the first.
         count: How many.
-        labels: Their classes, where ``column`` is that.
+        tasks: The results of the net, the main one first.
+        targets: Of each result, (count, ...): the classes, where ``column`` is that.
     """
     cache = samples.layers[0].samples
     if column == CLASS:
-        names = samples.class_names
-        whole = labels.reshape(count).astype(int).tolist()
+        at = next(at for at, one in enumerate(tasks) if one.task == "classification")
+        names = samples.class_names if at == 0 else ()  # of further results nobody knows whose the names are
+        whole = targets[at].reshape(count).astype(int).tolist()
         return [names[label] if 0 <= label < len(names) else str(label) for label in whole]
     if column == FOLDER:
         return [folder_of(name) for name in samples.names(start, count) or ()]

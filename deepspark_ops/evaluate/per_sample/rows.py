@@ -2,12 +2,14 @@
 
 Columns of every task: ``index`` (position in the order it was read), ``name`` (file or LMDB key; null where the source
 has none), ``content`` (hash of the stored values, as in ``samples.h5``), ``loss`` (the sample's own error, null for one
-that does not count), and those of ``task_fields``. The file's metadata say the task, the net's weights and the format's
-version.
+that does not count), and those of ``task_fields``. Where a net has several results, each has ``loss`` and its task's
+columns, with its blob before their names, as ``age_loss``. The file's metadata say the results, the task of the main
+one, the net's weights and the format's version: 1 had the main result alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,29 +20,58 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deepspark_ops.config.task import TaskName
+from deepspark_ops.evaluate.per_sample.each_batch import ScoredBatch
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.task_sum import rows_of
-from deepspark_ops.shards.parquet_output import ParquetOutput, parquet_output
+from deepspark_ops.shards.parquet_output import ParquetOutput, parquet_output, vectors
 
-ROWS_VERSION: Final = 1
+ROWS_VERSION: Final = 2
 MAX_NUMBERS: Final = 1_024
 """Numbers of a sample's answer that are written; a regression of more has its error alone."""
 
 Array = npt.NDArray[Any]
 _NUMBERS = pa.list_(pa.float32())
-_CORE = [
-    pa.field("index", pa.int64()),
-    pa.field("name", pa.string()),
-    pa.field("content", pa.uint64()),
-    pa.field("loss", pa.float64()),
-]
+_CORE = [pa.field("index", pa.int64()), pa.field("name", pa.string()), pa.field("content", pa.uint64())]
+_LOSS = pa.field("loss", pa.float64())
 
 
-def rows_schema(chosen: ChosenTask, *, has_scores: bool) -> pa.Schema:
-    """Return the columns of the rows of one result of a net."""
-    metadata = {"deepspark.samples_version": str(ROWS_VERSION), "deepspark.task": chosen.task}
-    return pa.schema([*_CORE, *task_fields(chosen, has_scores=has_scores)], metadata=metadata)
+def rows_schema(tasks: Sequence[ChosenTask], *, has_scores: bool) -> pa.Schema:
+    """Return the columns of the rows of a net's results, the main one first."""
+    fields = [
+        field.with_name(f"{prefix}{field.name}")
+        for prefix, chosen in zip(result_prefixes(tasks), tasks, strict=True)
+        for field in (_LOSS, *task_fields(chosen, has_scores=has_scores))
+    ]
+    results = [
+        {"prefix": prefix, "task": chosen.task, "outputs": chosen.outputs, "target": chosen.target}
+        for prefix, chosen in zip(result_prefixes(tasks), tasks, strict=True)
+    ]
+    metadata = {
+        "deepspark.samples_version": str(ROWS_VERSION),
+        "deepspark.task": tasks[0].task,
+        "deepspark.results": json.dumps(results),
+    }
+    return pa.schema([*_CORE, *fields], metadata=metadata)
+
+
+def result_prefixes(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
+    """Return what the columns of each result begin with: nothing for a single one, else its blobs.
+
+    Two results of one blob have their targets, too; what is still no name of one result alone is numbered.
+    """
+    if len(tasks) == 1:
+        return ("",)
+    blobs = ["_".join(one.outputs) for one in tasks]
+    names = [name if blobs.count(name) == 1 else f"{name}_{one.target}" for name, one in zip(blobs, tasks, strict=True)]
+    columns = [
+        f"{name}_{field.name}"
+        for name, one in zip(names, tasks, strict=True)
+        for field in (_LOSS, *task_fields(one, has_scores=True))
+    ]
+    if len(set(columns)) < len(columns):
+        names = [f"result{at}_{name}" for at, name in enumerate(names, start=1)]
+    return tuple(f"{name}_" for name in names)
 
 
 def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
@@ -101,7 +132,7 @@ def _classification(
         **found,
         "probability": _spread(shares[at, predicted].astype(np.float32), at, n),
         "label_probability": _spread(shares[at, label].astype(np.float32), at, n),
-        "scores": list(shares.astype(np.float32)),
+        "scores": vectors(shares.astype(np.float32)),
     }
 
 
@@ -109,8 +140,8 @@ def _multi_label(
     chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
 ) -> dict[str, Sequence[Any]]:
     return {
-        "labels": list(rows_of(targets).astype(np.int32)),
-        "probabilities": list(rows_of(answers[0]).astype(np.float32)),
+        "labels": vectors(rows_of(targets).astype(np.int32)),
+        "probabilities": vectors(rows_of(answers[0]).astype(np.float32)),
     }
 
 
@@ -118,8 +149,8 @@ def _regression(
     chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
 ) -> dict[str, Sequence[Any]]:
     return {
-        "true": list(rows_of(targets).astype(np.float32)),
-        "predicted": list(rows_of(answers[0]).astype(np.float32)),
+        "true": vectors(rows_of(targets).astype(np.float32)),
+        "predicted": vectors(rows_of(answers[0]).astype(np.float32)),
     }
 
 
@@ -128,8 +159,8 @@ def _embedding(
 ) -> dict[str, Sequence[Any]]:
     if len(answers) == 1:
         return {
-            "class": list(targets.reshape(len(targets)).astype(np.int64)),
-            "vector": list(rows_of(answers[0]).astype(np.float32)),
+            "class": targets.reshape(len(targets)).astype(np.int64),
+            "vector": vectors(rows_of(answers[0]).astype(np.float32)),
         }
     first, second = (rows_of(answer) for answer in answers)
     distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
@@ -175,40 +206,25 @@ def _spread(values: Array, at: Array, n: int) -> pa.Array:
 class SampleRows:
     """Writes rows batch by batch, some megabytes at a time. Not thread-safe."""
 
-    def __init__(self, output: ParquetOutput, chosen: ChosenTask, schema: pa.Schema) -> None:
-        """Write to ``output``, whose columns are those of ``schema``, the rows of one result."""
+    def __init__(self, output: ParquetOutput, tasks: Sequence[ChosenTask], schema: pa.Schema) -> None:
+        """Write to ``output``, whose columns are those of ``schema``, the rows of a net's results."""
         self._output = output
-        self._chosen = chosen
+        self._tasks = tuple(zip(result_prefixes(tasks), tasks, strict=True))
         self._names = set(schema.names)
 
-    def add(
-        self,
-        start: int,
-        names: Sequence[str] | None,
-        content: npt.NDArray[np.uint64],
-        answers: Sequence[Array],
-        targets: Array,
-        losses: SampleLosses | None,
-    ) -> None:
-        """Write a batch.
-
-        Args:
-            start: Position of its first sample.
-            names: Of the samples; None where they have none.
-            content: Their hashes, (n,).
-            answers: Of each output (n, ...), after its activation.
-            targets: (n, ...).
-            losses: Errors of the samples that count; others in it are left out.
-        """
-        n = len(content)
-        counted = _of_batch(losses, start, n)
+    def add(self, scored: ScoredBatch, names: Sequence[str] | None) -> None:
+        """Write a batch; ``names`` are those of its samples, None where they have none."""
+        start, n = scored.start, len(scored.content)
         columns: dict[str, Any] = {
             "index": start + np.arange(n, dtype=np.int64),
             "name": names if names is not None else [None] * n,
-            "content": content,
-            "loss": _spread(counted.loss, counted.index - start, n),
-            **task_columns(self._chosen, answers, targets, counted, start),
+            "content": scored.content,
         }
+        for (prefix, chosen), result in zip(self._tasks, scored.results, strict=True):
+            counted = _of_batch(result.losses, start, n)
+            own = task_columns(chosen, result.answers, result.targets, counted, start)
+            found = {"loss": _spread(counted.loss, counted.index - start, n), **own}
+            columns |= {f"{prefix}{name}": values for name, values in found.items()}
         self._output.add({name: values for name, values in columns.items() if name in self._names})
 
 

@@ -13,12 +13,16 @@ MAX_ROWS = 100
 
 
 def slice_sections(metrics: MetricsReport) -> Sequence[Section]:
-    """Return a section for each property that was asked for; none without."""
-    columns = list(dict.fromkeys(one.column for one in metrics.slices))
-    return [_section(column, [one for one in metrics.slices if one.column == column]) for column in columns]
+    """Return a section for each property that was asked for, of each result of the net; none without."""
+    return [
+        _section(column, [one for one in result.slices if one.column == column], of)
+        for at, result in enumerate(metrics.results())
+        for of in (f", {result.scored.score_blob}" if at else "",)
+        for column in dict.fromkeys(one.column for one in result.slices)
+    ]
 
 
-def _section(column: str, slices: Sequence[SliceReport]) -> Section:
+def _section(column: str, slices: Sequence[SliceReport], of: str) -> Section:
     sign = 1 if slices[0].main.higher_is_better else -1
     order = sorted(slices, key=lambda one: (sign * one.main.value, one.value))
     names = list(dict.fromkeys((row.name, row.label) for one in slices for row in one.rows))
@@ -29,5 +33,5 @@ def _section(column: str, slices: Sequence[SliceReport]) -> Section:
     left_out = f", {MAX_ROWS} of {grouped(len(slices))}" if len(slices) > MAX_ROWS else ""
     lead = f"The figures of the samples with each {column}, the worst first{left_out}."
     return Section(
-        f"By {column}", lead, table=Table((column.capitalize(), *(label for _, label in names), "Samples"), rows)
+        f"By {column}{of}", lead, table=Table((column.capitalize(), *(label for _, label in names), "Samples"), rows)
     )

@@ -181,7 +181,7 @@ class MetricsReport(Frozen):
         loss: Mean of the samples' own error, as ``samples.h5`` has it sample by sample; lower is better.
         speed: How fast the net scores; None if it was not measured.
         others: Further results of a net that has several, each with figures of its own.
-        slices: Figures of the samples with each value of the properties that were asked for; of the main result.
+        slices: Figures of the samples with each value of the properties that were asked for.
     """
 
     format_version: Literal[3] = METRICS_VERSION

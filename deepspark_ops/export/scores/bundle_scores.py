@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -85,7 +86,7 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
 
 
 def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[Any]:
-    """Return stored samples as a bundle's input takes them; a fresh array.
+    """Return stored samples as a bundle's input takes them; read only, it may be ``stored`` itself.
 
     Args:
         stored: (n, C, H, W), blue first, for an image; else in Caffe's order.
@@ -94,10 +95,9 @@ def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[A
     Raises:
         DataError: The samples have another shape than the bundle takes.
     """
-    values = stored.astype(contract.dtype)
+    values = stored.astype(contract.dtype, copy=False)
     if contract.axes == "N, H, W, C" and values.ndim == 4:
-        values = values[:, ::-1] if contract.channels == "RGB" else values
-        values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+        values = channels_last(values, is_red_first=contract.channels == "RGB")
     wanted, found = contract.shape[1:], values.shape[1:]
     if len(wanted) != len(found) or any(extent not in (-1, given) for extent, given in zip(wanted, found, strict=True)):
         msg = (
@@ -106,6 +106,16 @@ def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[A
         )
         raise DataError(msg)
     return values
+
+
+def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArray[Any]:
+    """Return (n, C, H, W), blue first, as (n, H, W, C); numpy turns the axes of bytes around one by one."""
+    n, channels, height, width = images.shape
+    if channels != 3 or not images.size or images.dtype not in (np.uint8, np.float32):
+        return np.ascontiguousarray((images[:, ::-1] if is_red_first else images).transpose(0, 2, 3, 1))
+    planes = np.ascontiguousarray(images.transpose(1, 0, 2, 3)).reshape(channels, n * height, width)
+    merged = cv2.merge([*(planes[::-1] if is_red_first else planes)])
+    return np.asarray(merged).reshape(n, height, width, channels)
 
 
 def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
@@ -143,7 +153,7 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
         parts = stored_parts(batch.stored, inputs)
         return {side: {contract.name: parts[one.blob]} for side, one in zip(task.outputs, inputs, strict=True)}
 
-    return answer
+    return Answer(answer)
 
 
 def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
@@ -14,7 +15,9 @@ from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.shards.reader import open_dataset
 
-_SAMPLES_READ = 32
+_SAMPLES_READ = 256
+_BYTES_READ = 2**22
+"""At most so much at a time, as float32 at the largest: one record at a time takes longer than a small image."""
 
 
 def stored_samples(split_folder: Path, *, color: bool | None, is_raw: bool = False) -> Inputs:
@@ -32,10 +35,11 @@ def stored_samples(split_folder: Path, *, color: bool | None, is_raw: bool = Fal
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         begin = 0
         with open_dataset(split_folder, color=color) as dataset:
+            most = min(_SAMPLES_READ, max(1, _BYTES_READ // (4 * prod(dataset.sample_shapes[0]) or 1)))
             for shard, info in enumerate(dataset.shards):
                 last = min(info.n_samples, info.n_samples if stop is None else stop - begin)
-                for first in range(max(0, start - begin), last, _SAMPLES_READ):
-                    images = dataset.read(shard, first, min(_SAMPLES_READ, last - first))[0]
+                for first in range(max(0, start - begin), last, most):
+                    images = dataset.read(shard, first, min(most, last - first))[0]
                     if is_raw and dataset.manifest is not None and dataset.manifest.table is not None:
                         images = dataset.manifest.table.restore(images)
                     for row, image in enumerate(images):

@@ -24,7 +24,7 @@ from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.label_check import LabelColumn
-from deepspark_ops.train.data.sample_cache import SampleCache
+from deepspark_ops.train.data.sample_cache import CACHE_BYTES, SampleCache
 
 READS_FILES = ("Data", "ImageData", "HDF5Data")
 """Layer types with a source of their own."""
@@ -52,11 +52,13 @@ class DataBinding:
         dataset: Ingested dataset that replaces the layers' own sources; None for their own.
         root: Folder that the layers' relative paths start from.
         split: Part of the dataset that is read in either phase; None: the training set in TRAIN, the test set in TEST.
+        cache_bytes: What was read of a source is kept up to this size; 0 where each sample is read once.
     """
 
     dataset: Path | None
     root: Path
     split: SplitName | None = None
+    cache_bytes: int = CACHE_BYTES
     _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
     _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
@@ -158,7 +160,7 @@ class DataBinding:
     def _open(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> SampleCache:
         key = self._key(layer, phase)
         if key not in self._caches:
-            self._caches[key] = SampleCache(self._open_dataset(layer, phase))
+            self._caches[key] = SampleCache(self._open_dataset(layer, phase), self.cache_bytes)
         return self._caches[key]
 
     def _open_dataset(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> Dataset:

@@ -86,7 +86,13 @@ class FedLayer:
             values = columns[position]
             if position == 0 and self.transform is not None:
                 rng = np.random.default_rng(key) if self.transform.is_random(self.phase) else None
-                values = transform_batch(values, self.transform, phase=self.phase, rng=rng)
+                side = self.transform.crop_size
+                cut = (*values.shape[:2], side, side) if side else values.shape
+                # Written where it belongs, unless the top has the values in other axes.
+                out = targets[top] if targets[top].shape == cut else None
+                values = transform_batch(values, self.transform, phase=self.phase, rng=rng, out=out)
+                if out is not None:
+                    continue
             targets[top][...] = values.reshape(shape)
 
 

@@ -29,7 +29,7 @@ class SampleCache:
 
         Args:
             dataset: Where samples come from.
-            limit_bytes: A dataset larger than this is never kept.
+            limit_bytes: A dataset larger than this is never kept; 0 keeps none.
         """
         self.dataset = dataset
         self._limit_bytes = limit_bytes
@@ -38,7 +38,7 @@ class SampleCache:
         for shard in dataset.shards:
             self._firsts.append(self._firsts[-1] + shard.n_samples)
         self._columns: tuple[Column, ...] | None = None
-        self._is_kept = True
+        self._is_kept = limit_bytes > 0
         self._has_block = np.zeros(-(-self.n_samples // _BLOCK_SAMPLES), np.bool_)
 
     @property

@@ -224,6 +224,21 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
     assert metrics.others[0].scored.score_blob == "years"
     assert read_evaluation(run.evaluation).metrics == metrics
     page_of(found, "Further results", "years")
+    rows = pq.read_table(run.evaluation / "samples.parquet")
+    assert rows["ip_predicted"].to_pylist() == forward(test["x"], weights).argmax(axis=1).tolist()
+    np.testing.assert_allclose(rows["years_loss"].to_numpy(), (residual**2).ravel(), rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(np.stack(rows["years_true"].to_pylist()), test["age"], rtol=1e-6)
+
+    # Slices of every result, here by the classes of the first one.
+    sliced = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "sliced", slices="class"))
+    page_of(sliced, "By class, years")
+    for one in (0, 1):
+        inside = test["kind"].ravel() == one
+        of_class, of_age = (result.slices[one] for result in sliced.metrics.results())
+        right = forward(test["x"], weights)[inside].argmax(axis=1) == one
+        assert (of_class.value, of_class.main.value) == (str(one), pytest.approx(right.mean()))
+        rmse = np.sqrt((residual[inside] ** 2).mean())
+        assert (of_age.value, of_age.main.value) == (str(one), pytest.approx(rmse, rel=1e-5))
     options = {"task": "regression", "output_blob": "years", "target_blob": "age"}
     alone = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "alone", **options)).metrics
     assert (alone.task, alone.others) == ("regression", ())

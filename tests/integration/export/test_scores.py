@@ -11,7 +11,7 @@ from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.manifest import InputContract, file_digest
-from deepspark_ops.export.scores.bundle_scores import as_input, score_bundle
+from deepspark_ops.export.scores.bundle_scores import as_input, channels_last, score_bundle
 from deepspark_ops.registry.champion import decide_against
 from tests.integration.evaluate.test_stage import LINEAR
 from tests.integration.small_run import CLASS_NAMES, make_dataset, make_run
@@ -76,3 +76,14 @@ def test_samples_of_another_size_are_refused():
 
 def contract_of(shape):
     return InputContract(name="images", shape=shape, axes="N, H, W, C", dtype="uint8", channels="RGB", preprocessing=())
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 3, 1, 1), (4, 1, 6, 5), (0, 3, 4, 4), (2, 4, 3, 3)])
+@pytest.mark.parametrize("is_red_first", [True, False])
+def test_channels_go_last(shape, dtype, is_red_first):
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
+    expected = np.moveaxis(images[:, ::-1] if is_red_first else images, 1, -1)
+    found = channels_last(images, is_red_first=is_red_first)
+    assert (found.dtype, found.shape, found.flags.c_contiguous) == (dtype, expected.shape, True)
+    np.testing.assert_array_equal(found, expected)

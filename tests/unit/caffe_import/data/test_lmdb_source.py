@@ -162,3 +162,50 @@ def test_a_relative_folder_is_given_back_after_the_process_went_elsewhere(number
     monkeypatch.chdir("/")
     source.close()
     assert open_environments() == ()
+
+
+def test_records_of_all_kinds_are_read_as_protobuf_reads_them(tmp_path):
+    """Raw records are read by hand; what is written otherwise, or holds more, is not taken for one of those."""
+    rng = np.random.default_rng(0)
+
+    def datum(at, **fields):
+        image = rng.integers(0, 256, (3, 4, 5), dtype=np.uint8)
+        message = caffe_pb2.Datum(channels=3, height=4, width=5, data=image.tobytes(), **fields)
+        return message, image if at is None else at
+
+    plain = [datum(None, label=label, encoded=False) for label in (0, 1, 1, 300, -1, 2**31 - 1)]
+    bare = [datum(None, label=7), datum(None)]  # as convert_cifar_data writes them; without a label
+    more = [datum(None, label=2, float_data=[1.0])]  # Caffe looks at the bytes first
+    records, images = zip(*plain, *bare, *more, *plain, strict=True)
+    source = LmdbSource(
+        write_lmdb(tmp_path / "db", [(b"%08d" % at, one.SerializeToString()) for at, one in enumerate(records)])
+    )
+    for start, count in ((0, len(records)), (6, 5), (1, 3)):
+        found, labels = source.read(start, count)
+        np.testing.assert_array_equal(found, np.stack(images[start : start + count]))
+        assert labels.tolist() == [one.label for one in records[start : start + count]]
+    source.close()
+
+
+@pytest.mark.parametrize("bytes_lost", [1, 3, 40])
+def test_a_short_record_among_whole_ones_is_damaged(tmp_path, bytes_lost):
+    whole = encode_datum(np.zeros((3, 4, 5), np.uint8), 1)
+    source = LmdbSource(write_lmdb(tmp_path / "db", [(b"a", whole), (b"b", whole), (b"c", whole[:-bytes_lost])]))
+    expected = caffe_pb2.Datum()
+    try:
+        expected.ParseFromString(whole[:-bytes_lost])
+    except Exception:  # noqa: BLE001 - protobuf's own
+        with pytest.raises(DataSourceError, match="no Caffe Datum"):
+            source.read(0, 3)
+    else:
+        assert source.read(0, 3)[1].tolist() == [1, 1, expected.label]
+    source.close()
+
+
+def test_a_pixel_in_another_shape_is_refused_behind_raw_records(tmp_path):
+    records = [(b"%d" % at, encode_datum(np.zeros((3, 4, 5), np.uint8), at)) for at in range(3)]
+    records.append((b"9", encode_datum(np.zeros((3, 5, 4), np.uint8), 9)))
+    source = LmdbSource(write_lmdb(tmp_path / "db", records))
+    with pytest.raises(DataSourceError, match=r"record b'9' is uint8 \(3, 5, 4\)"):
+        source.read(0, 4)
+    source.close()

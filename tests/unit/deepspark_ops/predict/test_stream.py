@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Sample
-from deepspark_ops.predict.stream import Progress, answer_chunk, refuse_errors
+from deepspark_ops.predict.stream import Progress, answer_all, answer_chunk, refuse_errors
 
 CHUNK = [
     Sample("a", (np.float32([1.0]),)),
@@ -44,3 +47,32 @@ def test_strict_names_the_first_one():
     with pytest.raises(DataError) as caught:
         refuse_errors(CHUNK)
     assert str(caught.value).startswith("b: damaged; nothing was written")
+
+
+def test_vectors_stand_in_the_rows_of_their_inputs():
+    def answer(samples):
+        return {"x": np.float32([[1, 2], [3, 4]])}
+
+    rows = answer_chunk(CHUNK, answer, ["x"])["x"]
+    assert [None if row is None else row.tolist() for row in rows] == [[1, 2], None, [3, 4]]
+    whole = [CHUNK[0], CHUNK[2]]
+    np.testing.assert_array_equal(answer_chunk(whole, answer, ["x"])["x"], [[1, 2], [3, 4]])
+
+
+def test_errors_and_order_stay_where_chunks_are_answered_at_the_same_time():
+    chunks = [
+        [Sample(f"{at}", (np.float32([at]),) if at % 5 else None, "bad" if not at % 5 else "")] for at in range(40)
+    ]
+    written = SimpleNamespace(rows=[], add=lambda rows: written.rows.append(rows))
+    inputs = Inputs("list", lambda: 40, lambda start=0, stop=None: iter(()))
+    progress = Progress(40, lambda line: None)
+
+    def answer(samples):
+        return {"x": [float(values[0]) for (values,) in samples]}
+
+    answer_all(inputs, lambda _: iter(chunks), answer, written, ["x"], strict=False, progress=progress, n_at_once=3)
+    assert [row["id"] for row in written.rows] == [[f"{at}"] for at in range(40)]
+    assert [row["x"] for row in written.rows] == [[float(at)] if at % 5 else [None] for at in range(40)]
+    assert (progress.n_records, progress.n_errors) == (40, 8)
+    with pytest.raises(DataError, match="0: bad; nothing was written"):
+        answer_all(inputs, lambda _: iter(chunks), answer, written, ["x"], strict=True, progress=progress, n_at_once=3)

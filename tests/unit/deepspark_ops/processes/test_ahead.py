@@ -3,7 +3,7 @@ from contextlib import closing
 
 import pytest
 
-from deepspark_ops.processes.ahead import ahead
+from deepspark_ops.processes.ahead import ahead, mapped_ahead
 
 LIMIT_S = 20.0
 
@@ -74,3 +74,61 @@ def test_stages_in_a_row_end_together():
 
 def test_nothing_gives_nothing():
     assert list(ahead([])) == []
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_what_is_made_on_threads_comes_in_the_items_order(n_threads):
+    running, most, lock = 0, 0, threading.Lock()
+    at_once = threading.Barrier(n_threads)
+
+    def make(item):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        if item < n_threads:
+            at_once.wait(LIMIT_S)  # broken unless so many are made at the same time
+        with lock:
+            running -= 1
+        return -item
+
+    assert list(mapped_ahead(range(50), make, n_threads=n_threads)) == [(item, -item) for item in range(50)]
+    assert most == n_threads
+
+
+def test_no_more_items_are_held_than_allowed():
+    taken = []
+
+    def items():
+        for item in range(20):
+            taken.append(item)
+            yield item
+
+    with closing(mapped_ahead(items(), lambda item: item, n_threads=2)) as found:
+        assert next(found) == (0, 0)
+    # In use: 0. Made or being made: 1 and 2. Held by the thread: one, and one for which there is no room.
+    assert len(taken) <= 5
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+def test_an_error_of_what_makes_comes_out_in_its_place():
+    def make(item):
+        if item == 3:
+            msg = "sample 3"
+            raise KeyError(msg)
+        return item
+
+    found = mapped_ahead(range(9), make, n_threads=2)
+    assert [next(found)[1] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError, match="sample 3"):
+        next(found)
+
+
+def test_an_error_of_the_items_comes_out():
+    def items():
+        yield 1
+        msg = "shard 7"
+        raise OSError(msg)
+
+    with pytest.raises(OSError, match="shard 7"):
+        list(mapped_ahead(items(), lambda item: item, n_threads=2))

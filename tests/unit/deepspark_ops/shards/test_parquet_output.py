@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.predict.columns import numbers
-from deepspark_ops.shards.parquet_output import BYTES_WRITTEN, parquet_output
+from deepspark_ops.shards.parquet_output import BYTES_WRITTEN, arrow_column, parquet_output, vectors
 
 SCHEMA = pa.schema([("id", pa.string()), ("fc7", numbers()), ("error", pa.string())])
 
@@ -34,3 +34,19 @@ def test_a_failure_leaves_no_file(tmp_path):
     with pytest.raises(KeyError):
         write()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 5), (0, 4), (3, 0)])
+def test_vectors_are_lists(shape):
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    assert vectors(values).to_pylist() == values.tolist()
+    assert vectors(values[::-1]).to_pylist() == values[::-1].tolist()
+
+
+def test_columns_of_all_kinds_of_values():
+    numbers = pa.list_(pa.float32())
+    assert arrow_column(np.float64([[1, 2], [3, 4]]), numbers).to_pylist() == [[1, 2], [3, 4]]
+    assert arrow_column([np.float32([1]), None], numbers).to_pylist() == [[1], None]
+    assert arrow_column(np.int64([1, 2]), pa.int64()).to_pylist() == [1, 2]
+    assert arrow_column(pa.array([None, 2]), pa.int64()).to_pylist() == [None, 2]
+    assert arrow_column(np.int64([[1], [2]]), pa.list_(pa.int64())).type == pa.list_(pa.int64())

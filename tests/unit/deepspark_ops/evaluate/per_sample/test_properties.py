@@ -37,22 +37,26 @@ def table(tmp_path):
 
 
 def test_columns_of_a_table_are_read_over_borders_and_left_out_rows(table):
-    assert known_properties(table, TASK) == ("shard", "region", "group")
+    assert known_properties(table, [TASK]) == ("shard", "region", "group")
     for name in ("region", "group"):
-        found = property_values(name, table, 1, 4, np.zeros(4))
+        found = property_values(name, table, 1, 4, [TASK], [np.zeros(4)])
         assert found == ["south", "north", "west", "\u00f6st"]
-    assert property_values("shard", table, 2, 2, np.zeros(2)) == ["test-0.h5", "test-1.h5"]
+    assert property_values("shard", table, 2, 2, [TASK], [np.zeros(2)]) == ["test-0.h5", "test-1.h5"]
 
 
 def test_class_is_named_where_it_has_a_name(table):
     labels = np.array([1.0, 0.0, 7.0], np.float32)
-    assert property_values("class", table, 0, 3, labels) == ["b", "a", "7"]
+    classes = SimpleNamespace(task="classification")
+    assert property_values("class", table, 0, 3, [classes], [labels]) == ["b", "a", "7"]
+    # Of a further result nobody knows whose the names are.
+    assert known_properties(table, [TASK, classes])[0] == "class"
+    assert property_values("class", table, 0, 3, [TASK, classes], [np.zeros(3), labels]) == ["1", "0", "7"]
 
 
 def test_what_is_not_there_is_refused(table):
-    check_properties(("group", "shard"), table, TASK)
+    check_properties(("group", "shard"), table, [TASK])
     with pytest.raises(ConfigError) as caught:
-        check_properties(("group", "id"), table, TASK)
+        check_properties(("group", "id"), table, [TASK])
     assert str(caught.value) == "slices=id: these samples have no such property; known: shard, region, group"
 
 

@@ -1,9 +1,13 @@
+import json
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.config.task import TASK_NAMES
-from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, rows_schema
+from deepspark_ops.evaluate.per_sample.each_batch import ScoredBatch, ScoredResult
+from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, result_prefixes, rows_schema
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.shards.parquet_output import parquet_output
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
@@ -11,16 +15,17 @@ from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
 
 def write(path, chosen, values, targets, rows, *, has_scores=False, batch=7):
     total = sum_of(chosen)
-    schema = rows_schema(chosen, has_scores=has_scores)
+    schema = rows_schema([chosen], has_scores=has_scores)
     with parquet_output(path, schema) as output:
-        written = SampleRows(output, chosen, schema)
+        written = SampleRows(output, [chosen], schema)
         for start in range(rows.start, rows.stop, batch):
             part = slice(start, min(start + batch, rows.stop))
             answers = [value[part] for value in values]
             total.add(answers, targets[part], start=start)
             content = np.arange(part.start, part.stop, dtype=np.uint64)
             names = None if start % 2 else [f"s{at}" for at in range(part.start, part.stop)]
-            written.add(start, names, content, answers, targets[part], total.last())
+            result = ScoredResult(answers, targets[part], total.last())
+            written.add(ScoredBatch(start, content, [result]), names)
     return total
 
 
@@ -79,8 +84,10 @@ def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
     table = pq.read_table(tmp_path / "all.parquet")
     assert table["index"].to_pylist() == list(range(N))
     metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    results = json.loads(metadata.pop("deepspark.results"))
+    assert [(one["prefix"], one["task"]) for one in results] == [("", "regression")]
     assert metadata == {
-        "deepspark.samples_version": "1",
+        "deepspark.samples_version": "2",
         "deepspark.task": "regression",
         "deepspark.weights": "sha256:7",
     }
@@ -89,7 +96,7 @@ def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
 def test_many_numbers_are_left_out():
     chosen, _, _ = case("regression")
     wide = type(chosen)(**{**vars(chosen), "shape": (5_000,)})
-    assert rows_schema(wide, has_scores=False).names == ["index", "name", "content", "loss"]
+    assert rows_schema([wide], has_scores=False).names == ["index", "name", "content", "loss"]
 
 
 def test_single_vectors_are_rows_with_their_class(tmp_path):
@@ -100,3 +107,42 @@ def test_single_vectors_are_rows_with_their_class(tmp_path):
     rows = pq.read_table(tmp_path / "rows").to_pylist()
     assert [row["class"] for row in rows] == labels.tolist()
     assert rows[9]["vector"] == values[0][9].tolist()
+
+
+def test_each_of_several_results_has_its_columns(tmp_path):
+    results = [case("classification"), case("regression")]
+    tasks = [results[0][0], replace(results[1][0], outputs=("b",))]
+    sums = [sum_of(chosen) for chosen in tasks]
+    schema = rows_schema(tasks, has_scores=False)
+    first, second = result_prefixes(tasks)
+    assert first == "_".join(tasks[0].outputs) + "_"
+    own = ["label", "predicted", "rank", "probability", "label_probability"]
+    assert schema.names == [
+        *("index", "name", "content"),
+        *(f"{first}{name}" for name in ("loss", *own)),
+        *(f"{second}{name}" for name in ("loss", "true", "predicted")),
+    ]
+    with parquet_output(tmp_path / "rows", schema) as output:
+        found = []
+        for total, (_, values, targets) in zip(sums, results, strict=True):
+            total.add(values, targets, start=0)
+            found.append(ScoredResult(values, targets, total.last()))
+        SampleRows(output, tasks, schema).add(ScoredBatch(0, np.arange(N, dtype=np.uint64), found), None)
+    table = pq.read_table(tmp_path / "rows")
+    assert table[f"{first}loss"].to_pylist() == sums[0].samples().loss.tolist()
+    assert table[f"{second}loss"].to_pylist() == sums[1].samples().loss.tolist()
+    assert table[f"{second}true"].to_pylist() == results[1][2].tolist()
+    told = json.loads(table.schema.metadata[b"deepspark.results"])
+    assert [(one["prefix"], one["task"]) for one in told] == [(first, "classification"), (second, "regression")]
+
+
+def test_prefixes_tell_results_apart():
+    chosen, *_ = case("regression")
+
+    def named(outputs, target):
+        return type(chosen)(**{**vars(chosen), "outputs": outputs, "target": target})
+
+    assert result_prefixes([named(("a",), "x")]) == ("",)
+    assert result_prefixes([named(("a",), "x"), named(("b", "c"), "y")]) == ("a_", "b_c_")
+    assert result_prefixes([named(("a",), "x"), named(("a",), "y")]) == ("a_x_", "a_y_")
+    assert result_prefixes([named(("a",), "x"), named(("a",), "x")]) == ("result1_a_x_", "result2_a_x_")

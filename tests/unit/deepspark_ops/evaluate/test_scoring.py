@@ -1,0 +1,114 @@
+"""Batches that are counted together give what each of them counted by itself gives, and no more wait than allowed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate import scoring
+from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.scoring import Answer, score_samples
+from deepspark_ops.evaluate.tasks.task_sum import ReportHead
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
+
+CREATED = {"created"}
+
+
+def samples_of(targets, *, batch=7):
+    """Return samples whose stored values are their positions and what they should be."""
+    stored = {"at": np.arange(N, dtype=np.int64), "t": targets}
+
+    def batches(start=0, stop=None):
+        end = N if stop is None else min(stop, N)
+        for first in range(start, end, batch):
+            rows = slice(first, min(first + batch, end))
+            columns = {name: values[rows] for name, values in stored.items()}
+            yield Batch(first, rows.stop - rows.start, columns, columns)
+
+    return SimpleNamespace(batches=batches, n_samples=N)
+
+
+def answer_of(chosen, values, **options):
+    return Answer(
+        lambda batch: {
+            name: value[batch.start : batch.start + batch.count]
+            for name, value in zip(chosen.outputs, values, strict=True)
+        },
+        **options,
+    )
+
+
+def scored(monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=2**24, n_at_once=2, each=None, **rest):
+    monkeypatch.setattr(scoring, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(scoring, "BYTES_AT_ONCE", bytes_at_once)
+    answer = answer_of(chosen, values, n_at_once=n_at_once)
+    (total,), digest = score_samples(answer, samples_of(targets), [chosen], worst=4, each=each, **rest)
+    return total, digest
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_figures_are_the_same_bits_however_many_batches_are_counted_at_once(task, monkeypatch):
+    chosen, values, targets = case(task)
+    one_by_one = scored(monkeypatch, chosen, values, targets, rows_at_once=1, n_at_once=1)
+    for rows_at_once, bytes_at_once in ((40, 2**24), (1_000, 2**24), (1_000, 1), (1_000, 2_000)):
+        together = scored(monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once)
+        mine, theirs = (total.metrics(ReportHead(SCORED)) for total, _ in (together, one_by_one))
+        assert mine.model_dump(exclude=CREATED) == theirs.model_dump(exclude=CREATED)
+        assert together[1].text() == one_by_one[1].text()
+        for name, column in vars(one_by_one[0].samples()).items():
+            np.testing.assert_array_equal(vars(together[0].samples())[name], column)
+
+
+@pytest.mark.parametrize(("rows_at_once", "bytes_at_once", "most"), [(30, 2**24, 35), (1_000, 500, 14), (1, 1, 7)])
+def test_no_more_waits_than_allowed_and_each_sample_comes_once_in_order(rows_at_once, bytes_at_once, most, monkeypatch):
+    chosen, values, targets = case("regression")  # 24 bytes a sample
+    seen = []
+    _, digest = scored(
+        monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once, each=seen.append
+    )
+    assert max(len(one.content) for one in seen) <= most + 7
+    assert [one.start for one in seen] == np.cumsum([0, *(len(one.content) for one in seen[:-1])]).tolist()
+    assert sum(len(one.content) for one in seen) == N
+    assert np.concatenate([one.content for one in seen]).tolist() == digest.content().tolist()
+    np.testing.assert_array_equal(np.concatenate([one.results[0].targets for one in seen]), targets)
+    np.testing.assert_array_equal(np.concatenate([one.results[0].answers[0] for one in seen]), values[0])
+
+
+def test_each_result_is_given_on(monkeypatch):
+    first, second = case("classification"), case("regression")
+    chosen = [first[0], type(second[0])(**{**vars(second[0]), "outputs": ("b",), "target": "numbers"})]
+    samples = samples_of(first[2])
+    batches = samples.batches
+    numbers = second[2]
+
+    def with_numbers(*given):
+        for one in batches(*given):
+            rows = slice(one.start, one.start + one.count)
+            yield Batch(one.start, one.count, one.stored, {**one.feeds, "numbers": numbers[rows]})
+
+    samples.batches = with_numbers
+    values = {"a": first[1][0], "b": second[1][0]}
+    answer = Answer(
+        lambda batch: {name: value[batch.start : batch.start + batch.count] for name, value in values.items()}
+    )
+    seen = []
+    sums, _ = score_samples(answer, samples, chosen, worst=0, each=seen.append)
+    (one,) = seen
+    np.testing.assert_array_equal(one.results[0].targets, first[2])
+    np.testing.assert_array_equal(one.results[1].targets, numbers)
+    assert one.results[1].losses.loss.tolist() == sums[1].samples().loss.tolist()
+
+
+def test_a_bad_sample_is_named_by_its_position(monkeypatch):
+    chosen, values, targets = case("classification")
+    targets[83] = 7
+    with pytest.raises(DataError, match="sample 83: label 7 outside"):
+        scored(monkeypatch, chosen, values, targets, rows_at_once=40)
+
+
+def test_a_part_is_scored_by_itself(monkeypatch):
+    chosen, values, targets = case("regression")
+    total, _ = scored(monkeypatch, chosen, values, targets, rows_at_once=20, start=49, stop=90)
+    assert total.samples().index.tolist() == list(range(49, 90))
