@@ -219,9 +219,9 @@ def _certify(config: TrainConfig) -> None:
 def evaluate(config: EvaluateConfig) -> None:
     """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
     find_weights(RunPaths(config.run_dir), config.weights)
-    if config.master is not None:
+    if config.is_in_spark:
         require_spark()
-    module = "deepspark_ops.evaluate" if config.master is None else "deepspark_ops.evaluate.spark_job"
+    module = "deepspark_ops.evaluate.spark_job" if config.is_in_spark else "deepspark_ops.evaluate"
     _run_stage_process(module, config, StageDisplay("evaluate"), run_dir=config.run_dir)
     from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 

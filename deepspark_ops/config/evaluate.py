@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import EXPERT, DataPath, StageConfig
+from deepspark_ops.config.base import EXPERT, FORM, DataPath, InsecureNetwork, ListenAddress, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
@@ -48,16 +48,28 @@ class EvaluateConfig(StageConfig):
         " shard, and group and id of a dataset made of a table, by these words or their columns' names",
     )
     scores: bool = Field(False, description="Write the scores of all classes of each sample into samples.parquet, too")
-    master: str | None = Field(
-        None, description="Spark master, to score in tasks of Spark, for many samples; default: in this process"
+    score_in_spark: bool = Field(
+        False,
+        title="Score in Spark",
+        description="Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's master"
+        " (default local[*]); off: in one process",
+        json_schema_extra=FORM,
     )
-    task_samples: int = Field(20_000, ge=1, description="Samples of a Spark task at most")
-    listen_address: str = Field(
-        "auto", min_length=1, description="Address of this host that Spark's workers connect to; auto: as for training"
+    master: str | None = Field(None, description="Spark master, to score in tasks of Spark; default: in this process")
+    task_samples: int = Field(
+        20_000,
+        ge=1,
+        title="Samples of a scoring task",
+        description="Samples that a task of Spark scores at most",
+        json_schema_extra=EXPERT,
     )
-    insecure_network: bool = Field(
-        False, description="Accept a cluster whose settings do not let driver and executors encrypt what they send"
-    )
+    listen_address: ListenAddress = "auto"
+    insecure_network: InsecureNetwork = False
+
+    @property
+    def is_in_spark(self) -> bool:
+        """Whether tasks of Spark score."""
+        return self.score_in_spark or self.master is not None
 
     @property
     def slice_columns(self) -> tuple[str, ...]:
@@ -71,6 +83,12 @@ class ScoreBundleConfig(StageConfig):
     run_dir: Path = Field(description="Run whose data, labels and ignored label count")
     bundle: Path = Field(description="Bundle to score")
     output: Path = Field(description="Folder for metrics.json and samples.h5")
+    production_rows: bool = Field(
+        False,
+        title="Samples of production as a table",
+        description="Write samples.parquet of the bundle in production, too, a row for each sample",
+        json_schema_extra=EXPERT,
+    )
     dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"

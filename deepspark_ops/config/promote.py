@@ -73,7 +73,7 @@ class PromoteConfig(StageConfig):
         le=1.0,
         title="Slowdown allowed",
         description="Keep production if the net scores fewer images/s by more than this share, measured on the same"
-        " machine. 1: speed is not looked at",
+        " machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at",
         json_schema_extra=EXPERT,
     )
 

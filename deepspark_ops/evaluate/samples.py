@@ -140,7 +140,7 @@ class SampleDigest:
         """Add samples, sample by sample, so that the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
         rows = [
-            (memoryview(column.reshape(-1)).cast("B"), column.nbytes // batch.count) for column in columns
+            (column.reshape(-1).data.cast("B"), column.nbytes // batch.count) for column in columns
         ]  # no copy
         hashes = []
         for row in range(batch.count):

@@ -204,9 +204,9 @@ class EvaluateTrialOperator(EvaluateOperator):
             raise AirflowFailException(msg)
         return run
 
-    def stage_config(self, context: Any, run: StageRun) -> EvaluateConfig:
+    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
         """Return the evaluate config of the trial."""
-        return super().stage_config(TrialRun(**self.trial).context(context), run)
+        return super().stage_config(TrialRun(**self.trial).context(context), run, master)
 
 
 class CompareOperator(BaseOperator):

@@ -12,15 +12,18 @@ from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 
 
-class EvaluateOperator(ProcessStageOperator):
+class EvaluateOperator(SparkStageOperator):
     """Score the run's last snapshot, and compare it with production in the report where that was scored.
 
-    Its result has ``metrics``, the path of metrics.json, and that file's ``digest``.
+    A child process scores, or with the form's ``score_in_spark`` a Spark application on the connection ``conn_id``; the
+    figures are the same. Its result has ``metrics``, the path of metrics.json, and that file's ``digest``.
 
     Example:
         .. code-block:: python
@@ -29,10 +32,28 @@ class EvaluateOperator(ProcessStageOperator):
             check >> ingest >> train >> evaluate >> mail_figures(evaluate.output)  # a @task of yours
     """
 
-    module = "deepspark_ops.evaluate"
+    module = "deepspark_ops.evaluate.spark_job"
+    process_module = "deepspark_ops.evaluate"
 
-    def stage_config(self, context: Any, run: StageRun) -> EvaluateConfig:
-        """Return the evaluate config of a run."""
+    @ends_plainly
+    def execute(self, context: Any) -> dict[str, str]:
+        """Run the stage to its end and return the metrics file and its digest."""
+        if context["params"].get("score_in_spark"):
+            in_spark: dict[str, str] = super().execute(context)
+            return in_spark
+        run = self.stage_run(context)
+        with noted_stage(run.run_dir, str(self.task_id), self.log) as on_line, airflow_errors():
+            config = self.stage_config(context, run)
+            run_job(self.process_module, config, on_line=on_line, config_path=run.config_path(str(self.task_id)))
+            return self.result(context, run)
+
+    def on_kill(self) -> None:
+        """End the Spark application, if there is one; a child process ends with this one."""
+        if self._hook is not None:
+            super().on_kill()
+
+    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
+        """Return the evaluate config of a run; ``master`` where Spark scores."""
         known = None if run.production is None else run.production.parent / SAMPLES_NAME
         return config_from_params(
             EvaluateConfig,
@@ -43,9 +64,10 @@ class EvaluateOperator(ProcessStageOperator):
             output=RunPaths(run.run_dir).evaluation,
             production=None if run.production is None else run.run_dir / PRODUCTION_EVALUATION,
             production_samples=known if known is not None and known.is_file() else None,
+            master=master,
         )
 
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, context: Any, run: StageRun) -> dict[str, str]:
         """Return the metrics file and its digest."""
         metrics = RunPaths(run.run_dir).evaluation / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}

@@ -54,7 +54,7 @@ class BlobAnswer:
         self._config = config
         self._is_checked = False
 
-    def __call__(self, samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
+    def __call__(self, samples: Sequence[Parts]) -> dict[str, Any]:
         """Return the blobs' values, a flat vector per sample."""
         feeds = {name: np.zeros(shape, np.float32) for name, shape in self._inputs.items()}
         for at, feed in enumerate(feeds.values()):

@@ -42,7 +42,7 @@ def served_answers(
     return answers
 
 
-def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_k: int) -> dict[str, Sequence[Any]]:
+def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_k: int) -> dict[str, Any]:
     """Return the columns of predictions: those of every output of ``answers``, as ``columns.output_schema`` has them.
 
     Args:
@@ -50,7 +50,7 @@ def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_
         manifest: Says what they are.
         top_k: As ``class_columns``.
     """
-    columns: dict[str, Sequence[Any]] = {}
+    columns: dict[str, Any] = {}
     for at, one in enumerate(manifest.results()):
         if one.name not in answers:
             continue
@@ -65,16 +65,16 @@ def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_
     return columns
 
 
-def _label_columns(probabilities: Values, output: OutputContract) -> dict[str, Sequence[Any]]:
+def _label_columns(probabilities: Values, output: OutputContract) -> dict[str, Any]:
     """Return which labels are more likely than not, of each row, and their names where those are known."""
     found = [np.flatnonzero(row > 0.5) for row in probabilities]
-    columns: dict[str, Sequence[Any]] = {"predicted": [row.tolist() for row in found]}
+    columns: dict[str, Any] = {"predicted": [row.tolist() for row in found]}
     if output.labels:
         columns["predicted_names"] = [[output.labels[label] for label in row] for row in found]
     return columns
 
 
-def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[str, Sequence[Any]]:
+def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[str, Any]:
     """Return the columns of predictions; of equal scores the lower class goes first.
 
     Args:
@@ -84,7 +84,7 @@ def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[st
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k].astype(np.int64)
     top = np.take_along_axis(scores, order, axis=1)
-    columns: dict[str, Sequence[Any]] = {
+    columns: dict[str, Any] = {
         "predicted": order[:, 0].tolist(),
         "probability": top[:, 0].tolist(),
         "top_classes": order,

@@ -32,6 +32,8 @@ ANSWERED_ANYWAY: Final = 0.5
 """A class that production answers for this share of the other classes' samples is not looked at: a model that answers
 nothing else has all of it right, and whatever tells classes apart has less."""
 
+SLOWER_S: Final = 1e-3
+"""A batch that takes less than this longer is not slower: so long takes the call of a tiny net, or a disturbance."""
 
 PROMOTED: Final = "promoted: "
 KEPT: Final = "kept production: "
@@ -307,7 +309,10 @@ def _slower(mine: Speed | None, theirs: Speed | None, allowed: float) -> str | N
     if mine is None or theirs is None or (mine.machine, mine.batch_size) != (theirs.machine, theirs.batch_size):
         return None
     slowdown = 1 - mine.images_per_s / theirs.images_per_s
-    if slowdown <= allowed:
+    # At its best against the other's worst: what measuring alone may have made of equal nets refuses none.
+    theirs_at_worst = min(theirs.slowest_images_per_s or theirs.images_per_s, theirs.images_per_s)
+    lost_s = mine.batch_size / mine.images_per_s - mine.batch_size / theirs_at_worst
+    if 1 - mine.images_per_s / theirs_at_worst <= allowed or lost_s < SLOWER_S:
         return None
     return (
         f"it scores {mine.images_per_s:,.0f} images/s where production scores {theirs.images_per_s:,.0f}, "

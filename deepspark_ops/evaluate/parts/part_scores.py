@@ -41,8 +41,8 @@ class Scored:
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             mine.merge(theirs)
         self.digest.merge(other.digest)
-        for mine, theirs in zip(self.slices, other.slices, strict=True):
-            mine.merge(theirs)
+        for slices, others in zip(self.slices, other.slices, strict=True):
+            slices.merge(others)
         return self
 
 
@@ -104,7 +104,7 @@ def score_range(
 ) -> Scored:
     """Score samples from ``start`` to before ``stop`` by a net that is there; the rows' file is in folder ``rows``."""
     path = None if rows is None else rows_file(rows, start)
-    with each_batch(config, samples, tasks, path) as (each, slices):
+    with each_batch(config.slice_columns, samples, tasks, path, has_scores=config.scores) as (each, slices):
         found = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
     return Scored(*found, slices)
 

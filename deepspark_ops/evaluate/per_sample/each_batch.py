@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.per_sample.properties import property_values
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples
@@ -62,25 +61,31 @@ EachBatch = Callable[[ScoredBatch], None]
 
 @contextmanager
 def each_batch(
-    config: EvaluateConfig, samples: Samples, tasks: Sequence[ChosenTask], rows_path: Path | None
+    slice_columns: Sequence[str],
+    samples: Samples,
+    tasks: Sequence[ChosenTask],
+    rows_path: Path | None,
+    *,
+    has_scores: bool,
 ) -> Iterator[tuple[EachBatch, tuple[SliceSums, ...]]]:
     """Return what takes each batch, and each result's slices, which it fills; rows are in their file after the block.
 
     Args:
-        config: Names the slices, and whether rows have scores.
+        slice_columns: Properties of the slices.
         samples: All samples.
         tasks: The results of the net, the main one first.
         rows_path: File for rows; None for none.
+        has_scores: Whether rows of a classification have the scores of all classes.
     """
-    slices = tuple(SliceSums(config.slice_columns, chosen) for chosen in tasks)
+    slices = tuple(SliceSums(slice_columns, chosen) for chosen in tasks)
 
     def add_to_slices(scored: ScoredBatch) -> None:
-        if not config.slice_columns:
+        if not slice_columns:
             return
         targets = [result.targets for result in scored.results]
         values = {
             column: property_values(column, samples, scored.start, len(scored.content), tasks, targets)
-            for column in config.slice_columns
+            for column in slice_columns
         }
         for sums, result in zip(slices, scored.results, strict=True):
             sums.add(values, result.answers, result.targets, start=scored.start)
@@ -91,7 +96,7 @@ def each_batch(
     from deepspark_ops.evaluate.per_sample.rows import SampleRows, rows_schema  # pyarrow
     from deepspark_ops.shards.parquet_output import parquet_output
 
-    schema = rows_schema(tasks, has_scores=config.scores)
+    schema = rows_schema(tasks, has_scores=has_scores)
     with parquet_output(rows_path, schema) as output:
         rows = SampleRows(output, tasks, schema)
 

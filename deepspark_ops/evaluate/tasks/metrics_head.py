@@ -57,11 +57,14 @@ class Speed(Frozen):
         images_per_s: Of the fastest of many forward passes.
         batch_size: Samples of a pass.
         machine: Host name, processors and device.
+        slowest_images_per_s: Passes were timed in several stretches of time; of the stretch whose fastest pass was the
+            slowest. None in files of earlier releases.
     """
 
     images_per_s: float
     batch_size: int
     machine: str
+    slowest_images_per_s: float | None = None
 
 
 class MainFigure(Frozen):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME
+from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME, each_batch, rows_file, rows_folder, write_rows
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, write_samples
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, score_samples, scored_samples
@@ -45,15 +47,19 @@ from deepspark_ops.run_paths import write_text_whole
 
 
 def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
-    """Score the bundle on the run's samples; write ``metrics.json`` and ``samples.h5``, metrics last.
+    """Score the bundle on the run's samples; write metrics.json, samples.h5 and, on demand, samples.parquet.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """
     manifest = read_manifest(config.bundle)
-    with open_trained_net(
-        config.run_dir, weights=None, dataset=config.dataset, split=config.split, batch_size=config.batch_size
-    ) as trained:
+    with ExitStack() as stack:
+        rows = stack.enter_context(rows_folder(config.output)) if config.production_rows else None
+        trained = stack.enter_context(
+            open_trained_net(
+                config.run_dir, weights=None, dataset=config.dataset, split=config.split, batch_size=config.batch_size
+            )
+        )
         speed = _speed(config, trained.solver)
         task = choose_task(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         main = manifest.results()[0]
@@ -65,7 +71,9 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             raise DataError(msg)
         if task.task == "classification":
             task = replace(task, n_classes=max(task.n_classes, manifest.output.n_classes))
-        sums, digest = score_samples(_answer(config.bundle, manifest, task, trained), trained.samples, [task], worst=0)
+        answer, path = _answer(config.bundle, manifest, task, trained), rows_file(rows, 0) if rows else None
+        with each_batch((), trained.samples, [task], path, has_scores=False) as (each, _):
+            sums, digest = score_samples(answer, trained.samples, [task], worst=0, each=each if rows else None)
         scored = ScoredOn(
             net=manifest.net,
             run=manifest.origin.run,
@@ -79,9 +87,13 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             split_rule=trained.samples.split_rule,
         )
         names = trained.samples.answer_names(task.task, tuple(manifest.output.labels))
-    metrics = report_of(sums, scored, names, speed)
-    write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest))
-    write_text_whole(config.output / METRICS_NAME, metrics.to_json())
+        metrics = report_of(sums, scored, names, speed)
+        write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest))
+        if config.production_rows:
+            write_rows(config.output, rows, scored.weights_digest)
+        else:
+            (config.output / ROWS_NAME).unlink(missing_ok=True)  # of other scores
+        write_text_whole(config.output / METRICS_NAME, metrics.to_json())
     return metrics
 
 

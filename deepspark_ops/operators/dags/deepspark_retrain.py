@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, TriggerRule
 
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
@@ -69,6 +69,7 @@ def make_dag() -> DAG:
                 ("Train", TrainConfig),
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
+                ("Evaluate", ScoreBundleConfig),
                 ("Promote", PromoteConfig),
                 ("Promote", ApprovalConfig),
             ],

@@ -1,6 +1,7 @@
 """A bundle is scored as it is delivered, on the data of a run that may have another net."""
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
@@ -34,6 +35,8 @@ def made(tmp_path_factory):
 def test_scores_are_those_of_the_run_that_made_the_bundle(made, tmp_path, batch_size):
     run, bundle, other = made
     config = ScoreBundleConfig(run_dir=other.root, bundle=bundle, output=tmp_path, batch_size=batch_size)
+    config = config.model_copy(update={"production_rows": batch_size == 20})
+    (tmp_path / "samples.parquet").write_text("of other scores")
     metrics = score_bundle(config)
     found, expected = read_evaluation(tmp_path), read_evaluation(run.evaluation)
     assert found.metrics == metrics
@@ -47,6 +50,14 @@ def test_scores_are_those_of_the_run_that_made_the_bundle(made, tmp_path, batch_
     assert (metrics.scored.run, metrics.scored.iteration) == (run.root.name, 40)
     assert [report.name for report in metrics.classes] == list(CLASS_NAMES)
     assert metrics.speed.batch_size == batch_size
+    if not config.production_rows:
+        assert not (tmp_path / "samples.parquet").exists()
+        return
+    rows, wanted = (pq.read_table(folder / "samples.parquet") for folder in (tmp_path, run.evaluation))
+    assert rows.drop_columns(["loss", "probability", "label_probability"]) == wanted.drop_columns(
+        ["loss", "probability", "label_probability"]
+    )
+    assert rows["loss"].to_pylist() == found.samples.answers.loss.tolist()
 
 
 def test_a_run_of_another_net_is_compared_with_it(made, tmp_path):

@@ -9,7 +9,7 @@ from deepspark_ops.config.task import TASK_NAMES
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate import scoring
 from deepspark_ops.evaluate.samples import Batch
-from deepspark_ops.evaluate.scoring import Answer, score_samples
+from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
 
@@ -112,3 +112,33 @@ def test_a_part_is_scored_by_itself(monkeypatch):
     chosen, values, targets = case("regression")
     total, _ = scored(monkeypatch, chosen, values, targets, rows_at_once=20, start=49, stop=90)
     assert total.samples().index.tolist() == list(range(49, 90))
+
+
+class Passes:
+    """A clock that a forward pass moves on by its time."""
+
+    def __init__(self, *seconds):
+        self._seconds = iter(seconds)
+        self.now = 0.0
+
+    def forward(self):
+        self.now += next(self._seconds)
+
+    def clock(self):
+        return self.now
+
+
+def test_speed_is_of_the_fastest_pass_and_knows_its_slowest_stretch():
+    # Stretches of 0.2 s: undisturbed, disturbed all along, and three more.
+    quick, slow = [1 / 16] * 4, [1 / 8] * 2
+    passes = Passes(*quick, *slow, 1 / 16, 1 / 32, 1 / 16, 1 / 16, *slow, *quick)
+    speed = measure_speed(passes.forward, batch_size=10, device="CPU", clock=passes.clock)
+    assert (speed.images_per_s, speed.slowest_images_per_s) == (320.0, 80.0)
+
+
+@pytest.mark.parametrize(("seconds", "n_passes"), [(3.0, 1), (0.9, 3), (0.0005, 2_000)])
+def test_a_tiny_net_is_timed_for_a_second_and_a_large_one_not_for_long(seconds, n_passes):
+    passes = Passes(*[seconds] * 3_000)
+    speed = measure_speed(passes.forward, batch_size=1_000, device="CPU", clock=passes.clock)
+    assert passes.now == pytest.approx(seconds * n_passes, rel=0.01)
+    assert speed.images_per_s == pytest.approx(1_000 / seconds, rel=1e-3)

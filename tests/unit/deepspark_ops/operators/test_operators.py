@@ -19,11 +19,13 @@ from airflow.sdk.execution_time.task_runner import set_current_context
 
 from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
+from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
@@ -57,7 +59,13 @@ def places(tmp_path: Path) -> Places:
 
 @pytest.fixture
 def dag() -> DAG:
-    sections = [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Promote", PromoteConfig)]
+    sections = [
+        ("Train", CheckConfig),
+        ("Train", TrainConfig),
+        ("Ingest", IngestConfig),
+        ("Evaluate", EvaluateConfig),
+        ("Promote", PromoteConfig),
+    ]
     params = form_params(sections, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
     with DAG("d", params=params, schedule=None) as made:
         return made
@@ -270,7 +278,10 @@ def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypat
     assert made == {"dataset": "made again"}
 
 
-@pytest.mark.parametrize(("operator_class", "stage"), [(IngestOperator, "ingest"), (TrainOperator, "train")])
+@pytest.mark.parametrize(
+    ("operator_class", "stage"),
+    [(IngestOperator, "ingest"), (TrainOperator, "train"), (EvaluateOperator, "evaluate")],
+)
 def test_the_application_of_a_spark_stage_is_a_file_of_the_package(
     places: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
 ) -> None:
@@ -290,7 +301,7 @@ def test_training_starts_from_production_unless_told_otherwise(places: Places, d
     assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
 
 
-@pytest.mark.parametrize("operator", [TrainOperator, IngestOperator])
+@pytest.mark.parametrize("operator", [TrainOperator, IngestOperator, EvaluateOperator])
 def test_a_spark_stage_knows_its_master_and_where_to_listen(
     places: Places, dag: DAG, operator: type[SparkStageOperator]
 ) -> None:
@@ -476,6 +487,41 @@ def test_only_the_users_mistakes_are_not_tried_again(error: Exception, fails_at_
     with pytest.raises(AirflowException, match=r"^why$") as caught, airflow_errors():
         raise error
     assert isinstance(caught.value, AirflowFailException) is fails_at_once
+
+
+@pytest.mark.parametrize("is_in_spark", [False, True])
+def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
+    places: Places, dag: DAG, is_in_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = StageRun(places.home / "r", None, None)
+    started: list[tuple[str, str | None]] = []
+
+    def leave_metrics() -> None:
+        run.run_dir.joinpath("evaluation").mkdir(parents=True)
+        run.run_dir.joinpath("evaluation", "metrics.json").write_text("{}")
+
+    def run_job(module: str, config: Any, **rest: Any) -> None:
+        leave_metrics()
+        started.append((module, config.master))
+
+    def submit(hook: StageSubmitHook, application: str = "", **rest: Any) -> None:
+        leave_metrics()
+        given = json.loads(Path(hook._application_args[0]).read_text())
+        started.append((Path(application).relative_to(Path(application).parents[1]).as_posix(), given["master"]))
+
+    monkeypatch.setattr(evaluate_module, "run_job", run_job)
+    monkeypatch.setattr(StageSubmitHook, "submit", submit)
+    monkeypatch.setattr(spark_stage, "require_java", lambda: None)
+    operator = EvaluateOperator(task_id="evaluate", places=places, dag=dag)
+    conf = {"score_in_spark": True} if is_in_spark else {}
+    done = execute(operator, context(dag, xcom=run.to_xcom(), conf=conf))
+    expected = ("evaluate/spark_job.py", "local[*]") if is_in_spark else ("deepspark_ops.evaluate", None)
+    assert started == [expected]
+    assert done["metrics"] == str(run.run_dir / "evaluation" / "metrics.json")
+
+
+def test_the_end_of_an_evaluation_without_spark_starts_nothing(places: Places, dag: DAG) -> None:
+    EvaluateOperator(task_id="evaluate", places=places, dag=dag).on_kill()
 
 
 def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None:
