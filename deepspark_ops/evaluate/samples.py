@@ -139,9 +139,7 @@ class SampleDigest:
     def add(self, batch: Batch) -> None:
         """Add samples, sample by sample, so that the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
-        rows = [
-            (column.reshape(-1).data.cast("B"), column.nbytes // batch.count) for column in columns
-        ]  # no copy
+        rows = [(column.reshape(-1).data.cast("B"), column.nbytes // batch.count) for column in columns]  # no copy
         hashes = []
         for row in range(batch.count):
             hashed = hashlib.blake2b(digest_size=_HASH_BYTES)
