@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.evaluate.per_sample.each_batch import EachBatch, ScoredBatch, ScoredResult
+from deepspark_ops.evaluate.per_sample.each_batch import EachBatch
+from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.samples import Batch, SampleDigest, Samples

@@ -10,6 +10,7 @@ import pyarrow as pa
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
+from deepspark_ops.config.named_files import AS_GIVEN
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.trained_net import set_batch_size
@@ -40,10 +41,13 @@ def answer_columns(schema: pa.Schema) -> list[str]:
 def deploy_net(config: BundleInputConfig) -> NetSpec:
     """Return the bundle's net for batches of the config's size.
 
+    Predictions come from the SavedModel: for them no module of a Python layer is imported.
+
     Raises:
         NetError: It cannot be built.
     """
-    limit_named_files(config.named_files, (config.bundle,))
+    named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
+    limit_named_files(named, (config.bundle,))
     message = read_net(config.bundle / DEPLOY_NAME)
     for layer in message.layer:
         if layer.type == "Input":

@@ -6,54 +6,19 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from deepspark_ops.evaluate.per_sample.properties import property_values
+from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples
-from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 
 ROWS_NAME: Final = "samples.parquet"
-Array = npt.NDArray[Any]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ScoredResult:
-    """What one result of the net came to on some samples.
-
-    Attributes:
-        answers: Of each output of the result (n, ...), after its activation.
-        targets: (n, ...), what they should be.
-        losses: Errors of samples that count, those of these samples among them; None before there is one.
-    """
-
-    answers: Sequence[Array]
-    targets: Array
-    losses: SampleLosses | None
-
-
-@dataclass(frozen=True)
-class ScoredBatch:
-    """Consecutive samples that were scored.
-
-    Attributes:
-        start: Position of the first.
-        content: (n,), hashes of the samples' stored values.
-        results: Of each result of the net, the main one first.
-    """
-
-    start: int
-    content: npt.NDArray[np.uint64]
-    results: Sequence[ScoredResult]
 
 
 EachBatch = Callable[[ScoredBatch], None]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deepspark_ops.config.task import TaskName
-from deepspark_ops.evaluate.per_sample.each_batch import ScoredBatch
+from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.task_sum import rows_of

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.config.task import TASK_NAMES
-from deepspark_ops.evaluate.per_sample.each_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, result_prefixes, rows_schema
+from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.shards.parquet_output import parquet_output
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
