@@ -9,6 +9,7 @@ import numpy as np
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
+from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.train.setup.run import PreparedRun
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
@@ -22,7 +23,7 @@ from deepspark_ops.train.snapshots.start import (
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import run_worker
 from deepspark_ops.train.worker.task import WorkerTask
-from tests.local_exchange import LocalExchange
+from tests.local_exchange import LocalExchange, LocalLink
 from tests.paths import FIXTURES
 
 CAFFE = FIXTURES / "caffe"
@@ -39,7 +40,25 @@ class Finished:
         return [event for event in read_events(self.prepared.run.paths.events) if event.kind == kind]
 
 
-def run_in_process(config: TrainConfig) -> Finished:
+class Death(Exception):
+    """What ends a worker as a kill would: nothing is sent after it."""
+
+
+class MortalLink(LocalLink):
+    """Dies in place of the first acknowledgement of steps behind a clock, once: computed and exchanged, not counted."""
+
+    def __init__(self, exchange: LocalExchange, dies_at: int) -> None:
+        super().__init__(exchange)
+        self._dies_at = dies_at
+
+    def acknowledge(self, grant: Grant) -> bool:
+        if grant.stop > self._dies_at:
+            raise Death
+        return super().acknowledge(grant)
+
+
+def run_in_process(config: TrainConfig, *, deaths: dict[int, int] | None = None) -> Finished:
+    """Run until every worker has ended; ``deaths`` has worker -> clock at which it dies and does not come back."""
     prepared = prepare_run(config)
     start = plan_start(prepared.run)
     run = with_restored_step(prepared.run, start.state)
@@ -49,7 +68,12 @@ def run_in_process(config: TrainConfig) -> Finished:
 
     def work(worker: int) -> None:
         task = WorkerTask(run.paths.root, worker, 0, start.state, start.origin)
-        outcomes[worker] = run_worker(task, exchange.link())
+        dies_at = (deaths or {}).get(worker)
+        link = exchange.link() if dies_at is None else MortalLink(exchange, dies_at)
+        try:
+            outcomes[worker] = run_worker(task, link)
+        except Death:
+            outcomes[worker] = WorkerOutcome(worker, "given_up", "died")
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(config.n_workers)]
     for thread in threads:

@@ -1,0 +1,119 @@
+"""A whole training with its driver, server and worker processes, and without Spark: each worker a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.in_task import TaskGrant
+from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.exchange import client
+from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.transport.link import WorkerLink
+from deepspark_ops.train.driver.training import Workers, train
+from deepspark_ops.train.driver.worker_slots import Slots
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.spark_task import run_in_task
+
+LIMIT_S = 120.0
+
+
+class NoSignals:
+    """In place of ``RunSignals``, which takes over those of the process."""
+
+    stopped_by = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        yield
+
+    def take_snapshot_request(self) -> bool:
+        return False
+
+
+def _kill_before_acknowledging(dies_at: int, connect: Callable[..., WorkerLink]) -> Callable[..., WorkerLink]:
+    def connected(address: Any) -> WorkerLink:
+        link = connect(address)
+        acknowledge = link.acknowledge
+
+        def kill_or_acknowledge(grant: Grant) -> bool:
+            if grant.stop > dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return acknowledge(grant)
+
+        link.acknowledge = kill_or_acknowledge  # type: ignore[method-assign]
+        return link
+
+    return connected
+
+
+def _work(plain: Mapping[str, Any], worker: int, dies_at: int | None, answers: Any) -> None:
+    if dies_at is not None:
+        client.connect = _kill_before_acknowledging(dies_at, client.connect)
+    answers.put(run_in_task(plain, worker, 0, TaskGrant((), 1)))
+
+
+class ProcessWorkers(Workers):
+    """Starts each worker once; one that is killed is given up, as by Spark after ``worker_tries``."""
+
+    def __init__(self, run: Run, deaths: Mapping[int, int]) -> None:
+        self._run = run
+        self._deaths = deaths
+        self._spawn = multiprocessing.get_context("spawn")
+        self._answers = self._spawn.SimpleQueue()
+        self.processes: list[multiprocessing.process.BaseProcess] = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join(10)
+
+    def await_start(self) -> None:
+        """Nothing to wait for."""
+
+    def pages(self) -> str:
+        return ""
+
+    def slots(self) -> Slots | None:
+        return None
+
+    def submit(self, settings: Mapping[str, Any]) -> None:
+        self._deadline = time.monotonic() + LIMIT_S
+        for worker in range(self._run.config.n_workers):
+            arguments = ({**settings, "core_share": 1}, worker, self._deaths.get(worker), self._answers)
+            process = self._spawn.Process(target=_work, args=arguments)
+            process.start()
+            self.processes.append(process)
+
+    def is_busy(self, timeout_s: float) -> bool:
+        assert time.monotonic() < self._deadline, "the workers do not end"
+        alive = [process for process in self.processes if process.is_alive()]
+        if alive:
+            alive[0].join(timeout_s)
+        return bool(alive)
+
+    def outcomes(self) -> list[WorkerOutcome]:
+        killed = [worker for worker, process in enumerate(self.processes) if process.exitcode == -signal.SIGKILL]
+        found = [WorkerOutcome(worker, "given_up", f"worker {worker}: killed") for worker in killed]
+        while not self._answers.empty():
+            found.append(WorkerOutcome(**self._answers.get()))
+        return found
+
+
+def train_in_processes(config: TrainConfig, *, deaths: Mapping[int, int] | None = None) -> None:
+    """Train as the stage does; ``deaths`` has worker -> clock at which its process is killed (SIGKILL), for good."""
+
+    def prepare(run: Run, devices: RunDevices, address: str) -> Workers:
+        return ProcessWorkers(run, deaths or {})
+
+    train(config, NoSignals(), prepare)  # type: ignore[arg-type]
