@@ -1,4 +1,4 @@
-"""A whole training with its driver, server and worker processes, and without Spark: each worker a process of its own."""
+"""A whole training with driver, server and worker processes, and without Spark: each worker is a process of its own."""
 
 from __future__ import annotations
 
