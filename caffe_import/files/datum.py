@@ -5,6 +5,7 @@ Source: BVLC Caffe @9b89154, src/caffe/util/io.cpp (ReadImageToDatum, CVMatToDat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -16,12 +17,15 @@ from google.protobuf.message import DecodeError
 from caffe_import.errors import DataSourceError
 from caffe_import.proto import caffe_pb2
 
-_READ_FLAGS = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}
+READ_FLAGS = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}
+"""OpenCV's flags for ``color`` of ``decode_datum``."""
 _UINT8 = np.dtype(np.uint8)
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK_BYTES = 12  # length, kind and checksum
 _MAX_AFTER_DATA = 13
 """Two tags, a label of at most ten bytes, one byte."""
+_SHORT_AFTER_DATA, _ONE_BYTE = 4, 0x80
+"""So many bytes with a label below the second number."""
 _SMALL_PIXELS = 64 * 64
 _KEPT_LABELS = 4_096
 """Forms of a record's end that are remembered; labels of a regression are as many as samples."""
@@ -45,7 +49,7 @@ def encode_datum(image_chw: Image, label: int) -> bytes:
     return datum.SerializeToString()
 
 
-def encode_datum_jpeg(compressed: bytes, label: int) -> bytes:
+def encode_datum_jpeg(compressed: bytes | memoryview, label: int) -> bytes:
     """Return the serialized Datum of an image that stays compressed (JPEG, PNG, anything OpenCV decodes)."""
     return b"".join((b"\x22", _varint(len(compressed)), compressed, _after_data(label, 1)))
 
@@ -70,6 +74,8 @@ class PixelDatums:
         buffer = np.zeros((most, n_bytes), np.uint8)
         buffer[:, : len(head)] = np.frombuffer(head, np.uint8)
         self._rows = [row.data for row in buffer]
+        self._short_rows = [row[: self._end + _SHORT_AFTER_DATA] for row in self._rows]
+        self._short_after = buffer[:, self._end : self._end + _SHORT_AFTER_DATA]
         strides = (n_bytes, height * width, width, 1)
         self._planes = np.ndarray((most, *shape), np.uint8, buffer, offset=len(head), strides=strides)
 
@@ -91,8 +97,16 @@ class PixelDatums:
                 planes[:, i] = plane.reshape(n, height, width)
         return self
 
-    def with_label(self, index: int, label: int) -> memoryview:
-        """Return the Datum of image ``index``; it stays as it is until the next images are taken in."""
+    def with_labels(self, labels: Sequence[int]) -> list[memoryview]:
+        """Return the Datums of the images taken in, one for each label; they stay until the next ones are taken in."""
+        if labels and 0 <= min(labels) and max(labels) < _ONE_BYTE:
+            # All at once: their labels take one byte each.
+            self._short_after[: len(labels)] = (0x28, 0, 0x38, 0)
+            self._short_after[: len(labels), 1] = labels
+            return self._short_rows[: len(labels)]
+        return [self._with_label(i, label) for i, label in enumerate(labels)]
+
+    def _with_label(self, index: int, label: int) -> memoryview:
         after = _after_data(label, 0)
         stop = self._end + len(after)
         row = self._rows[index]
@@ -252,7 +266,7 @@ def decode_picture(compressed: bytes, *, color: bool | None, where: str, flags: 
         DataSourceError: As ``decode_image``.
     """
     try:
-        flags = _READ_FLAGS[color] if flags is None else flags
+        flags = READ_FLAGS[color] if flags is None else flags
         is_there = compressed and not (compressed.startswith(_PNG) and _ends_in_a_chunk(compressed))
         image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags) if is_there else None
     except cv2.error as error:

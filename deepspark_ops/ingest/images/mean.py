@@ -32,40 +32,52 @@ class PixelSums:
         """
         self._of_pictures = of_pictures
         channels, height, width = shape
-        held = (height, width, channels) if of_pictures else shape
-        is_bytes = np.dtype(dtype) == np.uint8
-        self._values: Sums = np.zeros(held, np.int64) if is_bytes else np.zeros(held, np.float64)
+        self._held = (height, width, channels) if of_pictures else shape
+        self._is_bytes = np.dtype(dtype) == np.uint8
+        # Both are made when they are needed: of large images they are as large as a few of these.
+        self._values: Sums | None = None
         # Of large images, the last ones: numpy adds bytes to 16 bits in a quarter of the time that it takes for 64.
-        self._part = np.zeros(held, np.uint16) if is_bytes else None
+        self._part: npt.NDArray[np.uint16] | None = None
         self._room = _FIT_16_BITS
 
     def add(self, images: Image) -> None:
         """Add images, (N, C, H, W), or pictures, (N, H, W) or (N, H, W, C); bytes at most 65,536 at a time."""
-        if self._part is None:
+        if not self._is_bytes:
+            values = self._values_so_far(np.float64)
             for image in images:
-                np.add(self._values, image.reshape(self._values.shape), out=self._values)
+                np.add(values, image.reshape(self._held), out=values)
         elif len(images) > 1:
             sums = cv2.reduce(images.reshape(len(images), -1), 0, cv2.REDUCE_SUM, dtype=cv2.CV_32S)
-            np.add(self._values, sums.reshape(self._values.shape), out=self._values)
+            values = self._values_so_far(np.int64)
+            np.add(values, sums.reshape(self._held), out=values)
+        elif self._part is None:
+            self._part = images.reshape(self._held).astype(np.uint16)
+            self._room = _FIT_16_BITS - 1
         else:
-            np.add(self._part, images.reshape(self._part.shape), out=self._part)
+            np.add(self._part, images.reshape(self._held), out=self._part)
             self._room -= 1
             if not self._room:
-                self._carry(self._part)
+                self._carry()
 
     def values(self) -> Sums:
         """Return the sums so far, (C, H, W)."""
-        if self._part is not None and self._room < _FIT_16_BITS:
-            self._carry(self._part)
-        if not self._of_pictures:
-            return self._values
-        image: Any = np.ascontiguousarray(self._values.transpose(2, 0, 1))
-        return cast(Sums, image)
+        self._carry()
+        values: Any = self._values_so_far(np.int64 if self._is_bytes else np.float64)
+        return cast(Sums, np.ascontiguousarray(values.transpose(2, 0, 1))) if self._of_pictures else cast(Sums, values)
 
-    def _carry(self, part: npt.NDArray[np.uint16]) -> None:
-        np.add(self._values, part, out=self._values)
-        part.fill(0)
-        self._room = _FIT_16_BITS
+    def _values_so_far(self, dtype: npt.DTypeLike) -> Any:
+        if self._values is None:
+            self._values = np.zeros(self._held, dtype)
+        return self._values
+
+    def _carry(self) -> None:
+        if self._part is None:
+            return
+        if self._values is None:
+            self._values = self._part.astype(np.int64)
+        else:
+            np.add(self._values, self._part, out=self._values)
+        self._part = None
 
 
 def mean_image(sums: Iterable[Sums], n_samples: int) -> npt.NDArray[np.float32]:

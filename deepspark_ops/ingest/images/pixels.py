@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
 
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import (
+    READ_FLAGS,
     Image,
     chw_from_hwc,
     decode_picture,
@@ -20,6 +23,8 @@ from deepspark_ops.ingest.files.image_header import stored_picture
 from deepspark_ops.ingest.records import RecordError
 
 _JPEG_MAGIC = b"\xff\xd8"
+_UINT8 = np.dtype(np.uint8)
+_PNG_BEGINS = b"\x89"
 _REDUCED = {
     8: (cv2.IMREAD_REDUCED_GRAYSCALE_8, cv2.IMREAD_REDUCED_COLOR_8),
     4: (cv2.IMREAD_REDUCED_GRAYSCALE_4, cv2.IMREAD_REDUCED_COLOR_4),
@@ -78,6 +83,28 @@ class PixelRecipe:
             picture = self._scale(picture)
         return resize_picture(picture, self.height, self.width) if self.height else picture
 
+    def quick_picture(self) -> Callable[[bytes], Image]:
+        """Return a function that does for a compressed record what ``picture`` does, with less around the decoder."""
+        if self.scaled_decoding or self.max_pixel != 255:
+            return self.picture
+        flags = cv2.IMREAD_GRAYSCALE if self.gray else READ_FLAGS[self.decode_color]
+        shape, size = (self.height, self.width), (self.width, self.height)
+        as_array, decode, resize, uint8 = np.frombuffer, cv2.imdecode, cv2.resize, _UINT8
+
+        def picture(record: bytes) -> Image:
+            if record[:1] == _PNG_BEGINS:
+                return self.picture(record)  # which looks at a PNG's last chunk first
+            try:
+                found: Any = decode(as_array(record, uint8), flags)
+                if found.dtype != uint8:
+                    return self.picture(record)
+            except (cv2.error, AttributeError):  # no image, and None has no dtype
+                return self.picture(record)  # it says what is wrong
+            kept: Image = found if not self.height or found.shape[:2] == shape else resize(found, size)
+            return kept
+
+        return picture
+
     def _scaled_flags(self, record: bytes, color: bool | None) -> int | None:
         """Return OpenCV's flags for the smallest JPEG not below the wanted size; None if that is the whole one."""
         stored = stored_picture(record) if record.startswith(_JPEG_MAGIC) else None
@@ -93,7 +120,7 @@ class PixelRecipe:
                 return flags | cv2.IMREAD_IGNORE_ORIENTATION if color is None else flags
         return None
 
-    def compress(self, record: Image | bytes, picture: Image) -> bytes:
+    def compress(self, record: Image | bytes, picture: Image) -> bytes | memoryview:
         """Return ``picture`` compressed: the record's own bytes if they decode to exactly these pixels, else anew.
 
         convert_imageset keeps a file's bytes unless it resizes. A reader decodes without hints (as Caffe does by
@@ -115,7 +142,7 @@ class PixelRecipe:
             raise RecordError(msg)
         suffix = ".jpg" if isinstance(record, bytes) and record.startswith(_JPEG_MAGIC) else ".png"
         _, compressed = cv2.imencode(suffix, picture)
-        return compressed.tobytes()
+        return compressed.data
 
     def _decodes_to(self, record: bytes, picture: Image) -> bool:
         """Return whether a reader without hints would see ``picture``, which is decoded only if headers do not tell."""

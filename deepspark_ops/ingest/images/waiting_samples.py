@@ -6,12 +6,14 @@ take a quarter of what they take one by one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from caffe_import.files.datum import Image, PixelDatums, chw_from_hwc, encode_datum, encode_datum_jpeg
 from deepspark_ops.ingest.images.mean import PixelSums, Sums
+from deepspark_ops.ingest.images.record_blocks import RecordBlock
 
 StoredSample = tuple[int, int, Any]
 """(number, label, what a shard keeps: a Datum, or an image (C, H, W))."""
@@ -25,7 +27,7 @@ class WaitingSamples:
     All that wait are pictures, (H, W) or (H, W, C), as files are decoded, or all are images (C, H, W), as arrays are.
 
     Attributes:
-        is_full: Hand them out before the next one.
+        most: So many may wait.
         are_pictures: Of those that wait.
     """
 
@@ -38,53 +40,57 @@ class WaitingSamples:
             as_datums: Hand out serialized Datums, else images (C, H, W).
         """
         most = max(1, min(_MOST_SAMPLES, _MOST_BYTES // (shape[0] * shape[1] * shape[2])))
-        self._most = most
+        self.most = most
         self._as_datums = as_datums
         self._datums = PixelDatums(shape, most) if as_datums and np.dtype(dtype) == np.uint8 else None
         self._sums = [PixelSums(shape, dtype, of_pictures=are_pictures) for are_pictures in (False, True)]
-        self._waiting: list[tuple[int, int, bytes | None]] = []
+        self._has_summed = [False, False]
+        self._numbers: list[int] = []
+        self._labels: list[int] = []
         self._images: list[Image] = []
-        self.is_full = False
+        self._compressed: list[bytes | memoryview | None] = []
         self.are_pictures = False
 
-    def add(self, number: int, label: int, image: Image, compressed: bytes | None, *, is_picture: bool) -> None:
-        """Let one more wait.
+    def add(self, block: RecordBlock, labels: Sequence[int]) -> None:
+        """Let more wait, of the kind of those that wait, and as many as there is ``room`` for; a label for each."""
+        self._numbers += block.numbers
+        self._labels += labels
+        self._images += block.images
+        self._compressed += block.compressed
+        self.are_pictures = block.are_pictures
 
-        Args:
-            number: Given back with it.
-            label: Likewise.
-            image: Its pixels, contiguous.
-            compressed: What the shard keeps in place of pixels.
-            is_picture: As ``are_pictures`` of those that wait.
-        """
-        self._waiting.append((number, label, compressed))
-        self._images.append(image)
-        self.are_pictures = is_picture
-        self.is_full = len(self._images) >= self._most
+    @property
+    def room(self) -> int:
+        """How many more may wait."""
+        return self.most - len(self._images)
 
     def hand_out(self) -> list[StoredSample]:
         """Return all that wait; their Datums are overwritten by the next call."""
         if not self._images:
             return []
-        waiting, images = self._waiting, self._images
-        self._waiting, self._images, self.is_full = [], [], False
+        numbers, labels, images, compressed = self._numbers, self._labels, self._images, self._compressed
+        self._numbers, self._labels, self._images, self._compressed = [], [], [], []
         block = _block(images)
         self._sums[self.are_pictures].add(block)
+        self._has_summed[self.are_pictures] = True
+        stored: Iterable[Any]
         if not self._as_datums:
-            pixels = map(chw_from_hwc, images) if self.are_pictures else images
-            return [(number, label, image) for (number, label, _), image in zip(waiting, pixels, strict=True)]
-        if waiting[0][2] is not None:
-            return [(number, label, encode_datum_jpeg(kept or b"", label)) for number, label, kept in waiting]
-        if self._datums is None:
-            pairs = zip(waiting, images, strict=True)
-            return [(number, label, encode_datum(image, label)) for (number, label, _), image in pairs]
-        datums = self._datums.of_pictures(block) if self.are_pictures else self._datums.of_images(block)
-        return [(number, label, datums.with_label(i, label)) for i, (number, label, _) in enumerate(waiting)]
+            stored = map(chw_from_hwc, images) if self.are_pictures else images
+        elif compressed[0] is not None:
+            stored = [encode_datum_jpeg(kept or b"", label) for kept, label in zip(compressed, labels, strict=True)]
+        elif self._datums is None:
+            stored = map(encode_datum, images, labels)
+        else:
+            datums = self._datums.of_pictures(block) if self.are_pictures else self._datums.of_images(block)
+            stored = datums.with_labels(labels)
+        return list(zip(numbers, labels, stored, strict=True))
 
     def sums(self) -> Sums:
         """Return the sums of all samples handed out, (C, H, W)."""
-        of_images, of_pictures = (sums.values() for sums in self._sums)
-        return of_images + of_pictures
+        images, pictures = self._sums
+        if not self._has_summed[True]:
+            return images.values()
+        return pictures.values() + images.values() if self._has_summed[False] else pictures.values()
 
 
 def _block(images: list[Image]) -> Image:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.findings import Finding, Findings
+from deepspark_ops.ingest.images.sample_notes import record_digest
 from deepspark_ops.ingest.records import Positions, RecordError, RecordReader, SourceIndex
-from deepspark_ops.ingest.shard_task import record_digest
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 _THREADS: Final = 4

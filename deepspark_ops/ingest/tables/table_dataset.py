@@ -28,6 +28,7 @@ from deepspark_ops.ingest.named_classes import sorted_classes
 from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES, Recipe, shard_name
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.splits import split_rule
+from deepspark_ops.ingest.shard_assignment import asked_shards
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.columns import TableRoles
 from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
@@ -341,15 +342,17 @@ def _tasks(
     base: TableBase | None,
 ) -> list[TableShardTask]:
     tasks: list[TableShardTask] = []
-    most = rows_per_shard(config.samples_per_shard, n_features)
     for split, chosen in splits.items():
         if not chosen.n_rows:
             continue
         keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
+        n_rows = chosen.n_rows
+        most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
+        least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
         first = 0
         if base is not None or config.full:
             first = free_number(config.output, split, None if base is None else base.manifests.get(split))
-        for number, ranges in enumerate(cut_runs(keys, most), start=first):
+        for number, ranges in enumerate(cut_runs(keys, most, least), start=first):
             found = zip(chosen.runs, ranges, strict=True)
             tasks.append(
                 TableShardTask(

@@ -36,12 +36,13 @@ def rows_per_shard(samples_per_shard: int, n_features: int) -> int:
     return max(1, min(samples_per_shard, MAX_SHARD_BYTES // (4 * n_features)))
 
 
-def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int) -> list[list[tuple[int, int]]]:
+def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int, least: int = 1) -> list[list[tuple[int, int]]]:
     """Cut sorted runs into ranges of keys, of sizes that differ by one at most. Rows of one key go run by run.
 
     Args:
         keys: Of each run, ascending.
         most_rows: Of a range.
+        least: So many ranges at least.
 
     Returns:
         For each range, in ascending order, the (start, stop) of each run's rows in it.
@@ -51,7 +52,7 @@ def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int) -> list[lis
         [[(0, 1), (0, 1)], [(1, 3), (1, 2)]]
     """
     ordered = np.sort(np.concatenate(keys))
-    bounds = shard_bounds(len(ordered), most_rows)
+    bounds = shard_bounds(len(ordered), most_rows, least=least)
     inner = np.array([start for start, _ in bounds[1:]], np.int64)
     values = ordered[inner]
     below = np.array([np.searchsorted(run, values, "left") for run in keys]).reshape(len(keys), -1)

@@ -98,6 +98,9 @@ def found_to_go_on(
         return None
     if config.full or not DatasetPaths(folder).manifest("train").is_file():
         return None
+    if config.shards is not None:
+        _log.info("ingest: shards=%d: all is written anew, as what is new would be further shards", config.shards)
+        return None
     try:
         manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
     except DataError as error:
@@ -148,10 +151,11 @@ def previous_dataset(config: IngestConfig) -> Path | None:
     """Return the newest dataset beside ``output`` that comes from the same source by the same options, if there is one.
 
     For an installation whose datasets are a folder for each state of a source. A dataset that is in ``output`` itself,
-    or ``full``, needs none.
+    ``full`` or ``shards`` need none.
     """
     output = config.output
-    if config.full or DatasetPaths(output).manifest("train").is_file() or not output.parent.is_dir():
+    writes_all = config.full or config.shards is not None
+    if writes_all or DatasetPaths(output).manifest("train").is_file() or not output.parent.is_dir():
         return None
     with suppress(ConfigError, DataError):  # a source that is no good: the stage says so
         options = options_of_samples(with_own_splits(config))

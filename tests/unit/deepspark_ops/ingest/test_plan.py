@@ -160,3 +160,27 @@ def test_digests_of_datasets_made_before_stay_when_options_are_added(tmp_path, m
     write_cifar(tmp_path / "one.bin", [0, 1])
     config = IngestConfig(source="one.bin", output="out")
     assert make_recipe(config).sha256 == "da510be85b32005d0f99621341c7fee2c2a94dd57bc47fa880729caecdbfcad0"
+
+
+def test_shards_asked_for_are_the_shards_of_each_set(tmp_path):
+    source = write_images(tmp_path / "raw", 40)
+    plan = plan_of(tmp_path, source, shards=1, test_fraction=0.3)
+    assert [(task.split, task.number) for task in plan.tasks] == [("train", 0), ("test", 0)]
+    sizes = [len(task.names) for task in plan_of(tmp_path, source, shards=3, test_fraction=0).tasks]
+    assert sizes == [13, 13, 14]
+
+
+def test_one_shard_of_thousands_where_the_default_makes_eight(tmp_path):
+    image = write_images(tmp_path / "raw", 1).read_text().split()[0]
+    source = tmp_path / "raw" / "many.txt"
+    source.write_text(f"{image} 0\n" * 1200)
+    assert len(plan_of(tmp_path, source, test_fraction=0).tasks) == 8
+    assert len(plan_of(tmp_path, source, test_fraction=0, shards=1).tasks) == 1
+
+
+def test_too_few_shards_say_how_many_there_must_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "MAX_SHARD_BYTES", 10 * 4096)
+    source = write_images(tmp_path / "raw", 20)
+    with pytest.raises(ConfigError, match=r"shards=2: the train set has 20 samples, .* room for 9 .* shards=3 or more"):
+        plan_of(tmp_path, source, shards=2, test_fraction=0)
+    assert len(plan_of(tmp_path, source, shards=2, test_fraction=0, encoded=True).tasks) == 2

@@ -129,5 +129,5 @@ def test_full_disk_comes_back_as_an_error(tmp_path, monkeypatch):
     def no_space(*_):
         raise OSError(28, "No space left on device", "/data/shard")
 
-    monkeypatch.setattr(shard_task, "write_lmdb_shard", no_space)
+    monkeypatch.setattr(shard_task, "write_lmdb_blocks", no_space)
     assert run_shard_task(task_of(tmp_path)).error == "/data/shard: No space left on device"

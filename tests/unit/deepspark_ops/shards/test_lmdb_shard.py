@@ -87,3 +87,14 @@ def test_long_names_fit_into_a_key():
     assert len(key) == 511
     assert key.startswith(b"00000005_x")
     assert key.endswith("é.jpg".encode())
+
+
+@pytest.mark.parametrize("together", [1, 7, 64, 300])
+def test_blocks_of_any_size_give_the_same_bytes(tmp_path, monkeypatch, together):
+    monkeypatch.setattr(lmdb_shard, "_COMMIT_BYTES", 40_000)  # within blocks, and at their ends
+    made = list(records(300, (3, 40, 40)))
+    write_lmdb_shard(tmp_path / "one.lmdb", made)
+    blocks = [made[start : start + together] for start in range(0, 300, together)]
+    assert lmdb_shard.write_lmdb_blocks(tmp_path / "blocks.lmdb", blocks) == 300
+    one, many = ((tmp_path / f"{name}.lmdb" / "data.mdb").read_bytes() for name in ("one", "blocks"))
+    assert one == many

@@ -6,7 +6,13 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits, stored_picture
+from deepspark_ops.ingest.files.image_header import (
+    exif_orientation,
+    has_alpha,
+    more_than_8_bits,
+    stored_picture,
+    usual_frame,
+)
 
 
 def encoded(suffix: str, dtype=np.uint8, channels=3) -> bytes:
@@ -94,3 +100,27 @@ def test_mutated_headers_raise_nothing():
             for at in generator.integers(0, 200, 3):
                 record[min(at, len(record) - 1)] = generator.integers(0, 256)
             stored_picture(bytes(record[: generator.integers(1, len(record))]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_usual_frame_is_the_size_of_usual_jpegs_alone(channels):
+    pixels = np.zeros((6, 700) if channels == 1 else (6, 700, 3), np.uint8)
+    record = cv2.imencode(".jpg", pixels)[1].tobytes()
+    assert usual_frame(record) == bytes([0, 6, 700 // 256, 700 % 256, channels])
+    unusual = [
+        cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes(),
+        cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_OPTIMIZE, 1])[1].tobytes(),
+        cv2.imencode(".png", pixels)[1].tobytes(),
+        jpeg_with_exif(6),
+        record[:100],
+    ]
+    assert [usual_frame(other) for other in unusual] == [None] * len(unusual)
+
+
+def test_exif_data_after_the_frame_make_a_jpeg_unusual():
+    exif, record = jpeg_with_exif(6), cv2.imencode(".jpg", np.zeros((6, 7, 3), np.uint8))[1].tobytes()
+    at = exif.index(b"\xff\xe1")
+    segment = exif[at : at + 2 + int.from_bytes(exif[at + 2 : at + 4], "big")]
+    before_tables = record.index(b"\xff\xc4")
+    assert usual_frame(record) is not None
+    assert usual_frame(record[:before_tables] + segment + record[before_tables:]) is None

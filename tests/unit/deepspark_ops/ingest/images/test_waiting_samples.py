@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.ingest.images.record_blocks import RecordBlock
 from deepspark_ops.ingest.images.waiting_samples import WaitingSamples
 
 SHAPES = [(3, 8, 8), (1, 8, 8), (3, 100, 120), (1, 70, 70), (4, 6, 5), (3, 400, 400)]
@@ -33,10 +34,11 @@ def passed_through(waiting, images, *, is_picture, compressed=None):
     """Return what comes out, copied before the next ones go in."""
     found = []
     for i, image in enumerate(images):
-        if waiting.is_full or waiting.are_pictures != is_picture(i):
+        if not waiting.room or waiting.are_pictures != is_picture(i):
             found += [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
         given = as_picture(image) if is_picture(i) else image
-        waiting.add(i, i * 37, given, compressed and compressed[i], is_picture=is_picture(i))
+        block = RecordBlock([i], [b""], [given], [compressed and compressed[i]], is_picture(i))
+        waiting.add(block, [i * 37])
     return found + [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
 
 
@@ -91,5 +93,5 @@ def test_nothing_waits_at_the_beginning():
 
 def test_large_images_do_not_wait():
     waiting = WaitingSamples((3, 400, 400), "uint8", as_datums=True)
-    waiting.add(0, 0, np.zeros((400, 400, 3), np.uint8), None, is_picture=True)
-    assert waiting.is_full
+    waiting.add(RecordBlock([0], [b""], [np.zeros((400, 400, 3), np.uint8)], [None], are_pictures=True), [0])
+    assert not waiting.room

@@ -270,3 +270,12 @@ def test_a_split_that_is_new_takes_its_records_from_the_others(tmp_path, source)
     found = brought_up(tmp_path, source, split_list=lists)
     assert {split: manifest.n_samples for split, manifest in found.items()} == {"train": 32, "validation": 4, "test": 4}
     require_as_new(tmp_path, source, split_list=lists)
+
+
+def test_so_many_shards_are_asked_for_and_stay_so_many(tmp_path, source):
+    options = {"shards": 1, "samples_per_shard": 10_000, "test_fraction": 0}
+    first = brought_up(tmp_path, source, **options)["train"]
+    put(source, range(50))
+    second = brought_up(tmp_path, source, **options)["train"]
+    assert [len(manifest.shards) for manifest in (first, second)] == [1, 1]
+    assert (second.n_samples, sorted(samples(tmp_path / "out", "train").values())) == (50, [1] * 50)
