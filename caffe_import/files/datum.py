@@ -267,7 +267,7 @@ def decode_picture(compressed: bytes, *, color: bool | None, where: str, flags: 
     """
     try:
         flags = READ_FLAGS[color] if flags is None else flags
-        is_there = compressed and not (compressed.startswith(_PNG) and _ends_in_a_chunk(compressed))
+        is_there = compressed and not (compressed[: len(_PNG)] == _PNG and _ends_in_a_chunk(compressed))
         image = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags) if is_there else None
     except cv2.error as error:
         # More than 2^30 pixels: OpenCV's guard against a wrong header.
