@@ -26,7 +26,9 @@ _READABLE: Final = (1, NOTE_VERSION)
 def stamps_of(dataset: Path | None) -> dict[str, dict[str, Stamp]]:
     """Return split -> the stamps of its shards; a split that is damaged is left to those who look closely."""
     found: dict[str, dict[str, Stamp]] = {}
-    for split in ("train", "test") if dataset is not None else ():
+    if dataset is None:
+        return found
+    for split in ("train", "test"):
         with suppress(DataError):
             found[split] = shard_stamps(DatasetPaths(dataset).split(split))
     return found
