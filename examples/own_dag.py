@@ -6,7 +6,7 @@ are kept is said by DEEPSPARK_HOME, as for DeepSpark's own DAGs.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow.sdk import DAG, Param, get_current_context, task
@@ -23,6 +23,7 @@ from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 from deepspark_ops.operators.train import TrainOperator
 
 places = installed_places()
@@ -53,10 +54,10 @@ with DAG(
         ),
         "worst_class": Param(0.8, type="number", minimum=0, maximum=1, description="Accuracy that each class needs"),
     },
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=stage_retries(),
 ) as dag:
     # The first task must be called "check": it decides the run's folder, where the other operators look it up.
-    check = CheckOperator(task_id="check", places=places, retries=0)
+    check = CheckOperator(task_id="check", places=places)
     ingest = IngestOperator(task_id="ingest", places=places)
     train = TrainOperator(task_id="train", places=places)
     evaluate = EvaluateOperator(task_id="evaluate", places=places)

@@ -41,6 +41,24 @@ def _runs(task: Path) -> bool:
         return False
 
 
+def descendants(pid: int) -> dict[int, list[str]]:
+    """Return pid -> command line of a process and of every process below it."""
+    parents: dict[int, int] = {}
+    commands: dict[int, list[str]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+                commands[int(folder.name)] = (folder / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue  # ended while we looked
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {pid}
+    while grown := {child for child, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return {one: commands[one] for one in found if one in commands}
+
+
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
     """Return when the condition holds; fail with what was waited for if it does not in time."""
     deadline = time.monotonic() + timeout_s

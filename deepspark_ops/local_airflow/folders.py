@@ -11,6 +11,21 @@ from pathlib import Path
 HOST = "127.0.0.1"
 USER = "admin"
 """The administrator, whom ``deepspark ui`` and ``deepspark demo`` call Airflow as."""
+OUTAGE_SETTINGS: Mapping[str, str] = {
+    # A request is tried for 6 to 9 minutes: that a task starts, that it is alive, that it is done. Heartbeats are such
+    # requests, and a task is ended only after three that failed (max_failed_heartbeats).
+    "WORKERS__EXECUTION_API_RETRIES": "90",
+    "WORKERS__EXECUTION_API_RETRY_WAIT_MIN": "4",
+    "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "6",
+    # The scheduler fails a task that was not heard of for so long; it goes on while the API server is away.
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "900",
+    # A running task's token is renewed in the last fifth of its time only: that fifth has to outlast the outage.
+    "EXECUTION_API__JWT_EXPIRATION_TIME": "3600",
+    # A waiting task's token, too, is valid for so long.
+    "SCHEDULER__TASK_QUEUED_TIMEOUT": "1800",
+}
+"""Settings of Airflow with which tasks bear that its API server is away for five minutes; docs/reliability.md has them
+for other installations."""
 _USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")
@@ -93,6 +108,7 @@ class LocalFolders:
             "DAG_PROCESSOR__REFRESH_INTERVAL": 15,
             "LOGGING__BASE_LOG_FOLDER": self.logs,
             "USAGE_DATA_COLLECTION__ENABLED": False,
+            **OUTAGE_SETTINGS,
         }
         address = {
             "CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port}/execution/",

@@ -40,6 +40,11 @@ SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
 """Name of a service -> its module and that one's arguments."""
 _HEALTH_NAMES: Final = {API_SERVER: "metadatabase", "dag-processor": "dag_processor", "scheduler": "scheduler"}
 """Services that Airflow's health page knows, and its names for them."""
+STARTED_AGAIN: Final = frozenset({API_SERVER, "dag-processor", LOG_SERVER, "triggerer"})
+"""Services whose end costs no task: they are started again. Running tasks end with the scheduler."""
+MAX_RESTARTS = 3
+RESTART_WINDOW_S = 600.0
+"""A service that ends more than ``MAX_RESTARTS`` times within this time is given up."""
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 8.0
 _POLL_S = 0.3
@@ -84,6 +89,7 @@ class Services:
         self._logs = logs
         self._report = report
         self._children: dict[str, Process] = {}
+        self._restarts: dict[str, list[float]] = {}
 
     def start(self, timeout_s: float = START_TIMEOUT_S, poll_s: float = _POLL_S) -> None:
         """Start all services and return when they are healthy.
@@ -130,6 +136,25 @@ class Services:
                 msg = f"airflow {name} ended with exit code {child.returncode}; the end of {log}:\n{_tail(log)}"
                 raise AirflowFailed(msg)
 
+    def keep(self) -> None:
+        """Start again what has ended, if running tasks outlive it; they try to reach the API server for minutes.
+
+        Raises:
+            AirflowFailed: The scheduler ended, or a service ends again and again; names it, with the end of its log.
+        """
+        now = time.monotonic()
+        for name in STARTED_AGAIN:
+            child = self._children[name]
+            if child.poll() is None:
+                continue
+            recent = [moment for moment in self._restarts.get(name, []) if now - moment < RESTART_WINDOW_S]
+            if len(recent) >= MAX_RESTARTS:
+                break
+            self._restarts[name] = [*recent, now]
+            self._report(f"airflow {name} ended with exit code {child.returncode}; it is started again")
+            self._children[name] = self._launch(name)
+        self.check()
+
     def stop(self) -> None:
         """Ask every service to end."""
         for child in self._children.values():
@@ -162,6 +187,8 @@ def running_services(folders: LocalFolders, port: int, report: Report) -> Iterat
             install_dags(folders.dags)
         report("preparing Airflow's database")
         _migrate(folders, environment, logs)
+        for name in SERVICES:
+            log_path(logs, name).unlink(missing_ok=True)
         services = Services(
             launch=lambda name: _launch(name, folders, environment, logs),
             health=lambda: read_health(port),
@@ -241,7 +268,7 @@ def _migrate(folders: LocalFolders, environment: Mapping[str, str], logs: Path) 
 
 def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], logs: Path) -> subprocess.Popen[bytes]:
     parent = os.getpid()
-    with log_path(logs, name).open("wb") as output:
+    with log_path(logs, name).open("ab") as output:  # one that is started again adds to its log
         return subprocess.Popen(
             _service_command(name, environment),
             env=environment,

@@ -28,7 +28,7 @@ def run_ui(folders: LocalFolders, port: int, report: Report) -> None:
         with running_services(folders, port, lambda text: report(f"ui: {text}")) as services:
             report(_welcome(folders, port))
             while True:
-                services.check()
+                services.keep()
                 time.sleep(_CHECK_EVERY_S)
     except KeyboardInterrupt:
         report("ui: ended")

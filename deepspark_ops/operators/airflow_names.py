@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from airflow.sdk import BaseOperator
 from airflow.timetables.trigger import CronTriggerTimetable as DescribedCronTimetable
 
 try:
@@ -39,18 +41,27 @@ else:
 try:
     from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 except ImportError:  # before 3.3
-    NoRetry: Any = None
+    OwnTries: Any = None
 else:
 
-    class NoRetry(RetryPolicy):  # type: ignore[no-redef]
-        """Policy of a task that is not tried again, whatever it failed with."""
+    class OwnTries(RetryPolicy):  # type: ignore[no-redef]
+        """Policy of a task that failed by itself: fewer tries than the task has for what happens around it."""
 
-        def evaluate(self, *_: Any, **__: Any) -> RetryDecision:
-            """Return the decision that fails the task at once."""
-            return RetryDecision.fail()
+        def __init__(self, retries: int, delay: timedelta) -> None:
+            """Allow so many tries after the first, each so long after the one before; 0 is the end at once."""
+            self.retries = retries
+            self.delay = delay
 
+        def evaluate(self, exception: BaseException, try_number: int, *_: Any, **__: Any) -> RetryDecision:
+            """Return whether there is another try after this one."""
+            return RetryDecision.retry(self.delay) if try_number <= self.retries else RetryDecision.fail()
+
+
+GROWING_DELAY: bool | float = True if isinstance(BaseOperator.retry_exponential_backoff, bool) else 2.0
+"""``retry_exponential_backoff`` that doubles the delay with each try: a switch in Airflow 3.1, a factor later."""
 
 __all__ = [
+    "GROWING_DELAY",
     "WAITS",
     "AirflowException",
     "AirflowFailException",
@@ -59,6 +70,6 @@ __all__ = [
     "AssetOrTimeSchedule",
     "CronTriggerTimetable",
     "DescribedCronTimetable",
-    "NoRetry",
+    "OwnTries",
     "ParamValidationError",
 ]

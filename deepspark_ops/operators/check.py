@@ -36,8 +36,10 @@ class CheckOperator(BaseOperator):
     Example:
         .. code-block:: python
 
-            check = CheckOperator(task_id="check", places=installed_places(), retries=0)
+            check = CheckOperator(task_id="check", places=installed_places())
     """
+
+    own_retries = 0
 
     def __init__(
         self, *, places: Places, warm_start: bool = False, dataset_asset: Asset | None = None, **kwargs: Any

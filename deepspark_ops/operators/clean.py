@@ -26,6 +26,8 @@ class CleanOperator(BaseOperator):
                 CleanOperator(task_id="clean", places=installed_places())
     """
 
+    own_retries = 0
+
     def __init__(self, *, places: Places, **kwargs: Any) -> None:
         """Keep where runs, datasets and models live."""
         super().__init__(**kwargs)

@@ -75,10 +75,12 @@ class CheckTrialsOperator(BaseOperator):
     Example:
         .. code-block:: python
 
-            check = CheckTrialsOperator(task_id="check", places=installed_places(), retries=0)
+            check = CheckTrialsOperator(task_id="check", places=installed_places())
             ingest = IngestOnceOperator(task_id="ingest", places=installed_places())
             train = TrainTrialOperator.partial(task_id="train", places=installed_places()).expand(trial=ingest.output)
     """
+
+    own_retries = 0
 
     def __init__(self, *, places: Places, **kwargs: Any) -> None:
         """Keep where runs and datasets live."""

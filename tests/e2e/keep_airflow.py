@@ -54,14 +54,8 @@ def main(folder: Path) -> None:
     is_over = threading.Event()
     threading.Thread(target=_await_session, args=(folder / SESSION_LOCK, is_over), daemon=True).start()
     port = free_port()
-    # A net without classes: what is not of classifiers alone is judged, gated, approved and promoted here.
-    example = SmallExample(folder / "retrain", name="retrained", net=AUTOENCODER).write()
-    conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL)
-    asks = {"approval": True, "approval_timeout": "8 min"}
-    (folder / "retrain.json").write_text(json.dumps({**conf, **asks}))
-    notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / TOLD)}}
-    (folder / "notifiers.json").write_text(json.dumps(notifier))
-    process = _start(folder, port)
+    write_settings(folder)
+    process = start(folder, port)
     try:
         troubles = _keep(process, folder, port, is_over)
     finally:
@@ -70,13 +64,24 @@ def main(folder: Path) -> None:
     write_text_whole(folder / ENDED, json.dumps(troubles))
 
 
+def write_settings(folder: Path) -> None:
+    """Write the files that ``environment`` names: what retraining trains, who is told."""
+    # A net without classes: what is not of classifiers alone is judged, gated, approved and promoted here.
+    example = SmallExample(folder / "retrain", name="retrained", net=AUTOENCODER).write()
+    conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL)
+    asks = {"approval": True, "approval_timeout": "8 min"}
+    (folder / "retrain.json").write_text(json.dumps({**conf, **asks}))
+    notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / TOLD)}}
+    (folder / "notifiers.json").write_text(json.dumps(notifier))
+
+
 def _await_session(lock: Path, is_over: threading.Event) -> None:
     with lock.open("r+") as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
     is_over.set()
 
 
-def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     keeper = os.getpid()
     with (folder / OUTPUT).open("wb") as output:
         return subprocess.Popen(
@@ -89,17 +94,17 @@ def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
 def _keep(process: subprocess.Popen[bytes], folder: Path, port: int, is_over: threading.Event) -> list[str]:
     is_ready = False
     while process.poll() is None and not is_over.wait(_POLL_S):
-        if not is_ready and _is_up(folder, port):
+        if not is_ready and is_up(folder, port):
             is_ready = True
             write_text_whole(folder / READY, json.dumps({"port": port}))
     if process.poll() is not None:
         return [f"deepspark ui ended by itself with code {process.returncode}; see {folder / OUTPUT}"]
     process.terminate()
-    troubles = _troubles_of_end(process, folder, port)
+    troubles = troubles_of_end(process, folder, port)
     return troubles if is_ready else []  # a session that ended before Airflow was up waits for no end in good order
 
 
-def _is_up(folder: Path, port: int) -> bool:
+def is_up(folder: Path, port: int) -> bool:
     """Whether ``deepspark ui`` says so and all DAGs are there."""
     if "Ctrl-C ends it" not in (folder / OUTPUT).read_text():
         return False
@@ -110,7 +115,7 @@ def _is_up(folder: Path, port: int) -> bool:
     return set(DAGS) <= known
 
 
-def _troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -> list[str]:
+def troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -> list[str]:
     """SIGTERM was sent: all has to end, with code 0, and to leave no process and the port free."""
     began = time.monotonic()
     try:

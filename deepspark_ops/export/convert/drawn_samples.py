@@ -27,16 +27,24 @@ class DrawnInput:
         tops: The blob -> its full shape with the batch axis first.
         stored: Shape of one sample before the transform; (C, H, W) for an image.
         transform: What is done to an image; None for an input that is none.
+        n_classes: Of an input that layers of the net read as class labels; None for another.
     """
 
     tops: Mapping[str, Shape]
     stored: Shape
     transform: TransformOptions | None
+    n_classes: int | None = None
     columns: tuple[int, ...] = (0,)
 
     def draw(self, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """Return stored samples for a whole batch: uint8 pixels for an image, else standard normal float32."""
+        """Return stored samples for a whole batch: labels of classes, uint8 pixels of an image, else standard normal.
+
+        Returns:
+            (N, *stored): float32 whole numbers in [0, n_classes), as Caffe keeps labels, uint8, or float32.
+        """
         ((n, *_),) = self.tops.values()
+        if self.n_classes is not None:
+            return rng.integers(0, self.n_classes, (n, *self.stored)).astype(np.float32)
         if self.transform is not None:
             return rng.integers(0, 256, (n, *self.stored), dtype=np.uint8)
         return rng.standard_normal((n, *self.stored)).astype(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from caffe_import.data.transform import transform_options
 from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.label_users import label_users
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
@@ -116,10 +117,11 @@ def _bound(
     reads_files = any(layer.type in READS_FILES for layer in message.layer)
     if config.dataset is None and inputs and not reads_files:
         stored = None if config.mean is None else read_mean(config.mean).shape
+        classes = _classes_of_labels(build_net_spec(message, phase="TEST"))
         for layer in inputs:
-            _cut_to_input(layer, stored, f"mean={config.mean}")
-        net = build_net_spec(message, phase="TEST")
-        return net, _drawn(inputs, config.net.parent, stored)
+            if classes.keys().isdisjoint(layer.top):
+                _cut_to_input(layer, stored, f"mean={config.mean}")
+        return build_net_spec(message, phase="TEST"), _drawn(inputs, config.net.parent, stored, classes)
     for layer in inputs:
         _cut_to_input(layer, binding.sample_shapes("TEST", layer)[0], f"dataset={config.dataset}")
     net = build_net_spec(message, phase="TEST", sample_shapes=partial(binding.sample_shapes, "TEST"))
@@ -142,15 +144,22 @@ def _cut_to_input(layer: caffe_pb2.LayerParameter, stored: Shape | None, name: s
     layer.transform_param.crop_size = height
 
 
-def _drawn(inputs: list[caffe_pb2.LayerParameter], root: Path, mean: Shape | None) -> DrawnSamples:
+def _classes_of_labels(net: NetSpec) -> Mapping[str, int]:
+    """Return input -> number of its classes, for those that layers read as labels; the fewest of several layers."""
+    return {top: min(user.labels.n_classes for user in users) for top, users in label_users(net).items()}
+
+
+def _drawn(
+    inputs: list[caffe_pb2.LayerParameter], root: Path, mean: Shape | None, classes: Mapping[str, int]
+) -> DrawnSamples:
     found = []
     for layer in inputs:
         for position, (top, shape) in enumerate(zip(layer.top, layer.input_param.shape, strict=False)):
-            is_image = position == 0 and _is_image(layer)
+            is_image = position == 0 and _is_image(layer) and top not in classes
             transform = transform_options(layer.transform_param, root=root, layer=layer.name) if is_image else None
             extents = tuple(shape.dim)
             stored = mean if mean is not None and is_image else extents[1:]
-            found.append(DrawnInput({top: extents}, stored, transform))
+            found.append(DrawnInput({top: extents}, stored, transform, classes.get(top)))
     return DrawnSamples(tuple(found))
 
 

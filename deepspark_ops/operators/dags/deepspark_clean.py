@@ -9,6 +9,7 @@ from deepspark_ops.operators.clean import CleanOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 
 _DESCRIPTION = """
 Lists the runs and datasets that have not changed for **older_than** days and that nothing refers to, with their sizes:
@@ -31,8 +32,8 @@ def make_dag() -> DAG:
         is_paused_upon_creation=False,  # it runs only when it is triggered
         max_active_runs=1,
         params=form_params([("Clean", CleanConfig)], {}),
-        default_args=failure_notices(),
+        default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        CleanOperator(task_id="clean", places=places, retries=0)
+        CleanOperator(task_id="clean", places=places)
     return dag

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 
 from airflow.sdk import DAG, TriggerRule
 
@@ -25,6 +24,7 @@ from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 
 AT_ONCE = "DEEPSPARK_COMPARE_AT_ONCE"
 
@@ -69,10 +69,10 @@ def make_dag() -> DAG:
             optional=["source"],
             choices={"strategy": strategy_names(), "strategies": strategy_names()},
         ),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckTrialsOperator(task_id="check", places=places, retries=0)
+        check = CheckTrialsOperator(task_id="check", places=places)
         ingest = IngestOnceOperator(task_id="ingest", places=places)
         train = TrainTrialOperator.partial(task_id="train", retries=0, **mapped).expand(trial=ingest.output)
         # All trainings first: an evaluation beside a training would take time from it. What comes after runs though a

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG
 
 from deepspark_ops.config.convert import ConvertConfig
@@ -11,6 +9,7 @@ from deepspark_ops.operators.convert import ConvertOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 
 _DESCRIPTION = """
 Makes a bundle of a Caffe net and its weights: a SavedModel, `deploy.prototxt`, `weights.caffemodel` and a manifest with
@@ -34,7 +33,7 @@ def make_dag() -> DAG:
         is_paused_upon_creation=False,  # it runs only when it is triggered
         # There is no model to propose: both are empty, and the form asks for them.
         params=form_params([("Convert", ConvertConfig)], {"net": "", "weights": ""}),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
         ConvertOperator(task_id="convert", places=places)

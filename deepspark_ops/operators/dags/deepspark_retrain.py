@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.run_index.schedule import schedule_text
 
@@ -77,10 +78,10 @@ def make_dag() -> DAG:
             optional=["source"],
             choices={"strategy": strategy_names()},
         ),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckOperator(task_id="check", places=places, retries=0, warm_start=True, dataset_asset=DATASET)
+        check = CheckOperator(task_id="check", places=places, warm_start=True, dataset_asset=DATASET)
         ingest = IngestOperator(task_id="ingest", places=places)
         train = TrainOperator(task_id="train", places=places)
         evaluate_production = EvaluateProductionOperator(task_id="evaluate_production", places=places)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG, Asset, AssetAlias
 
 from deepspark_ops.config.check import CheckConfig
@@ -20,6 +18,7 @@ from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.retries import stage_retries
 from deepspark_ops.operators.train import TrainOperator
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
@@ -58,10 +57,10 @@ def make_dag() -> DAG:
             optional=["source"],
             choices={"strategy": strategy_names()},
         ),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckOperator(task_id="check", places=places, retries=0)
+        check = CheckOperator(task_id="check", places=places)
         ingest = IngestOperator(task_id="ingest", places=places, alias=AssetAlias("deepspark_ingested"), asset=DATASET)
         train = TrainOperator(task_id="train", places=places)
         evaluate = EvaluateOperator(task_id="evaluate", places=places)

@@ -24,8 +24,9 @@ from deepspark_ops.operators.airflow_names import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
-    NoRetry,
+    OwnTries,
 )
+from deepspark_ops.operators.tasks.retries import OWN_DELAY, own_retries
 from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
@@ -153,8 +154,9 @@ def ends_plainly(execute: _Execute) -> _Execute:
     """Let an operator's ``execute`` end with its message as the last thing in the log, once, without a traceback.
 
     Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. An exit is
-    tried again like any failure; a retry policy of the task, set here, keeps that from the user's mistakes. Before
-    Airflow 3.3, which has no such policies, those stay exceptions. So does everything outside a running task.
+    tried again like any failure; a retry policy of the task, set here, keeps that from the user's mistakes, and has a
+    task that failed by itself tried again ``own_retries`` times, less often than one that is lost (``retries.py``).
+    Before Airflow 3.3, which has no such policies, mistakes stay exceptions. So does everything outside a running task.
 
     Example::
 
@@ -173,7 +175,8 @@ def ends_plainly(execute: _Execute) -> _Execute:
             is_mistake = isinstance(error, AirflowFailException)
             if not _is_running_task() or not (is_mistake or type(error) is AirflowException):
                 raise  # a skip or a reschedule is no failure
-            if is_mistake and not _forbid_retry(context["ti"].task):
+            is_limited = _limit_retries(context["ti"].task, 0 if is_mistake else own_retries(self))
+            if is_mistake and not is_limited:
                 raise
             self.log.error("%s", error)  # noqa: TRY400 - the message is whole
             raise TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED) from None
@@ -189,11 +192,11 @@ def _is_running_task() -> bool:
     return True
 
 
-def _forbid_retry(task: Any) -> bool:
-    """Let no failure of the task be tried again from now on; whether Airflow has the means."""
-    if NoRetry is None:
+def _limit_retries(task: Any, retries: int) -> bool:
+    """Let a failure of the task from now on be tried again so many times; whether Airflow has the means."""
+    if OwnTries is None:
         return False
-    task.retry_policy = NoRetry()
+    task.retry_policy = OwnTries(retries, OWN_DELAY)
     return True
 
 

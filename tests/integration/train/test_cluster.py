@@ -192,6 +192,36 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
     assert secret not in doctor.stdout + doctor.stderr
 
 
+ENABLED = "spark.network.crypto.enabled true\n"
+GCM = "spark.network.crypto.cipher AES/GCM/NoPadding\nspark.network.crypto.authEngineVersion 2\n"
+
+
+@pytest.mark.parametrize(
+    ("daemons", "driver", "is_same"),
+    [
+        pytest.param(ENABLED + GCM, ENABLED + GCM, True, id="as docs/cluster.md has it"),
+        pytest.param(ENABLED, ENABLED, True, id="AES/CTR, Spark's default"),
+        pytest.param(ENABLED + GCM, "", True, id="the job's own cipher is that of the daemons"),
+        pytest.param(ENABLED, "", False, id="the job's own cipher is another"),
+    ],
+)
+def test_daemons_that_encrypt_need_the_drivers_cipher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemons: str, driver: str, is_same: bool
+) -> None:
+    secret = f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n"
+    (tmp_path / "driver").mkdir()
+    (tmp_path / "driver" / "spark-defaults.conf").write_text(secret + driver)
+    with cluster(tmp_path, outside_address(), secret + daemons) as master:
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "driver"))
+        job = trained(tmp_path, master)
+    if is_same:
+        assert job.process.returncode == 0, "\n".join(job.lines)
+        assert job.events("worker_joined")[0].data["transport"] == "socket"
+    else:
+        assert job.process.returncode == 1, "\n".join(job.lines)
+        assert "or another cipher (spark.network.crypto.cipher, authEngineVersion" in job.error_lines[0]
+
+
 def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_if_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_secrets: Path
 ) -> None:

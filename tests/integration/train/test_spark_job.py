@@ -24,7 +24,7 @@ from deepspark_ops.processes.spark_failure import JVM_ENDED
 from deepspark_ops.run_paths import RunPaths
 from tests.fake_smi import smi_folder
 from tests.integration.train.in_process import CAFFE
-from tests.processes import is_alive
+from tests.processes import descendants, is_alive
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
@@ -100,20 +100,7 @@ class Job:
 
     def descendants(self) -> dict[int, list[str]]:
         """Return pid -> command line of every process below the job's."""
-        parents: dict[int, int] = {}
-        commands: dict[int, list[str]] = {}
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    stat = (folder / "stat").read_text()
-                    commands[int(folder.name)] = (folder / "cmdline").read_bytes().decode().split("\0")
-                except OSError:
-                    continue  # ended while we looked
-                parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-        found = {self.process.pid}
-        while grown := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= grown
-        return {pid: commands[pid] for pid in found if pid in commands}
+        return descendants(self.process.pid)
 
     def worker_pids(self) -> list[int]:
         """Python workers are forks of Spark's daemon: same command line, one below the other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from pkgutil import resolve_name
 
-from deepspark_ops.local_airflow.folders import LocalFolders
+from deepspark_ops.local_airflow.folders import OUTAGE_SETTINGS, LocalFolders
 from tests.paths import ROOT
 
 
@@ -59,3 +59,17 @@ def test_the_administrator_is_among_the_users_that_a_person_lists(tmp_path: Path
     ):
         assert folders.environment(1, {name: given}, log_port=2)[name] == made
     assert name not in folders.environment(1, {}, log_port=2)  # then airflow.cfg, or Airflow's default, says who
+
+
+def test_the_settings_bear_an_api_server_that_is_away_for_five_minutes(tmp_path: Path) -> None:
+    made = LocalFolders.find({}, tmp_path, tmp_path).environment(1, {}, log_port=2)
+    outage_s = 300.0
+    number = {name: float(made[f"AIRFLOW__{name}"]) for name in OUTAGE_SETTINGS}
+    waits = number["WORKERS__EXECUTION_API_RETRIES"] - 1
+    shortest = waits * number["WORKERS__EXECUTION_API_RETRY_WAIT_MIN"]  # Airflow draws a wait between the two
+    longest = waits * number["WORKERS__EXECUTION_API_RETRY_WAIT_MAX"]
+    assert shortest > outage_s
+    assert number["SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT"] > longest
+    assert number["SCHEDULER__TASK_QUEUED_TIMEOUT"] > longest
+    # sdk/execution_api: a token is renewed once a fifth of its time or less is left.
+    assert number["EXECUTION_API__JWT_EXPIRATION_TIME"] / 5 > longest

@@ -13,7 +13,15 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow import services as services_module
 from deepspark_ops.local_airflow.api import AirflowFailed
 from deepspark_ops.local_airflow.folders import LocalFolders
-from deepspark_ops.local_airflow.services import SERVICES, Services, free_port, require_free, running_port
+from deepspark_ops.local_airflow.services import (
+    MAX_RESTARTS,
+    RESTART_WINDOW_S,
+    SERVICES,
+    Services,
+    free_port,
+    require_free,
+    running_port,
+)
 
 
 class FakeProcess:
@@ -82,6 +90,43 @@ def test_a_service_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) ->
     services.wait()
     codes = {name: child.returncode for name, child in airflow.started.items()}
     assert codes == {name: 3 if name == "triggerer" else -15 for name in SERVICES}
+
+
+def test_what_ends_is_started_again_a_few_times_but_not_the_scheduler(tmp_path: Path) -> None:
+    airflow, told = FakeAirflow(), []
+    services = Services(airflow.launch, airflow.health, tmp_path, told.append)
+    services.start(poll_s=0)
+    told.clear()
+    services.keep()
+    assert told == []
+    for number in range(1, MAX_RESTARTS + 1):
+        dead = airflow.started["api-server"]
+        dead.returncode = -9
+        services.keep()
+        assert airflow.started["api-server"] is not dead
+        assert told == ["airflow api-server ended with exit code -9; it is started again"] * number
+    airflow.started["triggerer"].returncode = 1
+    services.keep()  # each is counted for itself
+    airflow.started["api-server"].returncode = -9
+    with pytest.raises(AirflowFailed, match="airflow api-server ended with exit code -9"):
+        services.keep()
+    services = Services(airflow.launch, airflow.health, tmp_path, told.append)
+    services.start(poll_s=0)
+    airflow.started["scheduler"].returncode = -9
+    with pytest.raises(AirflowFailed, match="airflow scheduler ended with exit code -9"):
+        services.keep()
+
+
+def test_a_service_that_ends_now_and_then_is_always_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow = FakeAirflow()
+    services = services_of(airflow, tmp_path)
+    services.start(poll_s=0)
+    for number in range(3 * MAX_RESTARTS):
+        monkeypatch.setattr(services_module.time, "monotonic", lambda now=number * RESTART_WINDOW_S / 2 + 1e9: now)
+        airflow.started["api-server"].returncode = -9
+        services.keep()
 
 
 def test_a_taken_port_is_refused_with_a_remedy() -> None:

@@ -35,6 +35,7 @@ from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.tasks import spark_stage, stage_run
+from deepspark_ops.operators.tasks.retries import OWN_DELAY
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
@@ -548,11 +549,11 @@ class _Failing(BaseOperator):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "is_forbidden"),
-    [(ConfigError("why"), 2, True), (StageFailed("why", 1), 1, False)],
+    ("error", "code", "retries"),
+    [(ConfigError("why"), 2, 0), (StageFailed("why", 1), 1, 2)],
 )
 def test_a_running_task_ends_with_its_message_and_an_exit(
-    dag: DAG, capsys: pytest.CaptureFixture[str], error: Exception, code: int, is_forbidden: bool
+    dag: DAG, capsys: pytest.CaptureFixture[str], error: Exception, code: int, retries: int
 ) -> None:
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
     operator = _Failing(task_id="failing", dag=dag)
@@ -563,10 +564,19 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
     assert caught.value.code == code
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search(r"error.*\bwhy\b", line)
-    policy = operator.retry_policy
-    assert (policy is not None) is is_forbidden
-    if policy is not None:
-        assert policy.evaluate(caught.value, 1, 3).action.value == "fail"
+    decided = [operator.retry_policy.evaluate(caught.value, number, 4) for number in (1, 2, 3, 4)]
+    assert [one.action.value for one in decided] == ["retry"] * retries + ["fail"] * (4 - retries)
+    assert {one.retry_delay for one in decided[:retries]} <= {OWN_DELAY}
+
+
+def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
+    pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a failure is an exception")
+    operator = _Failing(task_id="failing", dag=dag)
+    operator.error, operator.own_retries = StageFailed("why", 1), 0
+    given = {"ti": SimpleNamespace(task=operator)}
+    with set_current_context(given), pytest.raises(TaskEnd) as caught:
+        execute(operator, given)
+    assert operator.retry_policy.evaluate(caught.value, 1, 4).action.value == "fail"
 
 
 def test_a_skip_stays_a_skip(places: Places, dag: DAG) -> None:

@@ -47,7 +47,7 @@ def test_a_job_that_spark_aborted_names_the_task() -> None:
 def test_an_application_that_the_master_refused_or_ended_is_not_out_of_memory(reason: str) -> None:
     assert said(f"{CALL}: {reason}\n\tat x.y(z.scala:1)\n").startswith(
         "the application was ended from outside: master=spark://h:7077 does not answer, has another"
-        " spark.authenticate.secret than this host, or ended it"
+        " spark.authenticate.secret than this host or another cipher (spark.network.crypto.cipher, authEngineVersion"
     )
 
 

@@ -74,6 +74,26 @@ def test_an_input_that_is_no_image_takes_numbers_as_they_are(folder: Path) -> No
     np.testing.assert_array_equal(batch.feeds["data"], batch.stored["data"])
 
 
+TRAINED = """
+name: "small"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 10 dim: 3 dim: 4 dim: 4 } } }
+layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 10 LABEL_DIMS } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" }
+"""
+
+
+@pytest.mark.parametrize(("dims", "shape"), [("", (32,)), ("dim: 1 dim: 1 dim: 1", (32, 1, 1, 1))])
+def test_labels_of_an_input_are_drawn_among_the_classes(folder: Path, dims: str, shape: tuple[int, ...]) -> None:
+    (folder / "trained.prototxt").write_text(TRAINED.replace("LABEL_DIMS", dims))
+    with parts_of_files(config(folder, net="trained.prototxt", mean="mean.binaryproto", check_samples=32)) as model:
+        batch = model.samples.read(0, 32)
+    assert batch.feeds["label"].shape == shape
+    assert set(np.unique(batch.feeds["label"])) == {0.0, 1.0}  # the mean is taken from images alone
+    assert batch.feeds["data"].shape == (32, 3, 4, 4)
+
+
 MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"net": "none"}, ConfigError, "net={folder}/none: no such file"),
     ({"weights": "none"}, ConfigError, "weights={folder}/none: no such file"),

@@ -1,0 +1,210 @@
+"""Seconds from a fault to progress: ``python benchmarks/recovery.py [--json] [--rounds 3] [--faults worker,server]``.
+
+Trains LeNet on the handwritten digits of examples/digits with two workers, kills a process by SIGKILL, and looks into
+the run's events for what came next:
+
+  worker    a worker's process; until a loss of that worker in its new start
+  server    the exchange server; until the first loss of any worker that began after the kill
+  executor  an executor's JVM with its worker (master local-cluster[2,1,1024]); until a loss of that worker
+  jvm       the driver's JVM; the run fails, and is started again at once, as Airflow's next try is after its delay;
+            until the new run's clock is beyond its snapshot
+  driver    the driver's process, likewise
+
+``others_s`` is the longest time without a loss of the worker that was not hit (it has one every ten minibatches). A
+start of Spark or of TensorFlow is in all but the server's. Times depend on the machine's load: the load average is part
+of the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
+from deepspark_ops.events import Event, read_events  # noqa: E402
+from deepspark_ops.run_paths import RunPaths  # noqa: E402
+from tests.processes import descendants  # noqa: E402
+from tests.reference.ingest_in_process import ingest  # noqa: E402
+
+DIGITS = ROOT / "examples" / "digits"
+TIMEOUT_S = 300.0
+DISPLAY = 10
+EXECUTORS = "local-cluster[2,1,1024]"
+"""A worker's name is its task's number; each has an executor of its own."""
+
+
+class Training:
+    """A LeNet run as a process of its own."""
+
+    def __init__(self, folder: Path, dataset: Path, master: str) -> None:
+        """Start it, or go on with it."""
+        config = {
+            "solver": str(DIGITS / "lenet_solver.prototxt"),
+            "overrides": f"max_iter: 1000000 test_interval: 1000000 display: {DISPLAY} snapshot: 100",
+            "dataset": str(dataset),
+            "run_dir": str(folder / "run"),
+            "master": master,
+            "n_workers": 2,
+        }
+        path = folder / "config.json"
+        path.write_text(json.dumps(config))
+        self.paths = RunPaths(folder / "run")
+        self.log = folder / "log"
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deepspark_ops.train.driver.spark_job", str(path)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            )  # fmt: skip
+
+    def losses(self, since: float = 0.0) -> list[Event]:
+        """Return the losses of all workers after a time."""
+        if not self.paths.events.exists():
+            return []
+        return [event for event in read_events(self.paths.events) if event.kind == "loss" and event.time > since]
+
+    def until(self, found: Callable[[], Any], what: str, *, may_end: bool = False) -> Any:
+        """Wait for something and return it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (value := found()):
+            ended = self.process.poll() is not None and not may_end
+            if ended or time.monotonic() > deadline:
+                sys.exit(f"{what}: not seen; the end of the log:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+        return value
+
+    def pids(self, *words: str) -> list[int]:
+        """Return the ids of processes below the driver whose command line has all of the words."""
+        below = descendants(self.process.pid)
+        return sorted(pid for pid, command in below.items() if all(word in " ".join(command) for word in words))
+
+    def end(self) -> None:
+        """Kill everything."""
+        for pid in [*self.pids(), self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+
+def recovery(fault: str, dataset: Path, folder: Path) -> dict[str, float]:
+    """Return seconds to progress after one fault, and the longest silence of the workers that were not hit."""
+    master = EXECUTORS if fault == "executor" else "local[2]"
+    job = Training(folder, dataset, master)
+    try:
+        job.until(lambda: {event.worker for event in job.losses()} == {0, 1}, "both workers' first losses")
+        job.until(job.paths.snapshot_iterations, "the first snapshot")
+        time.sleep(2.0)
+        return _RECOVERIES[fault](job, dataset, folder)
+    finally:
+        job.end()
+
+
+def _of_part(*words: str, skip: int = 0) -> Callable[[Training, Path, Path], dict[str, float]]:
+    def measure(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
+        pid = job.pids(*words)[skip]
+        began = time.time()
+        os.kill(pid, signal.SIGKILL)
+        joined = job.until(lambda: _joined(job, began), "worker that joins again")
+        first = job.until(
+            lambda: [one for one in job.losses(joined.time) if one.worker == joined.worker], "loss of that worker"
+        )[0]
+        others = [one.time for one in job.losses(began) if one.worker != joined.worker and one.time < first.time]
+        return {"seconds": first.time - began, "others_s": _longest([began, *others, first.time])}
+
+    return measure
+
+
+def _joined(job: Training, since: float) -> Event | None:
+    events = read_events(job.paths.events)
+    return next((one for one in events if one.kind == "worker_joined" and one.time > since), None)
+
+
+def _of_server(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
+    (pid,) = job.pids("deepspark_ops.exchange.server.process")
+    clock = job.losses()[-1].clock
+    began = time.time()
+    os.kill(pid, signal.SIGKILL)
+    # A grant that was given before the kill may still be worked on; each worker's next one came from the new server.
+    job.until(lambda: job.pids("deepspark_ops.exchange.server.process") not in ([], [pid]), "a new server")
+    again = time.time()
+    first = job.until(lambda: [one for one in job.losses(again) if one.clock > clock + 2 * DISPLAY], "a loss")[0]
+    return {"seconds": first.time - began, "others_s": first.time - began}
+
+
+def _of_whole(*words: str) -> Callable[[Training, Path, Path], dict[str, float]]:
+    def measure(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
+        pid = job.pids(*words)[0] if words else job.process.pid
+        began = time.time()
+        os.kill(pid, signal.SIGKILL)
+        job.process.wait(TIMEOUT_S)
+        ended = time.time()
+        clock = job.paths.snapshot_iterations()[-1]
+        again = Training(folder, dataset, "local[2]")
+        try:
+            first = again.until(lambda: [one for one in again.losses(ended) if one.clock > clock], "a loss")[0]
+        finally:
+            again.end()
+        return {"seconds": first.time - began, "until_it_ended_s": ended - began}
+
+    return measure
+
+
+def _longest(moments: Sequence[float]) -> float:
+    return max(later - earlier for earlier, later in pairwise(moments))
+
+
+_RECOVERIES: dict[str, Callable[[Training, Path, Path], dict[str, float]]] = {
+    "worker": _of_part("pyspark.daemon", skip=1),  # the first is Spark's daemon, whose forks the workers are
+    "server": _of_server,
+    "executor": _of_part("CoarseGrainedExecutorBackend"),
+    "jvm": _of_whole("java", "SparkSubmit"),
+    "driver": _of_whole(),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--faults", default=",".join(_RECOVERIES), help=f"of {', '.join(_RECOVERIES)}")
+    options = parser.parse_args()
+    found: dict[str, Any] = {"rounds": options.rounds, "load_average": os.getloadavg()[0], "cores": os.cpu_count()}
+    with tempfile.TemporaryDirectory() as scratch:
+        dataset = Path(scratch) / "dataset"
+        source = DIGITS / "digits8x8-images-idx3-ubyte.gz"
+        size = {"resize_height": 28, "resize_width": 28, "max_pixel": 16}
+        ingest(IngestConfig(source=source, output=dataset, **size), Path(scratch) / "work")
+        for fault in options.faults.split(","):
+            rounds = []
+            for number in range(options.rounds):
+                folder = Path(scratch) / f"{fault}-{number}"
+                folder.mkdir()
+                rounds.append(recovery(fault, dataset, folder))
+            names = rounds[0]
+            found[fault] = {name: round(median(one[name] for one in rounds), 2) for name in names}
+            if not options.json:
+                sys.stdout.write(f"{fault}: {found[fault]}\n")
+                sys.stdout.flush()
+    if options.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Airflow's API server is killed while a task starts and in the middle of a training: no task loses its try.
+
+`make test-long` runs it, in an Airflow of its own. For an outage of five minutes:
+
+    DEEPSPARK_TEST_OUTAGE_S=300 python -m pytest -m long -s tests/e2e/test_outage.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.events import read_events
+from deepspark_ops.local_airflow.api import read_health
+from deepspark_ops.local_airflow.services import free_port
+from tests.e2e import keep_airflow
+from tests.e2e.airflow_instance import AirflowInstance, DagRun
+from tests.e2e.small_example import SmallExample
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.tf,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+]
+
+OUTAGE_S = float(os.environ.get("DEEPSPARK_TEST_OUTAGE_S", "20"))
+STEPS = int(150_000 + 4_000 * OUTAGE_S)
+WAIT_S = 300.0
+
+
+@pytest.fixture
+def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], AirflowInstance]]:
+    """Run `deepspark ui` with folders of its own; the shared one's API is needed by other tests."""
+    folder, port = tmp_path / "session", free_port()
+    folder.mkdir()
+    keep_airflow.write_settings(folder)
+    process = keep_airflow.start(folder, port)
+    try:
+        until(lambda: process.poll() is not None or keep_airflow.is_up(folder, port), "Airflow is up")
+        yield process, AirflowInstance(folder, port)
+        process.terminate()
+        assert keep_airflow.troubles_of_end(process, folder, port) == []
+    finally:
+        process.kill()
+
+
+def until(is_so: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def api_server(ui: subprocess.Popen[bytes]) -> int | None:
+    """Return the process id of the API server among the children of `deepspark ui`."""
+    for pid in Path(f"/proc/{ui.pid}/task/{ui.pid}/children").read_text().split():
+        if re.search(rb"api[-_]server", Path(f"/proc/{pid}/cmdline").read_bytes()):
+            return int(pid)
+    return None
+
+
+def outage(ui: subprocess.Popen[bytes], port: int) -> tuple[float, float]:
+    """Kill the API server and hold the one that follows; return when the outage began and ended, in epoch seconds."""
+    killed = api_server(ui)
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    began = time.time()
+    again = until(lambda: (pid := api_server(ui)) != killed and pid, "the API server is started again")
+    os.kill(again, signal.SIGSTOP)  # it does not listen yet
+    while time.time() - began < OUTAGE_S:
+        assert not read_health(port)
+        time.sleep(1.0)
+    os.kill(again, signal.SIGCONT)
+    until(lambda: read_health(port), "the API server answers again")
+    return began, time.time()
+
+
+def tasks_of(run: DagRun) -> dict[str, dict[str, Any]]:
+    tasks = run.airflow.api().call("GET", f"{run.path}/taskInstances")["task_instances"]
+    return {task["task_id"]: task for task in tasks}
+
+
+def clock_of(run: DagRun) -> int:
+    path = run.folder / "events.jsonl"
+    return max((event.clock or 0 for event in read_events(path)), default=0) if path.exists() else 0
+
+
+def test_no_task_loses_its_try_to_an_outage_of_the_api_server(
+    ui: tuple[subprocess.Popen[bytes], AirflowInstance], example: SmallExample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process, airflow = ui
+    overrides = f"max_iter: {STEPS} test_interval: {STEPS} display: 500"
+    run = airflow.trigger("deepspark_train", example.conf(overrides=overrides, n_workers=1))
+    began, ended = outage(process, airflow.port)
+    check = until(lambda: (task := tasks_of(run)["check"])["start_date"] and task, "task check has started")
+    assert began < datetime.fromisoformat(check["start_date"]).timestamp() < ended, "the task did not start meanwhile"
+
+    until(lambda: clock_of(run) > 0, "training")
+    before = clock_of(run)
+    began, ended = outage(process, airflow.port)
+    after = clock_of(run)
+    with capsys.disabled():
+        sys.stdout.write(f"outage of {ended - began:.1f} s: clock {before} -> {after}\n")
+    assert before < after < STEPS, "the training stood still, or was over before the outage was"
+    run.wait()
+    tried = {name: (task["state"], task["try_number"]) for name, task in tasks_of(run).items()}
+    assert tried == dict.fromkeys(tried, ("success", 1))
+    assert process.poll() is None
