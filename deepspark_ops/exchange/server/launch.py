@@ -227,6 +227,14 @@ class RunningExchange:
         self.stop()
 
 
+class _DiedAtStart(ExchangeUnavailable):
+    """A server ended before it was ready; it may have been killed, and another one may live."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class _ServerProcess:
     """One server, started again over the same center and the same socket when it dies.
 
@@ -304,7 +312,7 @@ class _ServerProcess:
             _end(process)
             state = f"it ended with code {process.returncode}" if line == b"" else f"it said {line[:80]!r}"
             msg = f"the exchange server did not get ready within {START_TIMEOUT_S:g} s: {state}; its log is above"
-            raise ExchangeUnavailable(msg)
+            raise _DiedAtStart(msg, process.returncode) if line == b"" else ExchangeUnavailable(msg)
         return process
 
     def _watch(self) -> None:
@@ -316,18 +324,25 @@ class _ServerProcess:
             if self._stopping.is_set():
                 return
             quick_deaths = quick_deaths + 1 if time.monotonic() - born < QUICK_DEATH_S else 0
-            if quick_deaths >= MAX_QUICK_DEATHS:
-                self.given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
-                logger.error("%s", self.given_up)
-                return
-            logger.warning("the exchange server ended with code %d; starting it again over the same center", code)
             _close_pipes(process)
-            try:
-                fresh = self._spawn()
-            except ExchangeUnavailable as error:
-                self.given_up = str(error)
-                logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
-                return
+            fresh = None
+            while fresh is None:
+                if quick_deaths >= MAX_QUICK_DEATHS:
+                    self.given_up = f"the exchange server died {quick_deaths} times right after its start, code {code}"
+                    logger.error("%s", self.given_up)
+                    return
+                logger.warning("the exchange server ended with code %d; starting it again over the same center", code)
+                try:
+                    fresh = self._spawn()
+                except _DiedAtStart as error:
+                    quick_deaths, code = quick_deaths + 1, error.code
+                    self.restarts += 1
+                    if self._stopping.is_set():
+                        return
+                except ExchangeUnavailable as error:
+                    self.given_up = str(error)
+                    logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
+                    return
             self.restarts += 1
             self._tell_restart(code)
             if self._stopping.is_set():

@@ -27,6 +27,9 @@ from deepspark_ops.exchange.transport.wire import Connection, Frame
 Transport = Literal["auto", "shm", "socket"]
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
+ATTEMPT_SHARE = 0.4
+"""Share of ``exchange_timeout_s`` that one connection may be silent: where the other side is gone without a word, as
+behind a router that has forgotten the connection, there is time for another one."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +132,7 @@ class ServerConnection:
         if self._connection is not None:
             return self._connection
         address = self.address
-        left = max(0.01, deadline - time.monotonic())
+        left = max(0.01, min(deadline - time.monotonic(), ATTEMPT_SHARE * address.exchange_timeout_s))
         try:
             sock = socket.create_connection((address.host, address.port), timeout=left)
             if address.protection == "tls":
@@ -151,7 +154,7 @@ class ServerConnection:
                 channel,
                 run_id=address.run_id,
                 limit_bytes=self.limit_bytes,
-                timeout_s=address.exchange_timeout_s,
+                timeout_s=ATTEMPT_SHARE * address.exchange_timeout_s,
                 peer=address.server,
             )
             if self._introduce is not None:

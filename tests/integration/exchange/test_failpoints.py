@@ -1,0 +1,134 @@
+"""The server is killed once at every place between begin and end of what it does; see ``failing_server``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.server import launch
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
+from deepspark_ops.exchange.state.messages import StopEarly
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
+from deepspark_ops.param_vector import Vector
+from tests.integration.exchange.failing_server import PLACES, ROUND_PLACES, UNCERTAIN_PLACES
+from tests.paths import ROOT
+from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, make_settings
+
+pytestmark = pytest.mark.slow
+
+WANT = 4
+CYCLES = 12
+"""Grants in which a server comes to any place; it is not killed in more than these where it does not."""
+SPANS = [slice(start, min(start + CHUNK, N_PARAMS)) for start in range(0, N_PARAMS, CHUNK)]
+
+
+def steps(grant: Grant) -> np.ndarray:
+    """What a grant's steps add: whole numbers, which float32 adds without rounding."""
+    drawn = [np.random.default_rng((5, step)).integers(1, 9, N_PARAMS) for step in range(grant.start, grant.stop)]
+    return np.sum(drawn, axis=0).astype(np.float32)
+
+
+def chunks_off(center: Vector, before: Vector, expected: Vector) -> list[int]:
+    """Return the chunks that are not as expected; each parameter has been moved once or not at all."""
+    assert ((center == before) | (center == expected)).all()
+    return [chunk for chunk, span in enumerate(SPANS) if not np.array_equal(center[span], expected[span])]
+
+
+def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[str], **changes: object) -> list[int]:
+    """Work as the only one of two workers, and compare the center after every exchange with what was pushed.
+
+    Returns:
+        Chunks that were off once, in order: what a killed server was adding. What they became is taken from then on.
+    """
+    program, left = folder / "python", folder / "failpoints.json"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.integration.exchange.failing_server\n')
+    program.chmod(0o700)
+    left.write_text(json.dumps(list(places)))
+    n_places = len(json.loads(left.read_text()))
+    monkeypatch.setattr(launch.sys, "executable", str(program))
+    monkeypatch.setattr(launch, "MAX_QUICK_DEATHS", 10_000)
+    monkeypatch.setenv("FAILPOINTS", str(left))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), *sys.path)))
+    schedule = Schedule(max_iter=10**6, test_interval=10**7, snapshot=WANT)
+    fields = {"strategy": "downpour", "options": {"push_scale": 1.0}, "transport": "socket", **changes}
+    settings = make_settings(folder, schedule=schedule, exchange_timeout_s=60.0, grant_timeout_s=60.0, **fields)
+    expected = np.arange(N_PARAMS, dtype=np.float32)
+    off: list[int] = []
+    done: list[tuple[int, int]] = []
+    n_deaths = last_death = 0
+    with start_exchange(settings, expected) as running:
+        link = connect(running.address)
+        link.join(0)
+        local = link.pull()
+        while not isinstance(answer := link.request_grant(WANT), Finished):
+            if isinstance(answer, Wait):
+                time.sleep(answer.seconds)
+                continue
+            if answer.state_for:
+                link.send_state(answer.state_for, {"at": answer.start}, {"history": local[None, :]})
+            if answer.count:
+                lease = link.lease()
+                assert lease is not None
+                link.return_lease(lease)
+                local, _ = link.exchange(local + steps(answer))
+                done.append((answer.start, answer.stop))
+                before, expected = expected, expected + steps(answer)
+                center = running.center.snapshot()
+                off += chunks_off(center, before, expected)
+                expected = center
+            assert link.acknowledge(answer)
+            if not answer.count:
+                continue
+            copied = np.fromfile(PendingSnapshot(settings.work, answer.stop).center, np.float32)
+            np.testing.assert_array_equal(copied, expected)
+            if running.restarts > n_deaths:
+                n_deaths, last_death = running.restarts, len(done)
+            if len(done) - last_death > CYCLES or (not json.loads(left.read_text()) and n_deaths == n_places):
+                running.control(StopEarly())
+        link.leave()
+        link.close()
+        status = running.wait(30)
+        assert json.loads(left.read_text()) == [], "not every place was come to"
+        assert running.restarts == n_places
+        np.testing.assert_array_equal(running.center.vector, expected)
+        for iteration in status.snapshots:
+            plain = json.loads(PendingSnapshot(settings.work, iteration).complete.read_text())
+            assert (plain["iteration"], sorted(plain["workers"])) in [(iteration, ["0"]), (iteration, [])]
+        n_steps = WANT * len(done)
+        assert status.snapshots == tuple(range(WANT, n_steps + 1, WANT))
+        assert (status.acknowledged, status.reissued_grants) == (n_steps, 0)
+        assert done == [(start, start + WANT) for start in range(0, n_steps, WANT)]
+        assert status.uncertain_chunks >= len(off)
+        off.append(status.uncertain_chunks)
+    return off
+
+
+def test_what_was_acknowledged_is_in_the_center_once_wherever_the_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *off, uncertain = exact_run(tmp_path, monkeypatch, PLACES)
+    assert (off, uncertain) == ([], 0)
+
+
+def test_a_chunk_that_a_killed_server_was_adding_is_there_once_at_most_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *off, uncertain = exact_run(tmp_path, monkeypatch, UNCERTAIN_PLACES)
+    assert len(off) == 2  # of the last two, all was added
+    assert uncertain == len(UNCERTAIN_PLACES)
+
+
+def test_a_round_moves_the_center_once_wherever_the_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *off, _ = exact_run(tmp_path, monkeypatch, ROUND_PLACES, strategy="local_sgd", options={})
+    assert off == []
