@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz soak explore lint types docs format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -67,6 +67,9 @@ fuzz: setup ## Damaged input for every reader, SECONDS=600 in all, SEED=N again;
 	$(if $(GUIDED),uv pip install --quiet --python .venv/atheris/bin/python "atheris==$(ATHERIS)")
 	PYTHONPATH=$(if $(GUIDED),$$(echo .venv/atheris/lib/python3.*/site-packages)) $(PYTHON) -m tests.fuzz \
 	  --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0) $(if $(GUIDED),--guided)
+
+soak: setup ## Training under random faults for MINUTES=20: SEED=N again, STRATEGY=sync; page and logs in build/soak
+	$(PYTHON) -m tests.soak --minutes $(or $(MINUTES),20) --seed $(or $(SEED),0) --strategy $(or $(STRATEGY),easgd)
 
 explore: setup ## The property tests on new random examples; what it prints on failure repeats the example
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=explore

@@ -1,0 +1,77 @@
+"""What must hold after a run under faults: each is a finding in words, or nothing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.processes import is_alive
+from tests.soak.watch import Life
+
+FEW_SAMPLES = 8
+FLAT = 0.05
+"""Memory of a process may grow by this share after its warm-up."""
+FLAT_BYTES = 2 << 20
+"""What a growth must exceed to be one: an allocator asks for more than 5 % of a server's memory at once."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the memory of a process's life changed after its warm-up, from the first quarter's median to the last's."""
+
+    role: str
+    seconds: float
+    first_bytes: float
+    last_bytes: float
+
+    @property
+    def share(self) -> float:
+        return self.last_bytes / self.first_bytes - 1.0
+
+
+def growths(lives: Iterable[Life]) -> list[Growth]:
+    """Return those of lives that were long enough."""
+    found = []
+    for life in lives:
+        settled = life.settled()
+        if len(settled) < 4 * FEW_SAMPLES:
+            continue
+        quarter = len(settled) // 4
+        first, last = (statistics.median(s.rss_bytes for s in part) for part in (settled[:quarter], settled[-quarter:]))
+        found.append(Growth(life.role, settled[-1].at - settled[0].at, first, last))
+    return found
+
+
+def memory_findings(found: Sequence[Growth]) -> list[str]:
+    return [
+        f"{g.role}: memory grew by {100 * g.share:.1f} % in {g.seconds:.0f} s after its warm-up"
+        for g in found
+        if g.share > FLAT and g.last_bytes - g.first_bytes > FLAT_BYTES
+    ]
+
+
+def descriptor_findings(lives: Iterable[Life]) -> list[str]:
+    """Say whose open files differ between times at which nothing was going on; files of the dataset do not count."""
+    findings = []
+    for life in lives:
+        calm = [s.n_descriptors for s in life.settled() if s.is_calm]
+        if len(calm) >= FEW_SAMPLES and statistics.median(calm[:4]) != statistics.median(calm[-4:]):
+            findings.append(f"{life.role}: {calm[0]} open files at first, {calm[-1]} at last")
+    return findings
+
+
+def left_findings(lives: Iterable[Life], center: Path, run_dir: Path, expected: Sequence[str]) -> list[str]:
+    """Say what a run has left behind: processes, its shared memory, files that an undisturbed run does not have."""
+    findings = [f"process {life.pid} ({life.role}) is alive" for life in lives if is_alive(life.pid)]
+    if center.exists():
+        findings.append(f"{center} is there")
+    findings += [f"{run_dir}/{name} is there" for name in files_of(run_dir) if name not in expected]
+    return findings
+
+
+def files_of(run_dir: Path) -> list[str]:
+    """Return a run's files, events of TensorBoard without the host's and the process's names."""
+    names = (str(path.relative_to(run_dir)) for path in run_dir.rglob("*"))
+    return sorted({name.partition(".tfevents.")[0] for name in names})

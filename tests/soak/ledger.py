@@ -1,0 +1,204 @@
+"""What each worker has pushed and acknowledged, noted where a SIGKILL cannot take it away; compared at the end.
+
+For strategies whose center adds what is pushed. A push is noted before it leaves the worker, the whole exchange as done
+after it has ended: an exchange that a death interrupts is known to be open, and each chunk of it may be in the center
+once or not at all. Everything else must be there exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepspark_ops.exchange.client import SocketLink
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
+from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.link import ExchangeReport, Welcome
+from deepspark_ops.param_vector import Vector
+
+_OPEN = 2
+"""Bit of the state beside the number of the valid sum: an exchange is open."""
+
+
+class NotedLink(SocketLink):
+    """A worker's link that keeps a ledger, in files of its own below ``folder``."""
+
+    def __init__(self, address: ExchangeAddress, folder: Path, name: str) -> None:
+        super().__init__(address)
+        self._path = folder / f"{name}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._grants = os.open(self._path.with_suffix(".grants"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._pushes: PushLedger | None = None
+        self._base = 0
+
+    def join(self, worker: int) -> Welcome:
+        welcome = super().join(worker)
+        plan = self._joined().plan
+        if plan.strategy.invariant == "pushes_add_up":
+            self._pushes = PushLedger(self._path.with_suffix(".pushes"), welcome.n_params)
+            plain = plan.strategy.worker_chunk
+
+            def noted(
+                local: Vector, center: Vector, new: Vector, push: Vector, start: Vector, context: ExchangeContext
+            ) -> None:
+                plain(local, center, new, push, start, context)
+                assert self._pushes is not None
+                self._pushes.note((local.ctypes.data - self._base) // 4, push)
+
+            object.__setattr__(plan.strategy, "worker_chunk", noted)
+        return welcome
+
+    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+        answer = super().request_grant(want, held=held)
+        if isinstance(answer, Grant) and answer.count:
+            self._write("granted", answer)
+        return answer
+
+    def acknowledge(self, grant: Grant) -> bool:
+        counts = super().acknowledge(grant)
+        if counts and grant.count:
+            self._write("done", grant)
+        return counts
+
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
+        self._base = local.ctypes.data
+        if self._pushes is None:
+            return super().exchange(local, measure_distance=measure_distance, note=note)
+        self._pushes.begin()
+        answer = super().exchange(local, measure_distance=measure_distance, note=note)
+        self._pushes.end()
+        return answer
+
+    def close(self) -> None:
+        super().close()
+        if self._grants >= 0:
+            os.close(self._grants)
+            self._grants = -1
+
+    def _write(self, what: str, grant: Grant) -> None:
+        os.write(self._grants, json.dumps([what, grant.start, grant.stop]).encode() + b"\n")
+
+
+class PushLedger:
+    """Sum of the pushes of one process's ended exchanges, and the pushes of the open one; in a mapped file.
+
+    Two sums take turns, and one store of 8 bytes says which is valid and whether an exchange is open, so that a kill
+    between any two instructions leaves one true account.
+    """
+
+    def __init__(self, path: Path, n_params: int) -> None:
+        """Make the file, or open the one that a process has left."""
+        is_new = not path.exists()
+        raw = np.memmap(path, np.uint8, "w+" if is_new else "r+", shape=(8 + 20 * n_params,))
+        self._state = raw[:8].view(np.int64)
+        self._sums = raw[8 : 8 + 16 * n_params].view(np.float64).reshape(2, n_params)
+        self._pending = raw[8 + 16 * n_params :].view(np.float32)
+
+    def begin(self) -> None:
+        self._pending.fill(0.0)
+        self._state[0] |= _OPEN
+
+    def note(self, offset: int, push: Vector) -> None:
+        self._pending[offset : offset + len(push)] = push
+
+    def end(self) -> None:
+        valid = int(self._state[0]) & 1
+        np.add(self._sums[valid], self._pending, out=self._sums[1 - valid])
+        self._state[0] = 1 - valid
+
+    def total(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array(self._sums[int(self._state[0]) & 1])
+
+    def open_push(self) -> Vector | None:
+        """Return what an open exchange has computed so far, 0 elsewhere; None if none is open."""
+        return np.array(self._pending) if int(self._state[0]) & _OPEN else None
+
+
+@dataclass
+class Account:
+    """The ledgers of all processes of a run together."""
+
+    total: Any = 0.0
+    open_pushes: list[Vector] = field(default_factory=list)
+    granted: list[tuple[int, int]] = field(default_factory=list)
+    done: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, folder: Path) -> None:
+        """Add the files of processes that have ended, and remove them."""
+        for path in sorted(folder.glob("*.grants")):
+            for line in path.read_bytes().splitlines():
+                what, start, stop = json.loads(line)
+                (self.done if what == "done" else self.granted).append((start, stop))
+            path.unlink()
+        for path in sorted(folder.glob("*.pushes")):
+            ledger = PushLedger(path, (path.stat().st_size - 8) // 20)
+            self.total = self.total + ledger.total()
+            push = ledger.open_push()
+            if push is not None and push.any():
+                self.open_pushes.append(push)
+            path.unlink()
+
+
+@dataclass(frozen=True)
+class StepCount:
+    """Steps of the clock: those that no worker knows as done, though no death explains it; those done twice."""
+
+    lost: int
+    twice: int
+
+
+def count_steps(account: Account, max_iter: int) -> StepCount:
+    """Compare what workers noted as acknowledged with the clock.
+
+    A worker that was killed after the server's answer and before its note leaves a grant that it knows of; the clock
+    itself has its steps. A step that is in no grant at all was never given out.
+    """
+    done, granted = np.zeros(max_iter, np.int64), np.zeros(max_iter, np.int64)
+    for start, stop in account.done:
+        done[start:stop] += 1
+    for start, stop in account.granted:
+        granted[start:stop] += 1
+    return StepCount(int(((done == 0) & (granted == 0)).sum()), int((done > 1).sum()))
+
+
+@dataclass(frozen=True)
+class CenterCheck:
+    """The center against the sum of what was pushed.
+
+    Attributes:
+        n_open: Exchanges that a death or a fence interrupted.
+        off: Chunks in which something is missing, or there twice.
+        worst: Largest difference that is not explained, of a single parameter.
+    """
+
+    n_open: int
+    off: int
+    worst: float
+
+
+def check_center(
+    initial: Vector, final: Vector, account: Account, spans: Sequence[slice], *, tolerance: float = 2e-4
+) -> CenterCheck:
+    """Explain each chunk of the center: what was there, all ended exchanges, and open ones once or not at all."""
+    rest = final.astype(np.float64) - initial.astype(np.float64) - account.total
+    off, worst = 0, 0.0
+    for span in spans:
+        left = rest[span]
+        pushes = [push[span].astype(np.float64) for push in account.open_pushes if push[span].any()]
+        if pushes:
+            columns = np.stack(pushes, axis=1)
+            shares = np.clip(np.round(np.linalg.lstsq(columns, left, rcond=None)[0]), 0.0, 1.0)
+            left = left - columns @ shares
+        found = float(np.abs(left).max())
+        worst = max(worst, found)
+        off += found > tolerance
+    return CenterCheck(len(account.open_pushes), off, worst)

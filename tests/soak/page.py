@@ -1,0 +1,114 @@
+"""The page of a soak: each run with its clock, its faults and recoveries on a time axis; recoveries by kind."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.page_templates import template_environment
+from tests.soak.faults import KINDS
+from tests.soak.run import RunResult
+
+WIDTH, ROW, TOP, CHART = 960, 16, 8, 110
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Of one kind of fault, seconds: median and longest; None where nothing was to recover, or nothing did."""
+
+    kind: str
+    n: int
+    worker: tuple[float, float] | None
+    clock: tuple[float, float] | None
+    stall: tuple[float, float] | None
+
+
+def recoveries(results: Sequence[RunResult]) -> list[Recovery]:
+    """Return one for each kind that was done."""
+    done = [fault for result in results for fault in result.done]
+    found = []
+    for kind in KINDS:
+        of_kind = [one for one in done if one.fault.kind == kind]
+        if of_kind:
+            found.append(
+                Recovery(
+                    kind,
+                    len(of_kind),
+                    _median_and_max([one.worker_s for one in of_kind]),
+                    _median_and_max([one.clock_s for one in of_kind]),
+                    _median_and_max([one.stall_s for one in of_kind if one.clock_s is not None]),
+                )
+            )
+    return found
+
+
+def _median_and_max(values: Sequence[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (statistics.median(known), max(known)) if known else None
+
+
+def write_page(path: Path, results: Sequence[RunResult], *, last_line: str, seed: int) -> None:
+    """Write the page."""
+    environment = template_environment("tests.soak")
+    environment.filters["pair"] = lambda pair: "" if pair is None else f"{pair[0]:.2f} / {pair[1]:.2f}"
+    text = environment.get_template("page.html.jinja").render(
+        results=results,
+        charts=[_chart(result) for result in results],
+        recoveries=recoveries(results),
+        last_line=last_line,
+        seed=seed,
+        width=WIDTH,
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A fault on the axis: while it lasted, and until the run had recovered."""
+
+    x: float
+    y: float
+    lasts: float
+    recovers: float
+    title: str
+    ends: bool
+
+
+def _chart(result: RunResult) -> dict[str, object]:
+    """Return what the template draws of one run: the clock as a line, a row of bars for each kind of fault."""
+    span = max(result.seconds, 1.0)
+    kinds = [kind for kind in KINDS if any(one.fault.kind == kind for one in result.done)]
+
+    def x(at: float) -> float:
+        return round(max(0.0, min(1.0, (at - result.begun) / span)) * WIDTH, 1)
+
+    points = " ".join(
+        f"{x(at)},{CHART - (CHART - TOP) * steps / result.plan.max_iter:.1f}" for at, steps in _thinned(result.clock)
+    )
+    bars = []
+    for one in result.done:
+        waited = max(one.worker_s or 0.0, one.clock_s or 0.0)
+        worker = "server" if one.fault.worker < 0 else f"worker {one.fault.worker}"
+        bars.append(
+            Bar(
+                x(one.begun),
+                CHART + TOP + ROW * kinds.index(one.fault.kind),
+                max(1.5, x(one.ended) - x(one.begun)),
+                x(one.ended + waited) - x(one.ended),
+                f"{one.begun - result.begun:.1f} s: {one.fault.kind} ({worker}), lasted {one.ended - one.begun:.2f} s,"
+                f" recovered after {waited:.2f} s",
+                one.clock_s is None,
+            )
+        )
+    rows = [(CHART + TOP + ROW * i, kind) for i, kind in enumerate(kinds)]
+    step = next(step for step in (1, 5, 10, 30, 60, 120, 300, 600, 3600) if span / step <= 12 or step == 3600)
+    ticks = [(x(result.begun + at), at) for at in range(0, int(span) + 1, step)]
+    height = CHART + TOP + ROW * len(kinds) + 24
+    return {"points": points, "bars": bars, "rows": rows, "ticks": ticks, "height": height, "row": ROW}
+
+
+def _thinned(points: Sequence[tuple[float, int]]) -> Sequence[tuple[float, int]]:
+    every = max(1, len(points) // 600)
+    return [*points[::every], *points[-1:]]

@@ -1,0 +1,203 @@
+"""Looks at a run from outside while faults hit it: who progresses when, and what processes hold."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.exchange.center.worker_counters import ENDED
+from deepspark_ops.exchange.server.launch import RunningExchange
+from deepspark_ops.exchange.transport.link import ExchangeStatus
+from tests.soak.faults import SERVER, Done
+
+LOOK_S = 0.05
+SAMPLE_S = 0.5
+WARM_UP_S = 15.0
+SETTLE_S = 5.0
+"""So long after a fault and all recoveries a process counts as undisturbed."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process holds at a time (``time.monotonic``); whether nothing was going on."""
+
+    at: float
+    rss_bytes: int
+    n_descriptors: int
+    is_calm: bool
+
+
+@dataclass
+class Life:
+    """One process from its start to its end.
+
+    Attributes:
+        role: ``server`` or ``worker 2``.
+        pid: Its id.
+        samples: In order of time.
+        warm_at: When its warm-up ended, ``time.monotonic``.
+    """
+
+    role: str
+    pid: int
+    samples: list[Sample] = field(default_factory=list)
+    warm_at: float = float("inf")
+
+    def settled(self) -> list[Sample]:
+        """Return the samples after the warm-up."""
+        return [sample for sample in self.samples if sample.at > self.warm_at]
+
+
+class Watch:
+    """Follows the clock, the exchanges of each worker, and the processes; of one run.
+
+    Attributes:
+        clock: (time, steps that the server counts as done), each time it has grown.
+        exchanges: Worker -> times at which it had ended exchanges.
+        lives: By process id.
+        status: The server's last answer.
+        pids: Every process that was seen.
+    """
+
+    def __init__(self, running: RunningExchange, worker_pids: Callable[[], Mapping[int, int]]) -> None:
+        """Look at nothing before ``start``."""
+        self.clock: list[tuple[float, int]] = []
+        self.exchanges: dict[int, list[float]] = {w: [] for w in range(running.settings.n_workers)}
+        self.lives: dict[int, Life] = {}
+        self.status: ExchangeStatus | None = None
+        self._at_begin: Callable[[], None] | None = None
+        self._running = running
+        self._worker_pids = worker_pids
+        self._open: list[Done] = []
+        self._lasting = 0
+        self._calm_since = 0.0
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=f"watch {target.__name__}")
+            for target in (self._follow_clock, self._follow_workers)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def when_begun(self, action: Callable[[], None]) -> None:
+        """Call ``action`` when the first step is counted; before ``start``."""
+        self._at_begin = action
+
+    def stop(self) -> None:
+        """Look no more; the run may go."""
+        self._is_over.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def lives_until(self, at: float, warmed: Mapping[str, Sequence[float]]) -> list[Life]:
+        """Return the lives with what was seen of them until then: at the end of a run processes let go of everything.
+
+        A process is warm ``WARM_UP_S`` after its first exchange, the server after everybody's; and so long after the
+        first time that it did something which takes memory once and for all.
+
+        Args:
+            at: Seconds, ``time.monotonic``.
+            warmed: Role -> times at which processes of it did such a thing.
+        """
+        lives = []
+        for pid, life in self.lives.items():
+            samples = [sample for sample in life.samples if sample.at <= at and sample.rss_bytes]
+            if samples:
+                begun, ended = samples[0].at, samples[-1].at
+                who = self.exchanges if life.role == "server" else [int(life.role.rpartition(" ")[2])]
+                first = [next((t for t in self.exchanges[worker] if t >= begun), ended) for worker in who]
+                more = [t for t in warmed.get(life.role, ()) if begun <= t <= ended][:1]
+                lives.append(Life(life.role, pid, samples, max(*first, *more, begun) + WARM_UP_S))
+        return lives
+
+    def fault_begun(self, done: Done) -> None:
+        with self._lock:
+            self._lasting += 1
+
+    def fault_ended(self, done: Done) -> None:
+        with self._lock:
+            self._lasting -= 1
+            self._open.append(done)
+            self._calm_since = time.monotonic()
+
+    def _follow_clock(self) -> None:
+        steps = -1
+        while not self._is_over.wait(LOOK_S):
+            asked = time.monotonic()
+            try:
+                status = self._running.poll()
+            except DeepSparkError:
+                continue
+            now = time.monotonic()
+            self.status = status
+            if status.acknowledged > max(steps, 0):
+                if self._at_begin is not None:
+                    self._at_begin()
+                    self._at_begin = None
+                self.clock.append((now, status.acknowledged))
+                self._recovered(None, asked, now)
+            steps = status.acknowledged
+
+    def _follow_workers(self) -> None:
+        counters = self._running.center.all_counters[0]
+        before = [0] * len(self.exchanges)
+        next_sample = 0.0
+        while not self._is_over.wait(LOOK_S):
+            now = time.monotonic()
+            for worker, times in self.exchanges.items():
+                ended = int(counters[worker, ENDED])
+                if ended > before[worker]:
+                    times.append(now)
+                    self._recovered(worker, now, now)
+                before[worker] = ended
+            if now >= next_sample:
+                next_sample = now + SAMPLE_S
+                self._sample(now)
+
+    def _recovered(self, worker: int | None, asked: float, now: float) -> None:
+        """Progress of a worker, or of the clock, as the server said when it was asked at ``asked``."""
+        with self._lock:
+            for done in self._open:
+                if worker is None and done.clock_s is None and asked > done.ended + LOOK_S:
+                    done.clock_s = now - done.ended
+                    done.stall_s = self._longest_stall(done.begun, now)
+                if worker is not None and worker == done.fault.worker and done.worker_s is None:
+                    done.worker_s = now - done.ended
+            still = [
+                done
+                for done in self._open
+                if done.clock_s is None or (done.fault.worker != SERVER and done.worker_s is None)
+            ]
+            if len(still) < len(self._open):
+                self._calm_since = now
+            self._open = still
+
+    def _longest_stall(self, begun: float, now: float) -> float:
+        times = [at for at, _ in self.clock if at > begun]
+        before = [at for at, _ in self.clock if at <= begun][-1:]
+        stops = [*before, *times, now]
+        return max((later - earlier for earlier, later in pairwise(stops)), default=0.0)
+
+    def _sample(self, now: float) -> None:
+        with self._lock:
+            is_calm = not self._open and not self._lasting and now - self._calm_since > SETTLE_S
+        roles = {self._running.pid: "server"} if self._running.pid else {}
+        roles |= {pid: f"worker {worker}" for worker, pid in self._worker_pids().items()}
+        for pid, role in roles.items():
+            with suppress(OSError):
+                rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                opened = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+                n_descriptors = sum(".lmdb/" not in path for path in opened)
+                life = self.lives.setdefault(pid, Life(role, pid))
+                life.samples.append(Sample(now, rss, n_descriptors, is_calm))
