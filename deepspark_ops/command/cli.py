@@ -36,6 +36,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.simulate import SimulateConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
@@ -134,6 +135,22 @@ def plan(config: PlanConfig, *, json: bool) -> None:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
         print_view(plan_view(report))
+
+
+@stage_command(SimulateConfig, name="simulate", positional="solver", flags={"json": "Print the report as JSON"})
+def simulate(config: SimulateConfig, *, json: bool) -> None:
+    """Train with many virtual workers, for real, on this host's cores: accuracy against a cluster's virtual time."""
+    from deepspark_ops.simulation.simulate import run_simulation
+    from deepspark_ops.simulation.view import simulation_view
+
+    require("tensorflow", part="deepspark simulate")
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("runs", total=None)
+        report = run_simulation(config, lambda done, total: bar.update(task, completed=done, total=total))
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=1) + "\n")
+    else:
+        print_view(simulation_view(report))
 
 
 @stage_command(

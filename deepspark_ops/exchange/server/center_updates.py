@@ -50,10 +50,11 @@ class CenterUpdates:
         """A worker has pushed everything of its exchange ``sequence``; the caller holds ``SharedState.lock``."""
         self._rounds.pushed(worker, sequence, note)
 
-    def await_round(self, worker: int, sequence: int) -> int | None:
-        """Return the tau of the round with that push once it is over; None after ``ROUND_WAIT_S``."""
+    def await_round(self, worker: int, sequence: int, wait_s: float | None = None) -> int | None:
+        """Return the tau of the round with that push once it is over; None after ``wait_s`` (``ROUND_WAIT_S``)."""
+        wait_s = self._wait_s if wait_s is None else wait_s
         with self._round_over:
-            is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), self._wait_s)
+            is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
             return self._rounds.comm_period if is_over else None
 
     def close_round(self) -> list[Event]:

@@ -238,24 +238,27 @@ class Coordinator:
             clock = self._shared.state.grants.clock
         self._emit(make_event("server", clock=clock, **data))
 
-    def await_round(self, worker: int, sequence: int, note: RoundNote | None = None) -> int | None:
+    def await_round(
+        self, worker: int, sequence: int, note: RoundNote | None = None, wait_s: float | None = None
+    ) -> int | None:
         """A worker has pushed everything of an exchange and waits for the others.
 
         Args:
             worker: Who.
             sequence: Of its exchange.
             note: What it reports of its push.
+            wait_s: Longest wait, seconds; default ``ROUND_WAIT_S``.
 
         Returns:
             The tau that all take from now on, 0 for each its own, once the round is over and the center moved; None
-            after ``ROUND_WAIT_S``: call again.
+            after ``wait_s``: call again.
         """
         self.expire()
         with self._shared.lock:
             self.updates.pushed(worker, sequence, note)
             self._shared.state.grants.seen(worker, self._clock())
         self._close_round()
-        return self.updates.await_round(worker, sequence)
+        return self.updates.await_round(worker, sequence, wait_s)
 
     def _close_round(self) -> None:
         for event in self.updates.close_round():

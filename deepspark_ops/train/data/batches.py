@@ -46,6 +46,27 @@ Uses = Sequence[_Use]
 """What one step uses of the leases."""
 
 
+@dataclass(frozen=True)
+class Ring:
+    """Room for the batches of some steps.
+
+    Attributes:
+        capacity: Steps, an even number.
+        feeds: Blob -> float32 [capacity * iter_size, *shape].
+    """
+
+    capacity: int
+    feeds: Feeds
+
+    @classmethod
+    def of(cls, layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer], iter_size: int) -> Ring:
+        """Return room for as many steps as ``RING_BYTES`` hold, 2 to ``RING_STEPS``."""
+        shapes = _shapes_of(layers, drawn)
+        step_bytes = 4 * iter_size * sum(prod(shape) for shape in shapes.values())
+        capacity = max(2, min(RING_STEPS, RING_BYTES // max(1, step_bytes)) // 2 * 2)
+        return cls(capacity, {top: _aligned((capacity * iter_size, *shape)) for top, shape in shapes.items()})
+
+
 class _Stream:
     """The record order of some layers: leases one after another, cut into batches. Used by the background thread."""
 
@@ -94,7 +115,7 @@ class _Stream:
 
 
 class LeasedBatches:
-    """Batches of one worker, made ahead in a ring of steps by a thread of its own.
+    """Batches of one worker, made ahead in a ring of steps by a thread of its own, or where they are taken.
 
     ``take``, ``leases``, ``test_batches`` and ``close`` belong to one thread. Use it in a ``with`` block.
     """
@@ -111,6 +132,7 @@ class LeasedBatches:
         first_step: int,
         drawn: Sequence[DrawnLayer] = (),
         n_steps: int | None = None,
+        shared: Ring | None = None,
     ) -> None:
         """Start making batches.
 
@@ -124,6 +146,8 @@ class LeasedBatches:
             first_step: Steps this worker has already made: where its random draws go on.
             drawn: Data layers of the training net that draw at random.
             n_steps: Steps that will be taken; None for no end.
+            shared: Room that the batches of other workers in this thread use, too. Then they are made where they are
+                taken, valid until any of those workers takes some, and the layers' files stay open.
         """
         self._link = link
         self._tests = tuple(tests)
@@ -136,10 +160,9 @@ class LeasedBatches:
             by_stream.setdefault(layer.stream, []).append(layer)
         self._streams = [_Stream(name, group, link.lease) for name, group in by_stream.items()]
         self._drawn = tuple(drawn)
-        shapes = _shapes_of(layers, drawn)
-        step_bytes = 4 * iter_size * sum(prod(shape) for shape in shapes.values())
-        self._capacity = max(2, min(RING_STEPS, RING_BYTES // max(1, step_bytes)) // 2 * 2)
-        self._ring = {top: _aligned((self._capacity * iter_size, *shape)) for top, shape in shapes.items()}
+        room = Ring.of(layers, drawn, iter_size) if shared is None else shared
+        self._capacity, self._ring = room.capacity, room.feeds
+        self._is_shared = shared is not None
         self._uses: list[list[_Use]] = [[] for _ in range(self._capacity)]
         self._open: dict[int, _Use] = {}
         self._turn = threading.Condition()
@@ -147,7 +170,7 @@ class LeasedBatches:
         self._is_closed = self._is_over = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._produce, name="batches", daemon=True)
-        if self._ring:
+        if self._ring and not self._is_shared:
             self._thread.start()
 
     def __enter__(self) -> LeasedBatches:
@@ -178,6 +201,8 @@ class LeasedBatches:
         """
         if not self._ring:
             return {}, [()] * max_steps
+        if self._is_shared:
+            return self._made_now(min(max_steps, self._capacity // 2))
         with self._turn:
             self._head = (self._head + self._held) % self._capacity
             self._held = 0
@@ -193,6 +218,13 @@ class LeasedBatches:
         passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
         uses: list[Uses] = [tuple(self._uses[slot]) for slot in range(first, first + n_steps)]
         return {top: values[passes] for top, values in self._ring.items()}, uses
+
+    def _made_now(self, max_steps: int) -> tuple[Feeds, list[Uses]]:
+        n_steps = 0
+        while n_steps < max_steps and self._own_step != self._last_step and self._make_step(n_steps):
+            n_steps += 1
+        passes = slice(0, n_steps * self._iter_size)
+        return {top: values[passes] for top, values in self._ring.items()}, [tuple(u) for u in self._uses[:n_steps]]
 
     def book(self, uses: Uses) -> None:
         """Count the samples of a step as used: ``leases`` has them from now on, and full leases go back."""
@@ -234,6 +266,8 @@ class LeasedBatches:
     def close(self) -> None:
         """End the thread and close the files; leases that are not used up go back with the worker's leaving."""
         self.stop()
+        if self._is_shared:
+            return
         if self._thread.is_alive():
             self._thread.join()
         for layer in self._all_layers():

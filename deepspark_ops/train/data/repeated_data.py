@@ -39,7 +39,8 @@ class RepeatedBatches:
         if self._missing:
             feeds, n_steps = self._source.take(min(max_steps, self._missing))
             if n_steps:
-                self._blocks.append(({top: values.copy() for top, values in feeds.items()}, n_steps))
+                feeds = {top: values.copy() for top, values in feeds.items()}
+                self._blocks.append((feeds, n_steps))
                 self._missing -= n_steps
             return feeds, n_steps
         feeds, n_held = self._blocks[self._block]

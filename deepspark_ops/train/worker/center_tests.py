@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,14 +35,15 @@ class CenterTests:
         self._batches = batches
         self._plan = plan
         self._progress = progress
-        self._last_sign = time.monotonic()
+        self._now = plan.time.now
+        self._last_sign = self._now()
 
     def run(self, clock: int) -> None:
         """Run every test net on a copy of the center; with one worker that is its own parameters, as in Caffe."""
         params = self._link.look()
         ordinal = self._plan.tests_before(clock)
         for net in range(self._plan.n_test_nets):
-            began = time.monotonic()
+            began = self._now()
             sums: dict[str, npt.NDArray[np.float64]] = {}
             n_batches = 0
             self._model.begin_test(net, params)
@@ -56,7 +56,7 @@ class CenterTests:
                     self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
             self._model.write_test_outputs(net)
             means = self._reported(net, {name: total / n_batches for name, total in sums.items()})
-            self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(time.monotonic() - began, 3))
+            self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(self._now() - began, 3))
 
     def _reported(self, net: int, means: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
         """Return what the event says of a test's mean outputs; large ones are written to a file and summed up."""
@@ -69,7 +69,7 @@ class CenterTests:
 
     def _show_life(self) -> None:
         """Keep the grant during a long test; a message per second costs nothing."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._last_sign >= HEARTBEAT_S:
             self._last_sign = now
             self._link.heartbeat()

@@ -7,7 +7,6 @@ It is the same for all six solver types, for one worker and for many; with one w
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +45,7 @@ class WorkerLoop:
         self._link = link
         self._batches = batches
         self._plan = plan
+        self._now = plan.time.now
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
         self._background = BackgroundExchange(link) if plan.overlaps else None
@@ -75,33 +75,33 @@ class WorkerLoop:
 
     def _run(self) -> None:
         while True:
-            asked = time.monotonic()
+            asked = self._now()
             answer, self._next = self._next or self._request_grant(), None
             if isinstance(answer, Grant):
-                self._work(answer, time.monotonic() - asked)
+                self._work(answer, self._now() - asked)
                 continue
             # What this worker holds may be all that is missing.
             if not self._exchange_rest():
                 if isinstance(answer, Finished):
                     return
-                time.sleep(answer.seconds)
+                self._plan.time.sleep(answer.seconds)
                 self._was_idle = True
-            self._progress.sums.aside_s += time.monotonic() - asked
+            self._progress.sums.aside_s += self._now() - asked
 
     def _request_grant(self) -> GrantAnswer:
         return self._link.request_grant(self._plan.comm_period.value, held=self._held[-1] if self._held else None)
 
     def _work(self, grant: Grant, request_s: float) -> None:
-        began = time.monotonic()
+        began = self._now()
         self._prepare(grant)
-        self._progress.sums.aside_s += time.monotonic() - began
+        self._progress.sums.aside_s += self._now() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
             self._model.replace_local(self._link.pull())  # the others went on without this worker
         self._was_idle = False
         compute_s = self._compute(grant) if grant.count else 0.0
-        began = time.monotonic()
+        began = self._now()
         waited_s = self._give_back(grant)
-        exchange_s = request_s + time.monotonic() - began
+        exchange_s = request_s + self._now() - began
         self._progress.sums.exchange_s += exchange_s
         found = self._plan.comm_period.observe(
             n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - waited_s
@@ -132,13 +132,13 @@ class WorkerLoop:
         """Run the granted steps; return the seconds spent computing."""
         step, compute_s = grant.start, 0.0
         while step < grant.stop:
-            began = time.monotonic()
+            began = self._now()
             feeds, n_steps = self._batches.take(grant.stop - step)
             if n_steps == 0:  # another worker was given these steps and has done them, and the run has ended
                 break
-            ready = time.monotonic()
+            ready = self._now()
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
-            done = time.monotonic()
+            done = self._now()
             sums = self._progress.sums
             sums.data_s += ready - began
             sums.compute_s += done - ready

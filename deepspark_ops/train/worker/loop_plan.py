@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.rate_scale import RateScale
+
+
+class WorkerClock(Protocol):
+    """What a worker takes its times from."""
+
+    def now(self) -> float:
+        """Return seconds that never go back, from some moment on."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+
+
+class HostClock:
+    """The time of this host."""
+
+    def now(self) -> float:
+        """See ``WorkerClock``."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See ``WorkerClock``."""
+        time.sleep(seconds)
+
+
+HOST_CLOCK = HostClock()
 
 
 @dataclass(frozen=True)
@@ -33,6 +60,7 @@ class LoopPlan:
         searches: Does the strategy step back from a loss that is not finite?
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
+        time: What all times of the loop are taken from.
     """
 
     worker: int
@@ -53,6 +81,7 @@ class LoopPlan:
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
+    time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:
         """Return whether a snapshot follows the step before ``clock``: it holds what has been exchanged by then."""

@@ -8,16 +8,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource
-from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
+from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.snapshots.state_file import read_worker_state
 from deepspark_ops.train.worker.ending import to_its_end
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
-from deepspark_ops.train.worker.loop import WorkerLoop
+from deepspark_ops.train.worker.loop import WorkerLoop, WorkerSummary
+from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.task import WorkerTask, loop_plan
 from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
@@ -49,25 +51,43 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             in_parts=works_on_gradients(strategy),
         )
         plan = loop_plan(run, task.worker, task.origin)
-        with LeasedBatches(
-            link,
-            run.train_layers(),
-            run.test_feeds(),
-            iter_size=run.solver.iter_size,
-            seed=run.random_seed,
-            worker=task.worker,
-            first_step=model.updates if is_first else welcome.clock,
-            drawn=run.train_drawn(),
-            n_steps=plan.comm_period.value if strategy.repeats_data else None,
-        ) as leased:
-            source: AbstractContextManager[BatchSource] = _at_the_model(leased, model)
-            if strategy.repeats_data:
-                source = nullcontext(RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size))
-            with source as batches:
-                summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
+        summary = run_loop(run, link, model, plan, first_step=model.updates if is_first else welcome.clock)
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:
         run.binding.close()
+
+
+def run_loop(
+    run: Run, link: WorkerLink, model: TfModel, plan: LoopPlan, *, first_step: int, shared: Ring | None = None
+) -> WorkerSummary:
+    """Run the worker loop to the end of the run, with the batches and the model around ``model`` that it needs.
+
+    Args:
+        run: The run.
+        link: A joined link.
+        model: Holds what the worker begins with.
+        plan: Of this worker.
+        first_step: Steps that it has already made.
+        shared: As ``LeasedBatches`` takes it.
+    """
+    strategy = plan_strategy(run.config).running
+    with LeasedBatches(
+        link,
+        run.train_layers(),
+        run.test_feeds(),
+        iter_size=run.solver.iter_size,
+        seed=run.random_seed,
+        worker=plan.worker,
+        first_step=first_step,
+        drawn=run.train_drawn(),
+        n_steps=plan.comm_period.value if strategy.repeats_data else None,
+        shared=shared,
+    ) as leased:
+        source: AbstractContextManager[BatchSource] = _at_the_model(leased, model)
+        if strategy.repeats_data:
+            source = nullcontext(RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size))
+        with source as batches:
+            return WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ class Interval:
     """Sums since the last loss line.
 
     Attributes:
-        began: When that was, by ``time.monotonic``.
+        began: When that was, by the plan's clock.
         steps: Minibatches computed.
         compute_s: Seconds in the model.
         data_s: Seconds of waiting for batches.
@@ -77,7 +76,8 @@ class ProgressLines:
 
     def __init__(self, plan: LoopPlan, link: WorkerLink) -> None:
         """Send by a joined link."""
-        self.sums = Interval(time.monotonic())
+        self._now = plan.time.now
+        self.sums = Interval(self._now())
         self.n_steps = 0
         self.n_exchanges = 0
         self._plan = plan
@@ -123,7 +123,7 @@ class ProgressLines:
         """Send the lines of step ``offset`` of a report and what was summed up; begin new sums."""
         if report.debug_lines is not None:
             self.debug(clock, report.debug_lines(offset))
-        now = time.monotonic()
+        now = self._now()
         self._send_loss(clock, report, offset, now)
         self._send_exchanges(clock)
         self.sums = Interval(now)

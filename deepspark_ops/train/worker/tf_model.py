@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
-from caffe_import.tf_graph.train_step import TrainState, compile_training
+from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
@@ -34,6 +34,41 @@ from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
+
+
+@dataclass(frozen=True)
+class CompiledNets:
+    """A run's nets as functions; parameters and state go in and come out, so several models may share them.
+
+    Attributes:
+        train: Of the training net.
+        tests: Of the test nets.
+    """
+
+    train: TrainFunction
+    tests: tuple[ForwardFunction, ...]
+
+
+def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
+    """Compile a run's nets; nothing is traced yet.
+
+    Raises:
+        NetError: A layer type that cannot be computed.
+    """
+    train = compile_training(
+        run.train_net, run.solver, n_threads=devices.n_threads, plan=run.plan, devices=devices.names
+    )
+    tests = [
+        compile_forward(
+            net,
+            n_threads=devices.n_threads,
+            outputs=tuple(dict.fromkeys((*net.outputs, *hdf5_output_inputs(net)))),
+            debug_info=run.solver.debug_info,
+            device=devices.names[0] if devices.names else "",
+        )
+        for net in run.test_nets
+    ]
+    return CompiledNets(train, tuple(tests))
 
 
 class TfModel:
@@ -54,6 +89,7 @@ class TfModel:
         state: WorkerState | None,
         devices: ReadyDevices,
         in_parts: bool = False,
+        nets: CompiledNets | None = None,
     ) -> None:
         """Compile the nets and trace the training step, which takes a large net half a minute.
 
@@ -65,6 +101,7 @@ class TfModel:
             state: The worker's own state from a snapshot; None to begin with an empty history.
             devices: What the worker computes on, as many as the run's plan needs.
             in_parts: Will ``gradient`` be called and not ``run``?
+            nets: The nets, compiled already, which the caller may share between models; traced by whoever is first.
 
         Raises:
             NetError: A layer type that cannot be computed.
@@ -72,28 +109,18 @@ class TfModel:
         """
         self._seed, self._worker = run.random_seed, worker
         self._run = run
-        self._train = compile_training(
-            run.train_net, run.solver, n_threads=devices.n_threads, plan=run.plan, devices=devices.names
-        )
+        compiled = compile_nets(run, devices) if nets is None else nets
+        self._train = compiled.train
         self.statistics = StatisticBlobs.from_layout(run.train_net.params)
         self.n_passes = run.solver.iter_size
         self.is_on_host = devices.is_host
-        with self._memory_errors_named():
-            (self._train.prepare_parts if in_parts else self._train.prepare)()
+        if nets is None:
+            with self._memory_errors_named():
+                (self._train.prepare_parts if in_parts else self._train.prepare)()
+        sides = outputs_of_tests(run.test_nets, run.paths)
         self._tests = [
-            _TestNet(
-                side,
-                run.train_net.params,
-                compile_forward(
-                    side.net,
-                    n_threads=devices.n_threads,
-                    outputs=tuple(dict.fromkeys((*side.net.outputs, *hdf5_output_inputs(side.net)))),
-                    debug_info=run.solver.debug_info,
-                    device=devices.names[0] if devices.names else "",
-                ),
-                self._seed,
-            )
-            for side in outputs_of_tests(run.test_nets, run.paths)
+            _TestNet(side, run.train_net.params, forward, self._seed)
+            for side, forward in zip(sides, compiled.tests, strict=True)
         ]
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
         self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.transport.link import WorkerLink
-from tests.local_exchange import LocalExchange
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
 
 N_PARAMS = 200

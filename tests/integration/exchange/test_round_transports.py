@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 from tests.unit.deepspark_ops.exchange.strategies.test_sync import center_solver

@@ -14,6 +14,7 @@ import pytest
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Schedule
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
@@ -21,7 +22,6 @@ from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import slow_averaging
 from tests.unit.deepspark_ops.exchange.exchange_run import (

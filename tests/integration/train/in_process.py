@@ -9,6 +9,7 @@ import numpy as np
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
+from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.train.setup.run import PreparedRun
 from deepspark_ops.train.setup.run_setup import prepare_run
@@ -23,7 +24,6 @@ from deepspark_ops.train.snapshots.start import (
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import run_worker
 from deepspark_ops.train.worker.task import WorkerTask
-from tests.local_exchange import LocalExchange, LocalLink
 from tests.paths import FIXTURES
 
 CAFFE = FIXTURES / "caffe"

@@ -11,13 +11,13 @@ from caffe_import.files.solverstate import history_slots, read_solverstate
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start, restore_server
 from deepspark_ops.train.snapshots.state_file import read_worker_state
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
-from tests.local_exchange import LocalExchange
 
 pytestmark = pytest.mark.tf
 

@@ -8,13 +8,13 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError, WorkerReplaced
 from deepspark_ops.events import Event, make_event, read_events
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_easgd import slow_run, slow_statistics
 from tests.unit.deepspark_ops.exchange.exchange_run import (
     N_PARAMS,

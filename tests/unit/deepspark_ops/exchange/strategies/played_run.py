@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.strategies.base import Option
 from deepspark_ops.param_vector import Vector
-from tests.local_exchange import LocalExchange
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
 
 N_PARAMS = 30

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy, strategy_names
 from deepspark_ops.param_vector import Vector
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import (
     Result,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.strategies.base import find_strategy
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_strategies import slow_sync
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings

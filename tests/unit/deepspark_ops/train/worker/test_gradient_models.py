@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.worker.gradient_models import CompensatedModel, model_for
 from deepspark_ops.train.worker.model import StepReport
-from tests.local_exchange import LocalExchange
 from tests.reference.slow_strategies import slow_dcasgd
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 

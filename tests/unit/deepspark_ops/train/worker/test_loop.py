@@ -13,6 +13,7 @@ import pytest
 from caffe_import.devices.loss_scale import LOWEST, StepScales
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import Event, format_event, read_events
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
@@ -24,7 +25,6 @@ from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, Los
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.rate_scale import RateScale
-from tests.local_exchange import LocalExchange
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 

@@ -1,14 +1,15 @@
 """The whole exchange in one process, without sockets: same run state, same strategy, same arithmetic.
 
-For tests of what lies on either side of the exchange, and as the measure that socket and shared memory must agree with
-bit for bit. A run always has a server process.
+For the virtual cluster (``deepspark_ops/simulation``), for tests of what lies on either side of the exchange, and as
+the measure that socket and shared memory must agree with bit for bit. A real run always has a server process.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from deepspark_ops.exchange.transport.link import (
     StateRequests,
     Welcome,
 )
-from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer
+from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
 from deepspark_ops.exchange.transport.run_description import RunDescription
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
@@ -41,13 +42,15 @@ _Answer = TypeVar("_Answer")
 class LocalExchange:
     """Center and run state in this process. Thread-safe: each worker may be a thread with its own link."""
 
-    def __init__(self, settings: ExchangeSettings, initial: Vector) -> None:
-        """Start with a copy of ``initial``, shape (n_params,)."""
+    def __init__(
+        self, settings: ExchangeSettings, initial: Vector, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start with a copy of ``initial``, shape (n_params,); ``clock`` gives seconds, as to the coordinator."""
         self.settings = settings
         self.center = Center.in_memory(initial, settings.center_shape())
         self.center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
         forget_run(settings.work)
-        self.coordinator = Coordinator(settings, self.center)
+        self.coordinator = Coordinator(settings, self.center, clock)
 
     def link(self) -> LocalLink:
         """Return a link for one worker."""
@@ -64,10 +67,11 @@ class LocalExchange:
         self.center.close()
 
 
-class _LocalCalls:
+class LocalCalls:
     """``ServerCalls`` by function calls."""
 
     def __init__(self, coordinator: Coordinator, worker: int, session: str) -> None:
+        """Ask in the name of one process of a worker."""
         self._coordinator = coordinator
         self._worker = worker
         self._session = session
@@ -102,9 +106,12 @@ class LocalLink(StateRequests):
         self._worker = worker
         center = self._exchange.center
         plan = TransferPlan(RunDescription.of(self._exchange.settings, center), worker)
-        calls = _LocalCalls(self._coordinator, worker, self._session)
-        self._transfer = MemoryTransfer("local", plan, center, self._session, calls)
+        self._transfer = MemoryTransfer("local", plan, center, self._session, self.server_calls())
         return welcome
+
+    def server_calls(self) -> ServerCalls:
+        """Return what asks the server in the middle of an exchange; after ``join``."""
+        return LocalCalls(self._coordinator, self._worker, self._session)
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""

@@ -1,0 +1,191 @@
+"""The answer of stage simulate, as it is shown, drawn and written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Final
+
+from deepspark_ops.planning.step_time import StepSource
+from deepspark_ops.simulation.results import CurvePoint, Frozen, VirtualResult, time_to
+
+REPORT_VERSION: Final = 1
+ALONE: Final = "single_worker"
+"""Strategy of a row with one worker, which is plain training whatever the strategy."""
+_POINT: Final = 0.01
+"""How far below one worker's last accuracy the target is, where none is given."""
+
+
+class Row(Frozen):
+    """One run.
+
+    Attributes:
+        strategy: What ran; ``single_worker`` with one worker.
+        workers: p.
+        seed: Of net, data and times.
+        accuracy: The figure at the last test; None where the run failed.
+        virtual_s: Virtual seconds until the last minibatch was done.
+        clock: Minibatches over all workers.
+        bytes: Of parameters that workers pushed and pulled.
+        time_to_target: Virtual seconds until the first test that reached the target; None if none did.
+        comm_period: tau at the end.
+        staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
+        center_load: Share of the time in which the center was busy.
+        exchange_share: Share of the workers' time that went into exchanges, waiting included.
+        slow_workers: Stragglers among the workers.
+        reissued_grants: Grants of dead workers that were given to others.
+        host_s: Seconds that the run took here.
+        digest: SHA-256 of the parameters at the end.
+        failure: Why the run failed; None if it did not.
+        curve: The tests, by time.
+    """
+
+    strategy: str
+    workers: int
+    seed: int
+    accuracy: float | None
+    virtual_s: float
+    clock: int
+    bytes: int
+    time_to_target: float | None
+    comm_period: int
+    staleness: float
+    center_load: float
+    exchange_share: float
+    slow_workers: int
+    reissued_grants: int
+    host_s: float
+    digest: str
+    failure: str | None
+    curve: tuple[CurvePoint, ...]
+
+
+class Group(Frozen):
+    """The runs of one strategy with one number of workers, over all seeds.
+
+    Attributes:
+        strategy: Theirs.
+        workers: Theirs.
+        rows: One per seed.
+        accuracy: Mean of those that did not fail; None if all failed.
+        lowest: Of the same.
+        highest: Of the same.
+        virtual_s: Mean.
+        time_to_target: Mean; None unless all reached it.
+        speedup: Time to the target of one worker divided by this one; None unless both are known.
+    """
+
+    strategy: str
+    workers: int
+    rows: tuple[Row, ...]
+    accuracy: float | None
+    lowest: float | None
+    highest: float | None
+    virtual_s: float
+    time_to_target: float | None
+    speedup: float | None
+
+
+class Advice(Frozen):
+    """A finding, and why.
+
+    Attributes:
+        text: What to do, or what to know.
+        reason: The numbers that it follows from.
+    """
+
+    text: str
+    reason: str
+
+
+class SimulationReport(Frozen):
+    """The answer of stage simulate.
+
+    Attributes:
+        format_version: Of this report as JSON.
+        solver: The file.
+        net: The net's name.
+        n_params: Length of the parameter vector.
+        step_ms: Virtual time of a minibatch.
+        step_source: ``given``, or an ``estimate`` by operations.
+        network: As given.
+        stragglers: Share of slow workers.
+        straggler_factor: How many times slower they are.
+        deaths: Workers killed in each run.
+        figure: Output of the test net that is told.
+        higher_is_better: Whether it is a share of right answers.
+        target: Value whose time is told; None where nothing says one.
+        rows: One per run.
+        groups: The same, over seeds.
+        advice: What follows.
+        notes: What was assumed.
+    """
+
+    format_version: int
+    solver: str
+    net: str
+    n_params: int
+    step_ms: float
+    step_source: StepSource
+    network: str
+    stragglers: float
+    straggler_factor: float
+    deaths: int
+    figure: str
+    higher_is_better: bool
+    target: float | None
+    rows: tuple[Row, ...]
+    groups: tuple[Group, ...]
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+
+def choose_target(results: Sequence[VirtualResult]) -> float | None:
+    """Return the value to tell the time of: a point below what one worker ends at, without one below the best.
+
+    Of a loss, a hundredth of it above. None where every run failed or was not tested.
+    """
+    alone = [result for result in results if result.workers == 1]
+    ends = [result.accuracy for result in alone or results if result.accuracy is not None]
+    if not ends:
+        return None
+    if results[0].higher_is_better:
+        return (fmean(ends) if alone else max(ends)) - _POINT
+    return (fmean(ends) if alone else min(ends)) * (1 + _POINT)
+
+
+def row_of(result: VirtualResult, target: float | None) -> Row:
+    """Return the row of a result."""
+    plain = {name: getattr(result, name) for name in Row.model_fields if name in VirtualResult.model_fields}
+    reached = None if target is None else time_to(result.curve, target, higher_is_better=result.higher_is_better)
+    return Row(**{**plain, "strategy": ALONE if result.workers == 1 else result.strategy, "time_to_target": reached})
+
+
+def groups_of(rows: Sequence[Row]) -> tuple[Group, ...]:
+    """Return the rows by strategy and number of workers, in the order in which they come."""
+    by_kind: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        by_kind.setdefault((row.strategy, row.workers), []).append(row)
+    alone = next((_mean_time(own) for (_, workers), own in by_kind.items() if workers == 1), None)
+    return tuple(_group(kind, own, alone) for kind, own in by_kind.items())
+
+
+def _mean_time(rows: Sequence[Row]) -> float | None:
+    times = [row.time_to_target for row in rows if row.time_to_target is not None]
+    return fmean(times) if len(times) == len(rows) else None
+
+
+def _group(kind: tuple[str, int], rows: Sequence[Row], alone_s: float | None) -> Group:
+    ends = [row.accuracy for row in rows if row.accuracy is not None]
+    reached = _mean_time(rows)
+    return Group(
+        strategy=kind[0],
+        workers=kind[1],
+        rows=tuple(rows),
+        accuracy=fmean(ends) if ends else None,
+        lowest=min(ends, default=None),
+        highest=max(ends, default=None),
+        virtual_s=fmean(row.virtual_s for row in rows),
+        time_to_target=reached,
+        speedup=alone_s / reached if alone_s is not None and reached else None,
+    )

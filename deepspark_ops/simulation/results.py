@@ -1,0 +1,164 @@
+"""What is told of one run of a virtual cluster, and its file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from caffe_import.files.prototxt import format_message
+from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.events import Event
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.run_view.chart_lines import is_share
+from deepspark_ops.run_view.series import net_outputs
+
+RESULT_VERSION: Final = 1
+
+
+class Frozen(BaseModel):
+    """Plain values that do not change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CurvePoint(Frozen):
+    """A test net on the center.
+
+    Attributes:
+        clock: Minibatches over all workers.
+        virtual_s: Virtual seconds since the start.
+        value: Of the figure.
+    """
+
+    clock: int
+    virtual_s: float
+    value: float
+
+
+class VirtualResult(Frozen):
+    """How one run went.
+
+    Attributes:
+        strategy: As given; with one worker every strategy is plain training.
+        workers: p.
+        seed: Of net, data and times.
+        figure: Output of the first test net that is told: its accuracy, else its first number.
+        accuracy: The figure at the last test; None where the run failed.
+        virtual_s: Virtual seconds until the last minibatch was done.
+        clock: Minibatches over all workers.
+        bytes: Of parameters that workers pushed and pulled.
+        exchanges: Of all workers.
+        comm_period: tau at the end, the longest of any worker.
+        staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
+        center_load: Share of the time in which the center was busy.
+        exchange_share: Share of the workers' time that went into exchanges, waiting included.
+        slow_workers: Stragglers among the workers.
+        reissued_grants: Grants of dead workers that were given to others.
+        host_s: Seconds that the run took here.
+        digest: SHA-256 of the parameters at the end: equal ones are equal bit for bit.
+        failure: Why it failed, e.g. a loss that is not finite; None if it did not.
+        curve: The tests, by time.
+    """
+
+    strategy: str
+    workers: int
+    seed: int
+    figure: str
+    accuracy: float | None
+    virtual_s: float
+    clock: int
+    bytes: int
+    exchanges: int
+    comm_period: int
+    staleness: float
+    center_load: float
+    exchange_share: float
+    slow_workers: int
+    reissued_grants: int
+    host_s: float
+    digest: str
+    failure: str | None
+    curve: tuple[CurvePoint, ...]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the figure is a share of right answers, and no loss."""
+        return is_share(self.figure)
+
+
+def main_figure(tests: Sequence[Event]) -> str:
+    """Return the output of a test net that is told: the first that is an accuracy by its name, else the first number.
+
+    Empty where there was no test.
+    """
+    names = list(net_outputs(tests[0])) if tests else []
+    return next((name for name in names if is_share(name)), names[0] if names else "")
+
+
+def time_to(curve: Sequence[CurvePoint], target: float, *, higher_is_better: bool) -> float | None:
+    """Return the virtual seconds until the first test that reached a value; None if none did.
+
+    Example:
+        >>> curve = [CurvePoint(clock=c, virtual_s=s, value=v) for c, s, v in ((10, 1.0, 0.6), (20, 2.0, 0.8))]
+        >>> [time_to(curve, target, higher_is_better=True) for target in (0.6, 0.7, 0.9)]
+        [1.0, 2.0, None]
+    """
+    reached = [
+        point.virtual_s
+        for point in curve
+        if not math.isnan(point.value) and (point.value >= target if higher_is_better else point.value <= target)
+    ]
+    return min(reached, default=None)
+
+
+def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
+    """Return where the result of a run is kept: another name for whatever would change it.
+
+    Args:
+        folder: Of the results.
+        config: The run; where its result lies is not looked at.
+        inputs: ``digest_of_inputs`` of its solver, nets and data.
+    """
+    options = config.model_dump_json(exclude={"result"})
+    digest = hashlib.sha256(f"{RESULT_VERSION} {inputs} {options}".encode()).hexdigest()[:12]
+    seed = "own" if config.seed is None else config.seed
+    return folder / f"{config.strategy}-w{config.n_workers}-s{seed}-{digest}.json"
+
+
+def digest_of_inputs(config: VirtualRunConfig) -> str:
+    """Return the SHA-256 of solver and nets as read, and of the dataset's manifests.
+
+    Raises:
+        CaffeImportError: Solver or nets.
+    """
+    loaded = load_solver(config.solver, config.overrides)
+    found = hashlib.sha256()
+    for message in (loaded.spec.message, loaded.train_net, *loaded.test_nets):
+        found.update(format_message(message).encode())
+    if config.dataset is not None:
+        for split in ("train", "test"):
+            manifest = DatasetPaths(config.dataset).manifest(split)
+            found.update(manifest.read_bytes() if manifest.is_file() else b"")
+    return found.hexdigest()
+
+
+def write_result(path: Path, result: VirtualResult) -> None:
+    """Write it whole or not at all."""
+    plain = {"format_version": RESULT_VERSION, "result": result.model_dump()}
+    write_text_whole(path, json.dumps(plain, indent=1))
+
+
+def read_result(path: Path) -> VirtualResult | None:
+    """Return the result of a file; None for a missing, damaged or older one: the run is made again."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        return VirtualResult.model_validate(plain["result"]) if plain["format_version"] == RESULT_VERSION else None
+    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        return None

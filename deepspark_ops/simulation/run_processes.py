@@ -1,0 +1,95 @@
+"""Runs side by side, a process each, so that every core has one and a run that fails takes no other with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.processes.job_log import JobLog, StageFailed
+from deepspark_ops.processes.spark_submit import job_variables, popen_arguments
+from deepspark_ops.run_paths import write_text_whole
+
+MODULE = "deepspark_ops.simulation"
+_LOOK_S = 0.1
+_END_S = 10.0
+"""How long a process that is told to end may take."""
+
+
+@dataclass
+class _Running:
+    config: VirtualRunConfig
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def run_all(configs: Sequence[VirtualRunConfig], n_processes: int, on_end: Callable[[VirtualRunConfig], None]) -> None:
+    """Make every run; call it from the main thread, whose end is theirs.
+
+    Args:
+        configs: The runs, the longest first, if that is known.
+        n_processes: How many at a time.
+        on_end: Called after each run whose result is there.
+
+    Raises:
+        StageFailed: A run has failed; the message is its own last one. The others are ended; results stay.
+    """
+    waiting, running = list(configs), list[_Running]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < n_processes:
+                running.append(_started(waiting.pop(0)))
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                _check_end(one)
+                on_end(one.config)
+            time.sleep(_LOOK_S)
+    finally:
+        _end(running)
+
+
+def _started(config: VirtualRunConfig) -> _Running:
+    written, log = config.result.with_suffix(".config"), config.result.with_suffix(".log")
+    write_text_whole(written, config.model_dump_json(indent=1))
+    command = [sys.executable, "-m", MODULE, str(written)]
+    with log.open("wb") as lines:
+        process = subprocess.Popen(  # type: ignore[call-overload] # the arguments are those of every stage's process
+            command,
+            stdout=lines,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **job_variables(os.environ)},
+            **popen_arguments(),
+        )
+    return _Running(config, process, log)
+
+
+def _check_end(one: _Running) -> None:
+    """Remove what a run that is done has left beside its result; of one that failed the log stays."""
+    one.config.result.with_suffix(".config").unlink(missing_ok=True)
+    code = one.process.returncode
+    if code == 0 and one.config.result.is_file():
+        one.log.unlink(missing_ok=True)
+        return
+    log = JobLog(lambda _level, _text: None)
+    for line in one.log.read_text(encoding="utf-8", errors="replace").splitlines():
+        log.feed(line)
+    failed = log.failure("simulate", code)
+    msg = f"strategy {one.config.strategy}, {one.config.n_workers} workers (log: {one.log}): {failed}"
+    raise StageFailed(msg, code)
+
+
+def _end(running: Sequence[_Running]) -> None:
+    for one in running:
+        one.process.terminate()
+    for one in running:
+        try:
+            one.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            one.process.kill()
+            one.process.wait()
+        one.config.result.with_suffix(".config").unlink(missing_ok=True)

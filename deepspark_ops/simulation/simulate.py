@@ -1,0 +1,131 @@
+"""Stage simulate: many runs in virtual time, those that are missing, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.simulate import SimulateConfig, VirtualRunConfig
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.options import parse_strategy_options
+from deepspark_ops.planning.net_size import NetSize, measure_net
+from deepspark_ops.planning.step_time import StepSource, step_time
+from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.simulation.advice import advice_of
+from deepspark_ops.simulation.report import REPORT_VERSION, SimulationReport, choose_target, groups_of, row_of
+from deepspark_ops.simulation.results import VirtualResult, digest_of_inputs, read_result, result_file
+from deepspark_ops.simulation.run_processes import run_all
+
+REPORT_FILE = "simulation.json"
+Progress = Callable[[int, int], None]
+"""Takes how many runs are done, and of how many."""
+
+
+def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _total: None) -> SimulationReport:
+    """Make the runs that ``config.out`` does not have yet, and report on all.
+
+    Raises:
+        CaffeImportError: Solver or net.
+        ConfigError, DataError: An option or the dataset.
+        StageFailed: A run has failed, other than by its training; results so far are kept.
+    """
+    for name in config.strategy_names:
+        parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+    plan = _as_planned(config)
+    size = measure_net(plan)
+    step_s, source, note = step_time(plan, size)
+    configs = run_configs(config, 1e3 * step_s)
+    config.out.mkdir(parents=True, exist_ok=True)
+    missing = [one for one in configs if read_result(one.result) is None]
+    n_processes = host_cores() if config.processes == "auto" else config.processes
+    n_done = len(configs) - len(missing)
+    progress(n_done, len(configs))
+
+    def one_more(_config: VirtualRunConfig) -> None:
+        nonlocal n_done
+        n_done += 1
+        progress(n_done, len(configs))
+
+    run_all(missing, n_processes, one_more)
+    results = [result for one in configs if (result := read_result(one.result)) is not None]
+    report = make_report(config, size, step_s, source, results, [note] if note else [])
+    write_text_whole(config.out / REPORT_FILE, report.model_dump_json(indent=1) + "\n")
+    return report
+
+
+def run_configs(config: SimulateConfig, step_ms: float) -> list[VirtualRunConfig]:
+    """Return the runs, numbers of workers ascending; with one worker all strategies are the same run.
+
+    Raises:
+        ConfigError: A strategy that cannot take an option.
+    """
+    shared = {
+        name: getattr(config, name) for name in VirtualRunConfig.model_fields if name in type(config).model_fields
+    }
+    found: list[VirtualRunConfig] = []
+    inputs = ""
+    for n_workers in config.worker_counts:
+        for strategy in config.strategy_names if n_workers > 1 else config.strategy_names[:1]:
+            for seed in config.seed_list:
+                own = {"strategy": strategy, "n_workers": n_workers, "seed": seed, "step_ms": step_ms}
+                one = parse_config(VirtualRunConfig, {**shared, **own, "result": config.out})
+                inputs = inputs or digest_of_inputs(one)
+                found.append(one.model_copy(update={"result": result_file(config.out, one, inputs)}))
+    return found
+
+
+def make_report(
+    config: SimulateConfig,
+    size: NetSize,
+    step_s: float,
+    source: StepSource,
+    results: list[VirtualResult],
+    notes: list[str],
+) -> SimulationReport:
+    """Return what the results say.
+
+    Raises:
+        ConfigError: No test told anything.
+    """
+    figure = next((result.figure for result in results if result.figure), "")
+    if not figure:
+        msg = f"{config.solver}: no run was tested; set test_interval to less than max_iter, and test_iter"
+        raise ConfigError(msg)
+    target = choose_target(results) if config.target is None else config.target
+    rows = tuple(row_of(result, target) for result in results)
+    report = SimulationReport(
+        format_version=REPORT_VERSION,
+        solver=str(config.solver),
+        net=size.name,
+        n_params=size.n_params,
+        step_ms=1e3 * step_s,
+        step_source=source,
+        network=config.network,
+        stragglers=config.stragglers,
+        straggler_factor=config.straggler_factor,
+        deaths=config.deaths,
+        figure=figure,
+        higher_is_better=results[0].higher_is_better,
+        target=target,
+        rows=rows,
+        groups=groups_of(rows),
+        advice=(),
+        notes=(*size.notes, *notes, *_notes(results)),
+    )
+    return report.model_copy(update={"advice": tuple(advice_of(report))})
+
+
+def _notes(results: list[VirtualResult]) -> list[str]:
+    late = [result for result in results if result.curve and result.curve[-1].clock < result.clock]
+    if not late:
+        return []
+    last = late[0].curve[-1].clock
+    whole = f"{last:,} of {late[0].clock:,}"
+    return [f"the last test is at minibatch {whole}: a test_interval that divides max_iter tests the end"]
+
+
+def _as_planned(config: SimulateConfig) -> PlanConfig:
+    same = ("solver", "overrides", "dataset", "step_ms", "named_files")
+    return parse_config(PlanConfig, {name: getattr(config, name) for name in same})

@@ -1,0 +1,163 @@
+"""A worker's link in a virtual cluster: the exchange of this process, taking as long as one by socket would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from deepspark_ops.events import Event
+from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.messages import Acknowledge, Request
+from deepspark_ops.exchange.transport.link import ExchangeReport, RoundEnd
+from deepspark_ops.exchange.transport.memory_transfer import ServerCalls
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.planning.simulator import ExchangeCost
+from deepspark_ops.simulation.cluster import CenterQueue
+from deepspark_ops.simulation.virtual_time import VirtualTime, WorkerTime
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass
+class VirtualCenter:
+    """What the links of a virtual cluster share; used by the thread whose turn it is.
+
+    Attributes:
+        exchange: Center and run state.
+        cost: Of one exchange.
+        time: Of all workers.
+        queue: The center's time.
+        finished_s: When the last minibatch was acknowledged.
+        exchange_s: Seconds that workers were not computing for an exchange, in all.
+        tests: Events of test nets; their time is the virtual one.
+    """
+
+    exchange: LocalExchange
+    cost: ExchangeCost
+    time: VirtualTime
+    queue: CenterQueue = field(default_factory=CenterQueue)
+    finished_s: float = 0.0
+    exchange_s: float = 0.0
+    tests: list[Event] = field(default_factory=list)
+    _waiting: dict[int, int] = field(default_factory=dict)
+    _pulled: dict[int, float] = field(default_factory=dict)
+    _closed_s: float = 0.0
+
+    def wait_for_round(self, time: WorkerTime, sequence: int, note: RoundNote | None) -> tuple[int, float]:
+        """A worker has pushed: wait until all have, then until it has pulled.
+
+        Returns:
+            The tau that all take, and the seconds of waiting for the others.
+        """
+        coordinator, worker, pushed = self.exchange.coordinator, time.worker, time.now()
+        self._waiting[worker] = sequence
+        coordinator.await_round(worker, sequence, note, wait_s=0.0)
+        self.release()
+        if worker in self._waiting:
+            time.until_woken()
+        closed, pulled = self._closed_s, self._pulled.pop(worker)
+        comm_period = coordinator.updates.await_round(worker, sequence, 0.0)
+        assert comm_period is not None, "whoever is released has a round that is over"
+        time.until(pulled)
+        return comm_period, closed - pushed
+
+    def release(self) -> None:
+        """Have the workers go on whose round has ended by the call that was just made; each pulls in turn."""
+        if not self._waiting:
+            return
+        first = next(iter(self._waiting))
+        if self.exchange.coordinator.updates.await_round(first, self._waiting[first], 0.0) is None:
+            return
+        self._closed_s = now = self.time.now()
+        released, self._waiting = self._waiting, {}
+        for worker in released:
+            self._pulled[worker] = self.queue.serve(now, self.cost.pull_s) + self.cost.pull_s
+            self.time.wake_if_asleep(worker)
+
+    def forget(self, worker: int) -> None:
+        """A worker is gone, whatever it was waiting for."""
+        self._waiting.pop(worker, None)
+        self._pulled.pop(worker, None)
+
+
+class _VirtualCalls:
+    """``ServerCalls`` in virtual time."""
+
+    def __init__(self, link: VirtualLink, calls: ServerCalls) -> None:
+        self._link = link
+        self._calls = calls
+
+    def await_round(self, sequence: int, note: RoundNote | None) -> int:
+        """See ``ServerCalls``."""
+        return self._link.wait_for_round(sequence, note)
+
+    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+        """See ``ServerCalls``."""
+        return self._calls.average_statistics(sequence, packed)
+
+
+class VirtualLink(LocalLink):
+    """A ``WorkerLink`` by function calls, whose exchanges take virtual time."""
+
+    def __init__(self, center: VirtualCenter, time: WorkerTime) -> None:
+        """Join comes later."""
+        super().__init__(center.exchange)
+        self._center = center
+        self._time = time
+        self._waited_s = 0.0
+        self._waits_in_rounds = center.exchange.settings.running_strategy().pulls == "after_round"
+
+    def server_calls(self) -> ServerCalls:
+        """See ``LocalLink``."""
+        return _VirtualCalls(self, super().server_calls())
+
+    def wait_for_round(self, sequence: int, note: RoundNote | None) -> int:
+        """Wait for the others, in the middle of an exchange; returns the tau of all."""
+        comm_period, self._waited_s = self._center.wait_for_round(self._time, sequence, note)
+        return comm_period
+
+    def exchange(
+        self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
+    ) -> tuple[Vector, ExchangeReport]:
+        """See ``WorkerLink``; the center takes the push when the worker's turn in its queue has come."""
+        cost, time, queue = self._center.cost, self._time, self._center.queue
+        arrival = time.now()
+        if self._waits_in_rounds:
+            time.until(queue.serve(arrival, cost.push_s) + cost.push_s)
+            new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
+            done = max(time.now(), arrival + cost.least_s) + cost.latency_s + cost.own_s
+            report = report._replace(round_end=RoundEnd(self._waited_s, report.round_end.comm_period))
+        else:
+            began = queue.serve(arrival, cost.service_s)
+            time.until(began)
+            new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
+            done = began + cost.alone_s
+        time.until(done)
+        self._center.exchange_s += done - arrival
+        return new_local, report._replace(seconds=done - arrival)
+
+    def send_event(self, event: Event) -> None:
+        """See ``WorkerLink``; events have virtual time."""
+        event = replace(event, time=self._time.now())
+        super().send_event(event)
+        if event.kind == "evaluation":
+            self._center.tests.append(event)
+
+    def leave(self) -> None:
+        """See ``WorkerLink``."""
+        super().leave()
+        self._center.release()
+
+    def close(self) -> None:
+        """See ``WorkerLink``."""
+        self._center.forget(self._time.worker)
+        super().close()
+        self._center.release()
+
+    def _ask(self, request: Request[_Answer]) -> _Answer:
+        answer = super()._ask(request)
+        if isinstance(request, Acknowledge) and answer:
+            self._center.finished_s = self._time.now()
+        self._center.release()
+        return answer

@@ -1,0 +1,72 @@
+"""The command: processes, the file of each run, what is made again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deepspark_ops.command import cli
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.simulate import SimulateConfig, VirtualRunConfig
+from deepspark_ops.processes.job_log import StageFailed
+from deepspark_ops.simulation import run_processes, simulate
+from deepspark_ops.simulation.results import write_result
+from deepspark_ops.simulation.simulate import run_simulation
+from tests.integration.simulation.test_virtual_run import SOLVER
+from tests.integration.train.in_process import CAFFE
+from tests.unit.deepspark_ops.simulation.small_results import result
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture
+def solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(CAFFE)
+    path = tmp_path / "solver.prototxt"
+    path.write_text(SOLVER.read_text().replace("snapshot_prefix", "test_iter: 2 test_interval: 10 snapshot_prefix"))
+    return path
+
+
+def test_only_what_is_missing_is_run(solver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run's result is there already, of another, and one that was cut off."""
+    made: list[str] = []
+    real = run_processes.run_all
+
+    def run_all(configs: list[VirtualRunConfig], *rest: object) -> None:
+        made.extend(f"{one.strategy} {one.n_workers}" for one in configs)
+        real(configs, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(simulate, "run_all", run_all)
+    out = tmp_path / "out"
+    options = {"solver": solver, "step_ms": 20.0, "out": out, "seeds": "7", "workers": "1,2", "strategy": "downpour"}
+    alone, two = simulate.run_configs(parse_config(SimulateConfig, options), 20.0)
+    out.mkdir()
+    write_result(alone.result, result("downpour", 1, 7, [3.0, 1.0, 0.7], figure="loss"))
+    two.result.write_text("{")
+    arguments = [f"--{name}={value}" for name, value in options.items() if name != "solver"]
+    done = CliRunner().invoke(cli.app, ["simulate", str(solver), *map(_option, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    assert made == ["downpour 2"]
+    report = json.loads(done.stdout)
+    rows = [(row["strategy"], row["workers"], row["seed"]) for row in report["rows"]]
+    assert rows == [("single_worker", 1, 7), ("downpour", 2, 7)]
+    assert [point["clock"] for point in report["rows"][1]["curve"]] == [0, 10, 20]
+    assert report["rows"][0]["accuracy"] == 0.7
+    assert json.loads((out / "simulation.json").read_text()) == report
+    assert sorted(out.iterdir()) == sorted([alone.result, two.result, out / "simulation.json"])
+
+
+def _option(argument: str) -> str:
+    name, value = argument.split("=", 1)
+    return f"{name.replace('_', '-')}={value}"
+
+
+def test_a_run_that_cannot_start_is_one_message(solver: Path, tmp_path: Path) -> None:
+    solver.write_text(SOLVER.read_text())
+    config = parse_config(SimulateConfig, {"solver": solver, "step_ms": 20, "out": tmp_path / "out", "workers": "2"})
+    with pytest.raises(StageFailed, match=r"strategy easgd, 2 workers \(log: .*has no test net") as found:
+        run_simulation(config)
+    assert found.value.exit_code == 2

@@ -1,0 +1,125 @@
+"""Runs in virtual time, with a net: as real ones where those are certain, and the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.simulation.results import VirtualResult
+from deepspark_ops.simulation.virtual_run import run_virtual
+from deepspark_ops.train.snapshots.snapshot import vector_digest
+from tests.integration.train.in_process import CAFFE, run_in_process
+
+pytestmark = pytest.mark.tf
+
+SOLVER = CAFFE / "solvers" / "sgd_mlp" / "solver.prototxt"
+STEP_S, ALONE_S = 0.05, 145e-6 * 4 + 8 * 50e-6 + 300e-6
+"""What an exchange takes without its bytes, which are a few hundred: four calls, eight ways, the worker's own loop."""
+
+
+@pytest.fixture(autouse=True)
+def from_caffe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver's paths are relative to Caffe's folder."""
+    monkeypatch.chdir(CAFFE)
+
+
+@pytest.fixture(scope="module")
+def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the recorded solver with a test net: the same net in phase TEST."""
+    path = tmp_path_factory.mktemp("solver") / "solver.prototxt"
+    path.write_text(SOLVER.read_text().replace("snapshot_prefix", "test_iter: 2 test_interval: 20 snapshot_prefix"))
+    return path
+
+
+def simulate(solver: Path, folder: Path, **options: Any) -> VirtualResult:
+    values = {"overrides": "max_iter: 60", "strategy": "easgd", "n_workers": 1, "step_jitter": 0.0, **options}
+    values |= {"solver": solver, "step_ms": 1e3 * STEP_S, "result": folder / "result.json"}
+    result = run_virtual(parse_config(VirtualRunConfig, values), folder / "run")
+    assert not (folder / "run").exists()
+    return result
+
+
+def test_one_virtual_worker_is_a_real_one_bit_for_bit(solver: Path, tmp_path: Path) -> None:
+    real = run_in_process(
+        TrainConfig(
+            solver=solver,
+            overrides="max_iter: 60 test_interval: 20",
+            run_dir=tmp_path / "real",
+            n_workers=1,
+            threads_per_worker=1,
+        )
+    )
+    found = simulate(solver, tmp_path, step_jitter=0.3)
+    assert found.digest == vector_digest(real.center)
+    tests = {event.clock: event.data["loss"] for event in real.events("evaluation")}
+    assert {point.clock: point.value for point in found.curve} == tests
+    assert list(tests) == [0, 20, 40, 60]
+
+
+@pytest.mark.parametrize("strategy", ["easgd", "local_sgd"])
+def test_the_same_seed_gives_the_same_bits(strategy: str, solver: Path, tmp_path: Path) -> None:
+    options = {"n_workers": 4, "strategy": strategy, "step_jitter": 0.2, "speed_spread": 0.2, "stragglers": 0.25}
+    first, again, other = (simulate(solver, tmp_path, seed=seed, **options) for seed in (5, 5, 6))
+    assert first.model_copy(update={"host_s": 0.0}) == again.model_copy(update={"host_s": 0.0})
+    assert first.digest != other.digest
+    assert first.slow_workers == 1
+
+
+@pytest.mark.parametrize(("n_workers", "least"), [(1, 60), (2, 30), (4, 15)])
+def test_virtual_time_is_that_of_the_minibatches_and_exchanges(
+    n_workers: int, least: int, solver: Path, tmp_path: Path
+) -> None:
+    found = simulate(solver, tmp_path, n_workers=n_workers, comm_period=1)
+    expected = least * (STEP_S + ALONE_S)
+    assert found.virtual_s == pytest.approx(expected, rel=2e-3)  # the first time all come at once, and queue
+    assert found.virtual_s >= expected
+    assert found.exchanges == found.clock == 60
+
+
+def test_a_slow_worker_holds_up_a_round_and_no_asynchronous_run(solver: Path, tmp_path: Path) -> None:
+    slow = {"n_workers": 4, "stragglers": 0.25, "straggler_factor": 3.0, "comm_period": 1}
+    in_rounds, free = (simulate(solver, tmp_path, strategy=strategy, **slow) for strategy in ("sync", "easgd"))
+    assert in_rounds.virtual_s == pytest.approx(15 * (3 * STEP_S), rel=0.03)
+    assert free.virtual_s == pytest.approx(60 * STEP_S / (3 + 1 / 3), rel=0.05)
+    assert in_rounds.exchange_share > 0.4 > 0.1 > free.exchange_share
+
+
+@pytest.mark.parametrize("strategy", ["easgd", "sync"])
+def test_killed_workers_come_back_and_every_minibatch_is_done(strategy: str, solver: Path, tmp_path: Path) -> None:
+    found = simulate(solver, tmp_path, strategy=strategy, n_workers=4, deaths=3, restart_s=0.2)
+    whole = simulate(solver, tmp_path, strategy=strategy, n_workers=4)
+    assert found.clock == whole.clock == 60
+    assert found.reissued_grants > 0 == whole.reissued_grants
+    assert found.virtual_s > whole.virtual_s
+
+
+@pytest.mark.parametrize("strategy", strategy_names())
+def test_every_strategy_lowers_the_loss(strategy: str, solver: Path, tmp_path: Path) -> None:
+    period = {"comm_period": 2} if strategy not in ("sync", "dcasgd") else {}
+    found = simulate(solver, tmp_path, strategy=strategy, n_workers=2, **period)
+    assert found.figure == "loss"
+    assert not found.higher_is_better
+    losses = [point.value for point in found.curve]
+    assert np.isfinite(losses).all()
+    assert found.accuracy == losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
+def test_a_loss_that_is_not_finite_is_told_and_no_crash(solver: Path, tmp_path: Path) -> None:
+    found = simulate(solver, tmp_path, overrides="max_iter: 60 base_lr: 1e30", n_workers=2)
+    assert found.failure is not None
+    assert "loss is" in found.failure
+    assert found.accuracy is None
+
+
+def test_a_solver_without_a_test_net_has_nothing_to_tell(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no test net"):
+        simulate(SOLVER, tmp_path)

@@ -1,0 +1,82 @@
+"""The file of a run's result: found again for the same run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.events import make_event
+from deepspark_ops.simulation.results import (
+    digest_of_inputs,
+    main_figure,
+    read_result,
+    result_file,
+    time_to,
+    write_result,
+)
+from tests.paths import ROOT
+from tests.unit.deepspark_ops.simulation.small_results import result
+
+LENET = ROOT / "examples" / "digits" / "lenet_solver.prototxt"
+
+
+def config(**changes: Any) -> VirtualRunConfig:
+    values = {"solver": LENET, "strategy": "easgd", "n_workers": 4, "seed": 3, "step_ms": 50.0, "result": Path("x")}
+    return parse_config(VirtualRunConfig, {**values, **changes})
+
+
+def test_a_result_is_read_as_written(tmp_path: Path) -> None:
+    found = result("easgd", 4, 1, [0.1, 0.5])
+    write_result(tmp_path / "a.json", found)
+    assert read_result(tmp_path / "a.json") == found
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format_version": 1}', '{"format_version": 0, "result": {}}'])
+def test_a_damaged_result_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert read_result(tmp_path / "a.json") is None
+    assert read_result(tmp_path / "missing.json") is None
+
+
+def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
+    own = result_file(tmp_path, config(), "inputs")
+    assert own.name.startswith("easgd-w4-s3-")
+    assert result_file(tmp_path, config(result=Path("y")), "inputs") == own
+    others = [
+        {"network": "1gbit,1ms"},
+        {"step_ms": 40.0},
+        {"overrides": "base_lr: 1"},
+        {"stragglers": 0.1},
+        {"seed": 4},
+    ]
+    files = {result_file(tmp_path, config(**one), "inputs") for one in others} | {result_file(tmp_path, config(), "b")}
+    assert len(files) == 6
+    assert own not in files
+
+
+def test_a_changed_net_or_dataset_is_another_input(tmp_path: Path) -> None:
+    manifest = tmp_path / "train" / "dataset.json"
+    before = digest_of_inputs(config(dataset=tmp_path))
+    manifest.parent.mkdir()
+    manifest.write_text("1")
+    first = digest_of_inputs(config(dataset=tmp_path))
+    manifest.write_text("2")
+    assert len({before, first, digest_of_inputs(config(dataset=tmp_path))}) == 3
+    assert digest_of_inputs(config()) == before != digest_of_inputs(config(overrides="gamma: 3"))
+
+
+def test_the_figure_is_the_accuracy_else_the_first_number() -> None:
+    both = make_event("evaluation", test_net=0, loss=0.3, top_1_acc=0.5, seconds=1.0)
+    assert main_figure([both]) == "top_1_acc"
+    assert main_figure([make_event("evaluation", test_net=0, loss=0.3, other=0.5, seconds=1.0)]) == "loss"
+    assert main_figure([]) == ""
+
+
+def test_a_loss_reaches_its_target_from_above() -> None:
+    curve = result("easgd", 1, 1, [3.0, 1.0, float("nan"), 0.5]).curve
+    assert time_to(curve, 1.0, higher_is_better=False) == 5.0
+    assert time_to(curve, 0.4, higher_is_better=False) is None

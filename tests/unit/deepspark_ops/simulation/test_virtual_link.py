@@ -1,0 +1,187 @@
+"""Exchanges in virtual time: their order, their times against closed forms, their sums against slow references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.exchange.local_exchange import LocalExchange
+from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.strategies.base import configure, strategy_names
+from deepspark_ops.exchange.transport.link import ExchangeReport
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.planning.simulator import ExchangeCost
+from deepspark_ops.simulation.virtual_link import VirtualCenter, VirtualLink
+from deepspark_ops.simulation.virtual_time import VirtualTime, WorkerTime
+from tests.reference.slow_easgd import slow_run
+from tests.reference.slow_strategies import (
+    Result,
+    Run,
+    slow_averaging_in_order,
+    slow_deepspark,
+    slow_downpour,
+    slow_softsync,
+    slow_staleness,
+    slow_sync_in_order,
+)
+from tests.reference.slow_training import SlowSolver
+from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
+from tests.unit.deepspark_ops.exchange.strategies.played_run import assert_same
+from tests.unit.deepspark_ops.exchange.strategies.test_sync import center_solver
+
+N_PARAMS, N_WORKERS, N_EXCHANGES = 30, 3, 6
+STEP_S = (1.0, 1.3, 0.41)
+"""Of each worker: they overtake each other."""
+INITIAL = initial_vector(N_PARAMS).tolist()
+ALPHA = 0.3
+FREE = ExchangeCost(0.0, 0.0, 0.0, 0.0)
+AT_EACH_PUSH: dict[str, Callable[[Run], Result]] = {
+    "easgd": lambda run: slow_run(INITIAL, run, N_WORKERS, ALPHA),
+    "deepspark": lambda run: slow_deepspark(INITIAL, run, N_WORKERS, ALPHA, (1.0, 1, -1), (1.0, 1.0, 1, -1)),
+    "downpour": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0 / N_WORKERS),
+    "staleness": lambda run: slow_staleness(INITIAL, run, N_WORKERS, count_own=True),
+    "softsync": lambda run: slow_softsync(INITIAL, run, N_WORKERS, configure("softsync", {}).updates_per_apply),
+    "dcasgd": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0),
+}
+
+
+@dataclass
+class Played:
+    """What the workers did, in the order of their pushes."""
+
+    order: list[int] = field(default_factory=list)
+    ends: list[tuple[float, int]] = field(default_factory=list)
+    reports: list[ExchangeReport] = field(default_factory=list)
+    locals: list[Vector] = field(default_factory=list)
+    center: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+def play(
+    folder: Path,
+    strategy: str,
+    *,
+    step_s: tuple[float, ...] = STEP_S,
+    cost: ExchangeCost = FREE,
+    n_exchanges: int = N_EXCHANGES,
+) -> Played:
+    """Every worker computes for its time and exchanges, so many times; what it adds depends on its own count."""
+    solver = center_solver(SlowSolver("SGD", momentum=0.9), N_PARAMS)
+    n_workers = len(step_s)
+    plan = Schedule(max_iter=n_workers * n_exchanges)
+    fields = {"n_params": N_PARAMS, "n_workers": n_workers, "chunk": 7, "solver": solver, "schedule": plan}
+    time = VirtualTime(n_workers)
+    exchange = LocalExchange(make_settings(folder, strategy=strategy, **fields), initial_vector(N_PARAMS), time.now)
+    center = VirtualCenter(exchange, cost, time)
+    played = Played(locals=[initial_vector(N_PARAMS)] * n_workers)
+    pushes_gradients = strategy in ("sync", "lbfgs")
+
+    def work(worker: int) -> None:
+        own = WorkerTime(time, worker)
+        link = VirtualLink(center, own)
+        link.join(worker)
+        local = link.pull()
+        for turn in range(n_exchanges):
+            grant = link.request_grant(1)
+            assert isinstance(grant, Grant)
+            own.sleep(step_s[worker])
+            update = update_of(10 * turn + worker, N_PARAMS)
+            played.order.append(worker)
+            note = RoundNote(learning_rate=0.25, update=turn + 1) if pushes_gradients else None
+            local, report = link.exchange(update if pushes_gradients else local + update, note=note)
+            link.acknowledge(grant)
+            played.ends.append((own.now(), worker))
+            played.reports.append(report)
+        played.locals[worker] = local
+        link.leave()
+        link.close()
+
+    time.run([partial(work, worker) for worker in range(n_workers)])
+    played.center = exchange.center.snapshot()
+    assert center.finished_s == max(played.ends)[0]
+    exchange.close()
+    return played
+
+
+def run_of(order: list[int]) -> Run:
+    """Return (worker, what it added) in the order of the pushes."""
+    turns = dict.fromkeys(order, 0)
+    run = []
+    for worker in order:
+        run.append((worker, update_of(10 * turns[worker] + worker, N_PARAMS).tolist()))
+        turns[worker] += 1
+    return run
+
+
+@pytest.mark.parametrize("strategy", AT_EACH_PUSH)
+def test_the_virtual_order_explains_the_center_bit_for_bit(strategy: str, tmp_path: Path) -> None:
+    found = play(tmp_path, strategy)
+    # Worker 2 at 0.41, 0.82, ...; worker 0 at 1, 2, ...; worker 1 at 1.3, 2.6, ...
+    assert found.order[:8] == [2, 2, 0, 2, 1, 2, 0, 2]
+    assert_same((found.locals, found.center), AT_EACH_PUSH[strategy](run_of(found.order)))
+
+
+@pytest.mark.parametrize("strategy", ["local_sgd", "sync"])
+def test_rounds_are_explained_by_the_order_of_their_pushes(strategy: str, tmp_path: Path) -> None:
+    found = play(tmp_path, strategy)
+    orders = [found.order[start : start + N_WORKERS] for start in range(0, len(found.order), N_WORKERS)]
+    assert orders == [[2, 0, 1]] * N_EXCHANGES
+    rounds = [[update_of(10 * turn + worker, N_PARAMS) for worker in range(N_WORKERS)] for turn in range(N_EXCHANGES)]
+    plain = [[update.tolist() for update in one] for one in rounds]
+    expected = (
+        slow_averaging_in_order(INITIAL, plain, orders, 0.0)
+        if strategy == "local_sgd"
+        else slow_sync_in_order(INITIAL, plain, orders, rate=0.25, momentum=0.9)
+    )
+    np.testing.assert_array_equal(found.center, np.float32(expected))
+    assert all(np.array_equal(local, found.center) for local in found.locals)
+
+
+def test_every_strategy_plays(tmp_path: Path) -> None:
+    known = {*AT_EACH_PUSH, "eamsgd", "local_sgd", "sync", "lbfgs"}
+    assert known == set(strategy_names()), "a new strategy is compared here, too"
+
+
+def test_a_worker_alone_takes_its_own_time(tmp_path: Path) -> None:
+    cost = ExchangeCost(push_s=0.01, pull_s=0.02, least_s=0.025, latency_s=0.003, own_s=0.004)
+    found = play(tmp_path, "easgd", step_s=(1.0,), cost=cost)
+    assert found.ends[-1][0] == pytest.approx(N_EXCHANGES * (1.0 + 0.03 + 0.003 + 0.004))
+    assert found.reports[0].seconds == pytest.approx(cost.alone_s)
+
+
+@pytest.mark.parametrize("n_workers", [2, 4])
+def test_workers_that_arrive_together_queue_once(n_workers: int, tmp_path: Path) -> None:
+    cost = ExchangeCost(push_s=0.1, pull_s=0.0, least_s=0.0, latency_s=0.01)
+    found = play(tmp_path, "easgd", step_s=(1.0,) * n_workers, cost=cost)
+    first = [seconds for seconds, _ in found.ends[:n_workers]]
+    np.testing.assert_allclose(first, [1.0 + 0.1 * (place + 1) + 0.01 for place in range(n_workers)])
+    # From then on they come one after the other, and nobody waits.
+    assert found.ends[-1][0] == pytest.approx(0.1 * (n_workers - 1) + N_EXCHANGES * (1.0 + 0.1 + 0.01))
+    assert found.order == list(range(n_workers)) * N_EXCHANGES
+
+
+def test_a_center_that_is_too_slow_sets_the_pace(tmp_path: Path) -> None:
+    cost = ExchangeCost(push_s=1.0, pull_s=0.0, least_s=0.0, latency_s=0.0)
+    found = play(tmp_path, "easgd", step_s=(0.5,) * 4, cost=cost)
+    assert found.ends[-1][0] == pytest.approx(0.5 + 4 * N_EXCHANGES * 1.0)
+
+
+def test_a_round_ends_when_the_last_has_pushed_and_each_pulls_in_turn(tmp_path: Path) -> None:
+    cost = ExchangeCost(push_s=0.1, pull_s=0.2, least_s=0.0, latency_s=0.01, own_s=0.02)
+    found = play(tmp_path, "local_sgd", step_s=(1.0, 1.0, 3.0), cost=cost, n_exchanges=1)
+    np.testing.assert_allclose([seconds for seconds, _ in found.ends], [3.1 + 0.2 * k + 0.03 for k in (1, 2, 3)])
+    waited = [report.round_end.waited_s for report in found.reports]
+    np.testing.assert_allclose(waited, [3.1 - 1.1, 3.1 - 1.2, 0.0], atol=1e-12)
+
+
+def test_staleness_counts_the_exchanges_between(tmp_path: Path) -> None:
+    found = play(tmp_path, "easgd", step_s=(1.0, 0.3))
+    by_order = [report.staleness for report in found.reports]
+    # Worker 1 at 0.3, 0.6, 0.9; worker 0 at 1.0 has missed three.
+    assert by_order[:4] == [0, 0, 0, 3]
+    assert by_order[4] == 1

@@ -1,0 +1,97 @@
+"""Turns by virtual time: who goes next, who waits, who dies, and what happens when a thread fails."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+
+from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.simulation.virtual_time import VirtualTime, WorkerDied, WorkerTime
+
+
+def test_the_earliest_goes_first_and_equal_times_go_by_number() -> None:
+    time = VirtualTime(3)
+    seen: list[tuple[float, int]] = []
+
+    def work(worker: int) -> None:
+        own = WorkerTime(time, worker)
+        for _ in range(3):
+            own.sleep((2.0, 1.0, 2.0)[worker])
+            seen.append((own.now(), worker))
+
+    time.run([partial(work, worker) for worker in range(3)])
+    assert seen == [(1, 1), (2, 0), (2, 1), (2, 2), (3, 1), (4, 0), (4, 2), (6, 0), (6, 2)]
+    assert time.now() == 6.0
+
+
+def test_a_moment_that_has_passed_is_now() -> None:
+    time = VirtualTime(1)
+
+    def work() -> None:
+        own = WorkerTime(time, 0)
+        own.until(5.0)
+        own.until(3.0)
+
+    time.run([work])
+    assert time.now() == 5.0
+
+
+def test_a_sleeper_goes_on_when_it_is_woken() -> None:
+    time = VirtualTime(2)
+    woken: list[float] = []
+
+    def sleep() -> None:
+        WorkerTime(time, 0).until_woken()
+        woken.append(time.now())
+
+    def wake() -> None:
+        WorkerTime(time, 1).until(7.0)
+        time.wake_if_asleep(0)
+        time.wake_if_asleep(0)  # it is awake now: nothing happens
+
+    time.run([sleep, wake])
+    assert woken == [7.0]
+
+
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_a_worker_dies_when_its_time_has_come(is_asleep: bool) -> None:
+    time = VirtualTime(2)
+    died: list[float] = []
+
+    def work() -> None:
+        own = WorkerTime(time, 0, [4.0, 5.0, 20.0])
+        for _ in range(2):
+            with pytest.raises(WorkerDied):
+                own.until_woken() if is_asleep else own.until(30.0)
+            died.append(own.now())
+            own.rest(3.0)  # who is dead does not die again
+            own.until(10.0)
+
+    time.run([work, lambda: WorkerTime(time, 1).until(1.0)])
+    assert died == [4.0, 20.0]
+
+
+def test_a_thread_that_fails_stops_the_others() -> None:
+    time = VirtualTime(2)
+    after: list[float] = []
+
+    def work() -> None:
+        WorkerTime(time, 0).until(100.0)
+        after.append(time.now())
+
+    def fail() -> None:
+        msg = "the disk is full"
+        raise OSError(msg)
+
+    with pytest.raises(OSError, match="the disk is full"):
+        time.run([work, fail])
+    assert not after
+
+
+def test_workers_that_wait_for_each_other_for_good_are_an_error() -> None:
+    time = VirtualTime(2)
+    with pytest.raises(TrainingFailed, match="virtual workers 0, 1 wait for each other"):
+        time.run([lambda: WorkerTime(time, 0).until_woken(), lambda: WorkerTime(time, 1).until_woken()])
+    assert not math.isinf(time.now())
