@@ -12,12 +12,13 @@ class Counting:
 
     def __init__(self) -> None:
         self.given = 0
+        self.ring = np.zeros(0, np.float32)
 
     def take(self, max_steps: int) -> tuple[Feeds, int]:
         n_steps = min(2, max_steps)
-        values = np.arange(2 * self.given, 2 * (self.given + n_steps), dtype=np.float32)
+        self.ring = np.arange(2 * self.given, 2 * (self.given + n_steps), dtype=np.float32)
         self.given += n_steps
-        return {"data": values}, n_steps
+        return {"data": self.ring}, n_steps
 
 
 def test_the_first_steps_come_again_and_again() -> None:
@@ -36,11 +37,12 @@ def test_the_first_steps_come_again_and_again() -> None:
 
 
 def test_what_was_taken_is_the_workers_own() -> None:
-    batches = RepeatedBatches(Counting(), 2, iter_size=2)
+    source = Counting()
+    batches = RepeatedBatches(source, 2, iter_size=2)
     first, _ = batches.take(2)
     kept = first["data"].tolist()
-    first["data"][:] = -1  # the ring it came from is written again
-    assert batches.take(2)[0]["data"].tolist() == kept
+    source.ring[:] = -1  # by a batch for another worker
+    assert first["data"].tolist() == batches.take(2)[0]["data"].tolist() == kept
 
 
 def test_a_set_is_measured_over_in_as_many_grants_as_it_takes() -> None:
