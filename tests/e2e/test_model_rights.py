@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 DAG = "deepspark_retrain"
 FORM = "details.act form"
+TIMEOUT_S = 60.0
+"""For an answer: httpx waits 5 s by default, and other tests' runs of DAGs may keep the machine busy."""
 
 
 def write_model(airflow: AirflowInstance, folder: Path, name: str) -> None:
@@ -42,8 +44,8 @@ def model_of(airflow: AirflowInstance, name: str) -> ModelOverview:
 def login(airflow: AirflowInstance, user: str) -> httpx.Client:
     """Return a client with the cookie that Airflow's UI gives a user."""
     body = {"username": user, "password": airflow.api(user).password}
-    token = httpx.post(f"{airflow.site}/auth/token", json=body).json()["access_token"]
-    return httpx.Client(base_url=airflow.site, cookies={"_token": token})
+    token = httpx.post(f"{airflow.site}/auth/token", json=body, timeout=TIMEOUT_S).json()["access_token"]
+    return httpx.Client(base_url=airflow.site, cookies={"_token": token}, timeout=TIMEOUT_S)
 
 
 def form_of(client: httpx.Client, page: str) -> dict[str, str]:
@@ -63,7 +65,7 @@ def test_who_may_trigger_the_models_dag_changes_it_and_nobody_else(airflow: Airf
     with (
         login(airflow, "user") as user,
         login(airflow, "viewer") as viewer,
-        httpx.Client(base_url=airflow.site) as nobody,
+        httpx.Client(base_url=airflow.site, timeout=TIMEOUT_S) as nobody,
     ):
         assert viewer.get(page).status_code == 200
         assert "<form" not in viewer.get(page).text
