@@ -216,6 +216,15 @@ class SourceConfig(StageConfig):
         description="Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with other"
         " pixels (docs/data.md)",
     )
+    decode_mib: int = Field(
+        168,
+        ge=16,
+        le=8_192,
+        title="Memory to decode an image",
+        description="Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels."
+        " Larger ones are rejected",
+        json_schema_extra=EXPERT,
+    )
     max_pixel: int = Field(
         255,
         ge=1,

@@ -371,6 +371,7 @@ def _pixel_recipe(config: IngestConfig, index: SourceIndex) -> PixelRecipe:
         decode_color=index.decode_color,
         max_pixel=config.max_pixel,
         scaled_decoding=config.scaled_decoding,
+        decode_mib=config.decode_mib,
         height=config.resize_height,
         width=config.resize_width,
     )

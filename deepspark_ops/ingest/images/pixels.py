@@ -19,12 +19,16 @@ from caffe_import.files.datum import (
     resize_image,
     resize_picture,
 )
-from deepspark_ops.ingest.files.image_header import stored_picture
+from deepspark_ops.ingest.files.image_header import bytes_to_decode, picture_size, stored_picture
 from deepspark_ops.ingest.records import RecordError
 
 _JPEG_MAGIC = b"\xff\xd8"
 _UINT8 = np.dtype(np.uint8)
-_PNG_BEGINS = b"\x89"
+_MIB = 2**20
+_LARGE_BYTES = 16 * _MIB
+"""From here on a picture is decoded in place: what that saves is more than what it costs."""
+_QUICK_BYTES = 256 * 1024
+"""A JPEG of this size holds at most 20 megapixels: six bits an 8x8 block of one colour."""
 _REDUCED = {
     8: (cv2.IMREAD_REDUCED_GRAYSCALE_8, cv2.IMREAD_REDUCED_COLOR_8),
     4: (cv2.IMREAD_REDUCED_GRAYSCALE_4, cv2.IMREAD_REDUCED_COLOR_4),
@@ -43,6 +47,7 @@ class PixelRecipe:
         height: Rows after the resize, pixels; 0 keeps the size.
         width: Columns, likewise.
         scaled_decoding: libjpeg decodes at 1/2, 1/4 or 1/8 where that is still as large as the resize makes an image.
+        decode_mib: Memory in MiB that a compressed image may need, its file and its decoding together; None for any.
     """
 
     gray: bool = False
@@ -51,12 +56,13 @@ class PixelRecipe:
     height: int = 0
     width: int = 0
     scaled_decoding: bool = False
+    decode_mib: int | None = None
 
     def apply(self, record: Image | bytes) -> Image:
         """Return the record's pixels, (C, H, W), uint8 or float32.
 
         Raises:
-            RecordError: Not an image, or a value above ``max_pixel``.
+            RecordError: Not an image, one that is too large, or a value above ``max_pixel``.
         """
         if isinstance(record, bytes):
             return chw_from_hwc(self.picture(record))
@@ -74,14 +80,28 @@ class PixelRecipe:
         if not isinstance(record, bytes):
             return hwc_from_chw(self.apply(record))
         color = False if self.gray else self.decode_color
-        flags = self._scaled_flags(record, color) if self.scaled_decoding and self.height else None
+        divisor, flags = self._scaled(record, color) if self.scaled_decoding and self.height else (1, None)
+        needed = bytes_to_decode(record, gray=color is False, divisor=divisor) or 0
+        if self.decode_mib is not None and needed + len(record) > self.decode_mib * _MIB:
+            raise RecordError(self._too_large(record, needed))
         try:
-            picture = decode_picture(record, color=color, where="record", flags=flags)
+            picture = decode_picture(record, color=color, where="record", flags=flags, is_large=needed > _LARGE_BYTES)
         except DataSourceError as error:
             raise RecordError(str(error).removeprefix("record: ")) from error
         if self.max_pixel != 255:
             picture = self._scale(picture)
         return resize_picture(picture, self.height, self.width) if self.height else picture
+
+    def _too_large(self, record: bytes, needed: int) -> str:
+        rows, columns = picture_size(record) or (0, 0)
+        mib = -(-(needed + len(record)) // _MIB)
+        lead = f"give decode_mib={mib} or more, and the tasks memory for it"
+        if record.startswith(_JPEG_MAGIC) and not self.scaled_decoding:
+            lead += ", or a resize with scaled_decoding"
+        return (
+            f"{columns}x{rows} pixels need {mib} MiB, {len(record) // _MIB} of them for the file; decode_mib="
+            f"{self.decode_mib} allows no more than that for one image; {lead}"
+        )
 
     def quick_picture(self) -> Callable[[bytes], Image]:
         """Return a function that does for a compressed record what ``picture`` does, with less around the decoder."""
@@ -92,8 +112,8 @@ class PixelRecipe:
         as_array, decode, resize, uint8 = np.frombuffer, cv2.imdecode, cv2.resize, _UINT8
 
         def picture(record: bytes) -> Image:
-            if record[:1] == _PNG_BEGINS:
-                return self.picture(record)  # which looks at a PNG's last chunk first
+            if record[:2] != _JPEG_MAGIC or len(record) > _QUICK_BYTES:
+                return self.picture(record)  # which looks first how large it is, and at a PNG's last chunk
             try:
                 found: Any = decode(as_array(record, uint8), flags)
                 if found.dtype != uint8:
@@ -105,11 +125,11 @@ class PixelRecipe:
 
         return picture
 
-    def _scaled_flags(self, record: bytes, color: bool | None) -> int | None:
-        """Return OpenCV's flags for the smallest JPEG not below the wanted size; None if that is the whole one."""
+    def _scaled(self, record: bytes, color: bool | None) -> tuple[int, int | None]:
+        """Return divisor and OpenCV's flags for the smallest JPEG not below the wanted size; 1, None: the whole one."""
         stored = stored_picture(record) if record.startswith(_JPEG_MAGIC) else None
         if stored is None:
-            return None
+            return 1, None
         rows, columns = stored.shape[:2]
         if not stored.is_upright and color is not None:
             rows, columns = min(rows, columns), min(rows, columns)  # it may be turned
@@ -117,8 +137,8 @@ class PixelRecipe:
             if rows // divisor >= self.height and columns // divisor >= self.width:
                 is_gray = color is False or (color is None and len(stored.shape) == 2)
                 flags = of_gray if is_gray else of_color
-                return flags | cv2.IMREAD_IGNORE_ORIENTATION if color is None else flags
-        return None
+                return divisor, flags | cv2.IMREAD_IGNORE_ORIENTATION if color is None else flags
+        return 1, None
 
     def compress(self, record: Image | bytes, picture: Image) -> bytes | memoryview:
         """Return ``picture`` compressed: the record's own bytes if they decode to exactly these pixels, else anew.

@@ -161,7 +161,16 @@ def row_recipe(
 
 
 def _image_options(config: IngestConfig) -> list[str]:
-    names = ("encoded", "resize_height", "resize_width", "gray", "max_pixel", "scaled_decoding", "root_folder")
+    names = (
+        "encoded",
+        "resize_height",
+        "resize_width",
+        "gray",
+        "max_pixel",
+        "scaled_decoding",
+        "decode_mib",
+        "root_folder",
+    )
     values = {name: getattr(config, name) for name in names}
     return [f"{name}={value}" for name, value in values.items() if value != IngestConfig.model_fields[name].default]
 

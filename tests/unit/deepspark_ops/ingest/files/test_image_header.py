@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from deepspark_ops.ingest.files.image_header import (
+    bytes_to_decode,
     exif_orientation,
     has_alpha,
     more_than_8_bits,
+    picture_size,
     stored_picture,
     usual_frame,
 )
@@ -124,3 +126,42 @@ def test_exif_data_after_the_frame_make_a_jpeg_unusual():
     before_tables = record.index(b"\xff\xc4")
     assert usual_frame(record) is not None
     assert usual_frame(record[:before_tables] + segment + record[before_tables:]) is None
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".gif", ".webp", ".tiff", ".ppm"])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_the_size_is_what_the_decoder_finds(suffix, channels):
+    record = encoded(suffix, channels=3 if suffix in (".jpg", ".ppm") else channels)
+    assert picture_size(record) == cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR).shape[:2] == (6, 7)
+
+
+@pytest.mark.parametrize("options", [[cv2.IMWRITE_WEBP_QUALITY, 80], [cv2.IMWRITE_WEBP_QUALITY, 101]])
+def test_the_size_of_a_webp_is_found_with_and_without_loss(options):
+    image = np.random.default_rng(1).integers(0, 255, (300, 500, 3), dtype=np.uint8)
+    assert picture_size(cv2.imencode(".webp", image, options)[1].tobytes()) == (300, 500)
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"RIFF    WEBPVP8X", b"RIFF    WEBPVP8 ", b"RIFF    WEBP????", b"II*\0", b"P6\n"]
+)
+def test_a_header_that_is_cut_short_has_no_size(record):
+    assert picture_size(record) is None
+    assert bytes_to_decode(record, gray=False) is None
+
+
+def test_memory_to_decode_is_that_of_the_picture_and_of_what_the_decoder_keeps():
+    image = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+    n_pixels = 64 * 96
+    plain = cv2.imencode(".jpg", image)[1].tobytes()
+    assert bytes_to_decode(plain, gray=False) == 3 * n_pixels
+    assert bytes_to_decode(plain, gray=True) == n_pixels
+    assert bytes_to_decode(plain, gray=False, divisor=4) == 3 * n_pixels // 16
+    assert bytes_to_decode(jpeg_with_exif(6, plain=plain), gray=False) == 6 * n_pixels
+    for sampling, samples in ((cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444, 3.0), (cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420, 1.5)):
+        options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling]
+        progressive = cv2.imencode(".jpg", image, options)[1].tobytes()
+        assert bytes_to_decode(progressive, gray=False) == (3 + 2 * samples) * n_pixels
+    tiff = cv2.imencode(".tiff", image)[1].tobytes()
+    assert bytes_to_decode(tiff, gray=False) == 3 * n_pixels + len(tiff)
+    with_alpha = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_BGR2BGRA))[1].tobytes()
+    assert bytes_to_decode(with_alpha, gray=False) == 4 * n_pixels

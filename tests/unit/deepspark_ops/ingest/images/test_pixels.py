@@ -155,3 +155,36 @@ def test_scaled_decoding_leaves_pngs_turned_and_unresized_images_large_enough():
         full, found = (PixelRecipe(**options, height=90, width=90) for options in ({"decode_color": True}, scaled))
         np.testing.assert_array_equal(found.picture(record), full.picture(record))
     assert PixelRecipe(**scaled).picture(encode(image, ".jpg")).shape == (100, 400, 3)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+@pytest.mark.parametrize("of", ["picture", "quick_picture"])
+def test_an_image_that_needs_too_much_memory_is_refused_before_it_is_decoded(monkeypatch, suffix, of):
+    record = encode(np.zeros((2000, 3000, 3), np.uint8), suffix)  # few bytes, 17.2 MiB of pixels
+    recipe = PixelRecipe(decode_color=True, height=32, width=32, decode_mib=17)
+    if suffix == ".jpg" and of == "quick_picture":
+        monkeypatch.setattr(pixels, "_QUICK_BYTES", 1000)
+    monkeypatch.setattr(pixels, "decode_picture", None)
+    with pytest.raises(
+        RecordError, match=r"3000x2000 pixels need 18 MiB.*decode_mib=17 allows.*give decode_mib=18"
+    ) as told:
+        (recipe.picture if of == "picture" else recipe.quick_picture())(record)
+    assert ("scaled_decoding" in str(told.value)) == (suffix == ".jpg")
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff"])
+@pytest.mark.parametrize("gray", [False, True])
+def test_a_large_image_is_the_one_that_opencv_decodes_in_memory(suffix, gray):
+    record = encode(cv2.resize(image_bgr(6), (3000, 2100)), suffix)
+    flag = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR
+    found = PixelRecipe(gray=gray, decode_color=True, decode_mib=64).picture(record)
+    np.testing.assert_array_equal(found, cv2.imdecode(np.frombuffer(record, np.uint8), flag))
+
+
+def test_a_large_photograph_is_turned():
+    record = jpeg_with_exif(6, plain=encode(cv2.resize(image_bgr(6), (3000, 2100)), ".jpg"))
+    found = PixelRecipe(decode_color=True).picture(record)
+    assert found.shape == (3000, 2100, 3)
+    np.testing.assert_array_equal(found, cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR))
+    as_stored = PixelRecipe(decode_color=None).picture(record)
+    np.testing.assert_array_equal(as_stored, cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_UNCHANGED))
