@@ -53,7 +53,7 @@ class EvaluateConfig(StageConfig):
         title="Score in Spark",
         description="Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's master"
         " (default local[*]); off: in one process",
-        json_schema_extra=FORM,
+        json_schema_extra=EXPERT,
     )
     master: str | None = Field(None, description="Spark master, to score in tasks of Spark; default: in this process")
     task_samples: int = Field(
