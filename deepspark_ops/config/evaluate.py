@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import EXPERT, FORM, DataPath, InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import EXPERT, DataPath, InsecureNetwork, ListenAddress, StageConfig
 from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
 
