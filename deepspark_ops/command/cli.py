@@ -140,7 +140,7 @@ def plan(config: PlanConfig, *, json: bool) -> None:
 @stage_command(SimulateConfig, name="simulate", positional="solver", flags={"json": "Print the report as JSON"})
 def simulate(config: SimulateConfig, *, json: bool) -> None:
     """Train with many virtual workers, for real, on this host's cores: accuracy against a cluster's virtual time."""
-    from deepspark_ops.simulation.simulate import run_simulation
+    from deepspark_ops.simulation.simulate import PAGE_FILE, run_simulation
     from deepspark_ops.simulation.view import simulation_view
 
     require("tensorflow", part="deepspark simulate")
@@ -151,6 +151,7 @@ def simulate(config: SimulateConfig, *, json: bool) -> None:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
         print_view(simulation_view(report))
+        print_text(f"curves: {config.out / PAGE_FILE}")
 
 
 @stage_command(

@@ -47,6 +47,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Band:
+    """The range around a line, drawn behind all lines.
+
+    Attributes:
+        points: (x, lowest y, highest y), ascending in x, finite.
+        style: CSS class, e.g. ``line-0``.
+    """
+
+    points: Sequence[tuple[float, float, float]]
+    style: str
+
+
+@dataclass(frozen=True)
 class _Scale:
     low: float
     high: float
@@ -70,6 +83,7 @@ def line_chart(
     height: int = 250,
     wants_log: bool = False,
     has_log_x: bool = False,
+    bands: Sequence[Band] = (),
 ) -> str:
     """Return an ``<svg>`` of the lines.
 
@@ -82,10 +96,12 @@ def line_chart(
         height: Likewise.
         wants_log: Use a logarithmic y axis if all values are positive and span more than a factor of 20.
         has_log_x: Use a logarithmic x axis; every x is positive.
+        bands: Ranges around some of the lines.
     """
     lines = [Line(line.name, thin_out(line.points), line.style, line.has_marks) for line in lines]
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
+    ys += [y for band in bands for _, low, high in band.points for y in (low, high)]
     is_log = wants_log and min(ys) > 0 and max(ys) > 20 * min(ys)
     y_ticks = log_ticks(min(ys), max(ys)) if is_log else nice_ticks(min(ys), max(ys), 5)
     x_round = log_ticks(min(xs), max(xs)) if has_log_x else nice_ticks(min(xs), max(xs), 6)
@@ -108,10 +124,18 @@ def line_chart(
     ]
     middle = (margin_left + right) / 2
     parts.append(f'<text class="axis" x="{middle:.1f}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>')
+    parts += [_drawn_band(band, x_scale, y_scale) for band in bands]
     for line in lines:
         parts += _draw(line, x_scale, y_scale, y_format)
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _drawn_band(band: Band, x_scale: _Scale, y_scale: _Scale) -> str:
+    upper = [(x, high) for x, _, high in band.points]
+    lower = [(x, low) for x, low, _ in reversed(band.points)]
+    corners = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in [*upper, *lower])
+    return f'<polygon class="band {band.style}" points="{corners}"/>'
 
 
 def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[float], str]) -> list[str]:

@@ -14,11 +14,13 @@ from deepspark_ops.planning.net_size import NetSize, measure_net
 from deepspark_ops.planning.step_time import StepSource, step_time
 from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.simulation.advice import advice_of
+from deepspark_ops.simulation.page import render_page
 from deepspark_ops.simulation.report import REPORT_VERSION, SimulationReport, choose_target, groups_of, row_of
 from deepspark_ops.simulation.results import VirtualResult, digest_of_inputs, read_result, result_file
 from deepspark_ops.simulation.run_processes import run_all
 
 REPORT_FILE = "simulation.json"
+PAGE_FILE = "simulation.html"
 Progress = Callable[[int, int], None]
 """Takes how many runs are done, and of how many."""
 
@@ -52,6 +54,7 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
     results = [result for one in configs if (result := read_result(one.result)) is not None]
     report = make_report(config, size, step_s, source, results, [note] if note else [])
     write_text_whole(config.out / REPORT_FILE, report.model_dump_json(indent=1) + "\n")
+    write_text_whole(config.out / PAGE_FILE, render_page(report))
     return report
 
 

@@ -56,7 +56,7 @@ def test_only_what_is_missing_is_run(solver: Path, tmp_path: Path, monkeypatch: 
     assert [point["clock"] for point in report["rows"][1]["curve"]] == [0, 10, 20]
     assert report["rows"][0]["accuracy"] == 0.7
     assert json.loads((out / "simulation.json").read_text()) == report
-    assert sorted(out.iterdir()) == sorted([alone.result, two.result, out / "simulation.json"])
+    assert sorted(out.iterdir()) == sorted([alone.result, two.result, out / "simulation.json", out / "simulation.html"])
 
 
 def _option(argument: str) -> str:
