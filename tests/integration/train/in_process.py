@@ -13,6 +13,7 @@ from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.train.setup.run import PreparedRun
 from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import (
     Start,
@@ -81,7 +82,16 @@ def run_in_process(config: TrainConfig, *, deaths: dict[int, int] | None = None)
     for thread in threads:
         thread.join()
     digest = vector_digest(start.center)
-    writer = SnapshotWriter(run.paths, run.prefix, run.train_net, run.solver, start.origin, run.random_seed, digest)
+    writer = SnapshotWriter(
+        run.paths,
+        run.prefix,
+        run.train_net,
+        run.solver,
+        start.origin,
+        run.random_seed,
+        digest,
+        moves_late=plan_strategy(config).running.repeats_data,
+    )
     for iteration in exchange.poll().snapshots:
         assert writer.is_pending(iteration)
         writer.assemble(iteration)

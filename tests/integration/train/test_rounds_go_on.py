@@ -1,0 +1,41 @@
+"""Strategies whose workers wait for each other, when a worker is lost for good and then the driver with all others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepspark_ops.config.train import TrainConfig
+from tests.integration.small_run import make_dataset
+from tests.integration.train.in_process import run_in_process
+from tests.integration.train.test_lbfgs import config_of
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    make_dataset(root, n_train=64)
+    return root
+
+
+@pytest.mark.parametrize("strategy", ["sync", pytest.param("local_sgd", marks=pytest.mark.long), "lbfgs"])
+def test_the_others_go_on_and_a_retry_finishes_the_clock(strategy: str, dataset: Path, tmp_path: Path) -> None:
+    overrides = f"snapshot: 20 {'' if strategy == 'lbfgs' else 'base_lr: 0.01'}"
+    options: dict[str, object] = {"strategy": strategy, "n_workers": 2, "overrides": overrides}
+    config: TrainConfig = config_of(tmp_path, dataset, max_iter=80, **options)
+    first = run_in_process(config, deaths={1: 8, 0: 44})
+    assert [outcome.message for outcome in first.outcomes] == ["died", "died"]
+    assert max(event.clock for event in first.events("loss")) >= 44, "worker 0 went on alone"
+    assert first.prepared.run.paths.snapshot_iterations() == [20, 40]
+    finished = run_in_process(config)
+    assert finished.start.clock == 40
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished", "finished"]
+    assert sum(outcome.steps for outcome in finished.outcomes) >= 40
+    assert finished.prepared.run.paths.snapshot_iterations() == [20, 40, 60, 80]
+    assert not np.array_equal(finished.center, finished.start.center)
+    lost = [event.worker for event in finished.events("worker_lost")]
+    assert lost == [1, 0]
