@@ -11,8 +11,8 @@ the run's events for what came next:
   driver    the driver's process, likewise
 
 ``others_s`` is the longest time without a loss of the worker that was not hit (it has one every ten minibatches). A
-start of Spark or of TensorFlow is in all but the server's. Times depend on the machine's load: the load average is part
-of the result.
+start of Spark or of TensorFlow is in all but the server's, so times depend on the machine and its load: ``start_s``,
+from the start of the run to the first losses of both workers, and the load average say what to compare them with.
 """
 
 from __future__ import annotations
@@ -105,12 +105,14 @@ class Training:
 def recovery(fault: str, dataset: Path, folder: Path) -> dict[str, float]:
     """Return seconds to progress after one fault, and the longest silence of the workers that were not hit."""
     master = EXECUTORS if fault == "executor" else "local[2]"
+    began = time.time()
     job = Training(folder, dataset, master)
     try:
         job.until(lambda: {event.worker for event in job.losses()} == {0, 1}, "both workers' first losses")
+        start_s = max(next(one.time for one in job.losses() if one.worker == worker) for worker in (0, 1)) - began
         job.until(job.paths.snapshot_iterations, "the first snapshot")
         time.sleep(2.0)
-        return _RECOVERIES[fault](job, dataset, folder)
+        return {"start_s": start_s, **_RECOVERIES[fault](job, dataset, folder)}
     finally:
         job.end()
 
@@ -125,7 +127,11 @@ def _of_part(*words: str, skip: int = 0) -> Callable[[Training, Path, Path], dic
             lambda: [one for one in job.losses(joined.time) if one.worker == joined.worker], "loss of that worker"
         )[0]
         others = [one.time for one in job.losses(began) if one.worker != joined.worker and one.time < first.time]
-        return {"seconds": first.time - began, "others_s": _longest([began, *others, first.time])}
+        return {
+            "seconds": first.time - began,
+            "until_it_joined_s": joined.time - began,
+            "others_s": _longest([began, *others, first.time]),
+        }
 
     return measure
 
