@@ -103,7 +103,7 @@ def test_no_task_loses_its_try_to_an_outage_of_the_api_server(
     ui: tuple[subprocess.Popen[bytes], AirflowInstance], example: SmallExample, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process, airflow = ui
-    overrides = f"max_iter: {STEPS} test_interval: {STEPS} display: 500"
+    overrides = f"max_iter: {STEPS} test_interval: {STEPS} snapshot: {STEPS} display: 5000"
     run = airflow.trigger("deepspark_train", example.conf(overrides=overrides, n_workers=1))
     began, ended = outage(process, airflow.port)
     check = until(lambda: (task := tasks_of(run)["check"])["start_date"] and task, "task check has started")
