@@ -155,6 +155,29 @@ def slow_averaging_in_order(
     return center
 
 
+def slow_diloco_in_order(
+    initial: Sequence[float],
+    rounds: Sequence[Sequence[Sequence[float]]],
+    orders: Sequence[Sequence[int]],
+    *,
+    rate: float,
+    momentum: float,
+) -> list[np.float32]:
+    """Douillard et al. 2023, Algorithm 1: SGD with Nesterov momentum, as PyTorch has it, on start - mean of the ends.
+
+    In float32, with the order of the pushes of every round.
+    """
+    center = [F(x) for x in initial]
+    buffer = [F(0.0)] * len(center)
+    for updates, order in zip(rounds, orders, strict=True):
+        moves = [[F(F(c + F(u)) - c) for c, u in zip(center, update, strict=True)] for update in updates]
+        gradient = [F(-m) for m in slow_mean_gradient(moves, order)]
+        buffer = [F(F(F(momentum) * b) + g) for b, g in zip(buffer, gradient, strict=True)]
+        ahead = [F(g + F(F(momentum) * b)) for b, g in zip(buffer, gradient, strict=True)]
+        center = [F(c - F(F(rate) * a)) for c, a in zip(center, ahead, strict=True)]
+    return center
+
+
 def slow_sync_in_order(
     initial: Sequence[float],
     rounds: Sequence[Sequence[Sequence[float]]],

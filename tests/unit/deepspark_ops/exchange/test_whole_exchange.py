@@ -90,7 +90,14 @@ def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, 
     np.testing.assert_allclose(local[2:5], mine, rtol=1e-6)  # float32 storage
     np.testing.assert_allclose(exchange.center.vector[2:5], center, rtol=1e-6)
     pushed = {"easgd": 0.45 * 2.0, "eamsgd": 0.45 * 2.0, "deepspark": 0.45 * 2.0, "downpour": 1.0, "softsync": 0.0}
-    pushed |= {"staleness": 2.0, "dcasgd": 2.0, "local_sgd": 2.0, "sync": -0.7, "lbfgs": 0.0}
+    pushed |= {
+        "staleness": 2.0,
+        "dcasgd": 2.0,
+        "local_sgd": 2.0,
+        "sync": -0.7,
+        "lbfgs": 0.0,
+        "diloco": 0.7 * (1 + 0.9) * 2,
+    }
     assert exchange.center.vector[0] == pytest.approx(5.0 + pushed[strategy]), "the weights move by the strategy's rule"
 
 
@@ -281,7 +288,8 @@ def test_the_pushes_that_softsync_holds_at_the_end_are_applied(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options"), [("softsync", {"updates_per_apply": 4}), ("local_sgd", {"block_momentum": 0.5})]
+    ("strategy", "options"),
+    [("softsync", {"updates_per_apply": 4}), ("local_sgd", {"block_momentum": 0.5}), ("diloco", {})],
 )
 def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does(
     tmp_path: Path, strategy: str, options: dict[str, float]

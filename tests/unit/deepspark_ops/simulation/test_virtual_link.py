@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.reference.slow_strategies import (
     Run,
     slow_averaging_in_order,
     slow_deepspark,
+    slow_diloco_in_order,
     slow_downpour,
     slow_softsync,
     slow_staleness,
@@ -48,6 +49,13 @@ AT_EACH_PUSH: dict[str, Callable[[Run], Result]] = {
     "staleness": lambda run: slow_staleness(INITIAL, run, N_WORKERS, count_own=True),
     "softsync": lambda run: slow_softsync(INITIAL, run, N_WORKERS, configure("softsync", {}).updates_per_apply),
     "dcasgd": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0),
+}
+
+Updates = Sequence[Sequence[Sequence[float]]]
+IN_ROUNDS: dict[str, Callable[[Updates, Sequence[Sequence[int]]], list[np.float32]]] = {
+    "local_sgd": lambda updates, orders: slow_averaging_in_order(INITIAL, updates, orders, 0.0),
+    "diloco": lambda updates, orders: slow_diloco_in_order(INITIAL, updates, orders, rate=0.7, momentum=0.9),
+    "sync": lambda updates, orders: slow_sync_in_order(INITIAL, updates, orders, rate=0.25, momentum=0.9),
 }
 
 
@@ -126,24 +134,19 @@ def test_the_virtual_order_explains_the_center_bit_for_bit(strategy: str, tmp_pa
     assert_same((found.locals, found.center), AT_EACH_PUSH[strategy](run_of(found.order)))
 
 
-@pytest.mark.parametrize("strategy", ["local_sgd", "sync"])
+@pytest.mark.parametrize("strategy", IN_ROUNDS)
 def test_rounds_are_explained_by_the_order_of_their_pushes(strategy: str, tmp_path: Path) -> None:
     found = play(tmp_path, strategy)
     orders = [found.order[start : start + N_WORKERS] for start in range(0, len(found.order), N_WORKERS)]
     assert orders == [[2, 0, 1]] * N_EXCHANGES
     rounds = [[update_of(10 * turn + worker, N_PARAMS) for worker in range(N_WORKERS)] for turn in range(N_EXCHANGES)]
     plain = [[update.tolist() for update in one] for one in rounds]
-    expected = (
-        slow_averaging_in_order(INITIAL, plain, orders, 0.0)
-        if strategy == "local_sgd"
-        else slow_sync_in_order(INITIAL, plain, orders, rate=0.25, momentum=0.9)
-    )
-    np.testing.assert_array_equal(found.center, np.float32(expected))
+    np.testing.assert_array_equal(found.center, np.float32(IN_ROUNDS[strategy](plain, orders)))
     assert all(np.array_equal(local, found.center) for local in found.locals)
 
 
 def test_every_strategy_plays(tmp_path: Path) -> None:
-    known = {*AT_EACH_PUSH, "eamsgd", "local_sgd", "sync", "lbfgs"}
+    known = {*AT_EACH_PUSH, *IN_ROUNDS, "eamsgd", "lbfgs"}
     assert known == set(strategy_names()), "a new strategy is compared here, too"
 
 

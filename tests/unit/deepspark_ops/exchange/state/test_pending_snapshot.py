@@ -70,7 +70,11 @@ def test_samples_consumed_of_each_lease_are_gathered_over_the_workers() -> None:
     assert consumed_samples(metas, "none") == {}
 
 
-SAVED = [("softsync", {"updates_per_apply": 4}, 1, (0,)), ("local_sgd", {"block_momentum": 0.5}, 2, (1,))]
+SAVED = [
+    ("softsync", {"updates_per_apply": 4}, 1, (0,)),
+    ("local_sgd", {"block_momentum": 0.5}, 2, (1,)),
+    ("diloco", {}, 2, (1,)),
+]
 
 
 @pytest.mark.parametrize(("name", "options", "n_extras", "saved"), SAVED)

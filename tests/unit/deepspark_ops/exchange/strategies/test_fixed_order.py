@@ -18,6 +18,7 @@ from tests.reference.slow_strategies import (
     Result,
     slow_averaging_in_order,
     slow_deepspark,
+    slow_diloco_in_order,
     slow_downpour,
     slow_mean_gradient,
     slow_softsync,
@@ -39,7 +40,7 @@ AT_EACH_PUSH: dict[str, Callable[[], Result]] = {
     "softsync": lambda: slow_softsync(INITIAL, RUN, N_WORKERS, configure("softsync", {}).updates_per_apply),
     "dcasgd": lambda: slow_downpour(INITIAL, RUN, N_WORKERS, 1.0),  # the compensation is the worker's own
 }
-IN_ROUNDS = ("local_sgd", "sync", "lbfgs")
+IN_ROUNDS = ("diloco", "local_sgd", "sync", "lbfgs")
 ORDERS = [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)]  # of the pushes of each round
 PUSHES = [[update_of(10 * step + worker, N_PARAMS) for worker in range(N_WORKERS)] for step in range(len(ORDERS))]
 RATE = 0.25
@@ -99,6 +100,12 @@ def test_exchanges_in_order_agree_bit_for_bit(tmp_path: Path, strategy: str) -> 
 def test_averages_in_order_agree_bit_for_bit(tmp_path: Path, momentum: float) -> None:
     _, center = play_rounds(tmp_path, "local_sgd", {"block_momentum": momentum})
     np.testing.assert_array_equal(center, slow_averaging_in_order(INITIAL, PUSHES, ORDERS, momentum))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_outer_steps_in_order_agree_bit_for_bit(tmp_path: Path, momentum: float) -> None:
+    _, center = play_rounds(tmp_path, "diloco", {"outer_rate": 0.7, "outer_momentum": momentum})
+    np.testing.assert_array_equal(center, slow_diloco_in_order(INITIAL, PUSHES, ORDERS, rate=0.7, momentum=momentum))
 
 
 def test_synchronous_steps_in_order_agree_bit_for_bit(tmp_path: Path) -> None:
