@@ -36,7 +36,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "kill worker": Kind(),
     "stop worker": Kind((0.5, 3.0)),
-    "stop worker until it is given up": Kind((8.0, 10.0)),
+    "stop worker until it is given up": Kind((10.0, 12.0)),
     "kill server": Kind(of_server=True),
     "stop server": Kind((0.5, 3.0), of_server=True),
     "cut link": Kind(),

@@ -45,7 +45,7 @@ N_WORKERS = 4
 N_TESTED = 720
 TRANSPORTS = {0: "auto", 1: "auto", 2: "socket", 3: "socket"}
 """Where a worker's address says ``auto`` it maps the center, since it is on the server's host."""
-GRANT_TIMEOUT_S, EXCHANGE_TIMEOUT_S = 6.0, 16.0
+GRANT_TIMEOUT_S, EXCHANGE_TIMEOUT_S = 8.0, 30.0
 
 
 @dataclass(frozen=True)

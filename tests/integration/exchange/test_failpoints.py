@@ -60,7 +60,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), *sys.path)))
     schedule = Schedule(max_iter=10**6, test_interval=10**7, snapshot=WANT)
     fields = {"strategy": "downpour", "options": {"push_scale": 1.0}, "transport": "socket", **changes}
-    settings = make_settings(folder, schedule=schedule, exchange_timeout_s=60.0, grant_timeout_s=60.0, **fields)
+    settings = make_settings(folder, schedule=schedule, exchange_timeout_s=200.0, grant_timeout_s=200.0, **fields)
     expected = np.arange(N_PARAMS, dtype=np.float32)
     off: list[int] = []
     done: list[tuple[int, int]] = []

@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import PushRefused
-from deepspark_ops.events import read_events
+from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.transport.connection import Transport
 from deepspark_ops.param_vector import StatisticBlobs
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, initial_vector, make_settings
+
+
+def notes(path: Path) -> list[Event]:
+    return [event for event in read_events(path) if event.kind == "note"]
 
 
 @pytest.mark.parametrize("transport", ["socket", "shm"])
@@ -49,7 +53,8 @@ def test_nonsense_is_refused_and_the_others_go_on(
                 restarted.join(1)
                 restarted.exchange(restarted.pull())
             assert running.poll().exchanges == (1, 1)
-        told = [event for event in read_events(settings.events) if event.kind == "note"]
+        wait_until(lambda: notes(settings.events), "the event")
+        told = notes(settings.events)
         wait_until(lambda: "worker 1: a push that is not finite" in capfd.readouterr().err, "a line of the log")
     assert [(event.worker, event.data["refused_pushes"]) for event in told] == [(1, 1)]
 
