@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards.changed_shards import ShardGuard, Stamp
 from deepspark_ops.shards.excluded_rows import Ranges, row_ranges
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
@@ -83,10 +84,12 @@ class Dataset:
         is_transformed: bool,
         manifest: DatasetManifest | None = None,
         staged: StagedShards | None = None,
+        guard: ShardGuard | None = None,
     ) -> None:
         """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns.
 
-        ``staged`` are the local copies behind the sources, given back as those are closed.
+        ``staged`` are the local copies behind the sources, given back as those are closed; ``guard`` notices shards
+        that change.
         """
         self.columns = tuple(columns)
         self.sample_shapes = tuple(sample_shapes)
@@ -95,6 +98,7 @@ class Dataset:
         self.is_transformed = is_transformed
         self._open_shard = open_shard
         self._staged = staged
+        self._guard = guard
         self._opened: OrderedDict[int, SampleSource] = OrderedDict()
 
     @property
@@ -110,8 +114,10 @@ class Dataset:
         a net names itself are float32.
 
         Raises:
-            DataError: The shard is missing, damaged, or shorter than its manifest says.
+            DataError: The shard is missing, damaged, shorter than its manifest says, or not what it was.
         """
+        if self._guard is not None:
+            self._guard.check(shard)
         source = self._source(shard)
         try:
             n_samples = len(source)
@@ -212,12 +218,16 @@ class Dataset:
         return source
 
 
-def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
+def open_dataset(
+    split_folder: Path, *, color: bool | None = None, stamps: Mapping[str, Stamp] | None = None
+) -> Dataset:
     """Return the ingested split in ``split_folder``; only its manifest is read now.
 
     Args:
         split_folder: Holds dataset.json and the shards.
         color: How compressed images are decoded: None as they are, True as BGR, False as gray.
+        stamps: Of the shards when a run began (``shard_stamps``); reads refuse one that is another now. None: they do
+            not look.
 
     Raises:
         DataError: No manifest, or a damaged one.
@@ -241,6 +251,7 @@ def open_dataset(split_folder: Path, *, color: bool | None = None) -> Dataset:
         is_transformed=manifest.table is None,
         manifest=manifest,
         staged=staged,
+        guard=None if stamps is None or staged is not None else ShardGuard(split_folder, manifest, stamps),
     )
 
 

@@ -20,6 +20,7 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
@@ -53,12 +54,14 @@ class DataBinding:
         root: Folder that the layers' relative paths start from.
         split: Part of the dataset that is read in either phase; None: the training set in TRAIN, the test set in TEST.
         cache_bytes: What was read of a source is kept up to this size; 0 where each sample is read once.
+        stamps: Split -> its shards when the run began, which must not have changed since; empty to not look.
     """
 
     dataset: Path | None
     root: Path
     split: SplitName | None = None
     cache_bytes: int = CACHE_BYTES
+    stamps: Mapping[str, Mapping[str, Stamp]] = field(default_factory=dict)
     _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
     _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
@@ -166,7 +169,8 @@ class DataBinding:
     def _open_dataset(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> Dataset:
         if self.dataset is not None:
             split = self.split or ("train" if phase == "TRAIN" else "test")
-            return open_dataset(DatasetPaths(self.dataset).split(split), color=_color(layer))
+            folder = DatasetPaths(self.dataset).split(split)
+            return open_dataset(folder, color=_color(layer), stamps=self.stamps.get(split))
         if layer.type not in READS_FILES:
             finding = "reads no files; give an ingested dataset (option dataset) or a layer of type Data"
             raise _refusal(layer, finding)

@@ -29,6 +29,13 @@ def is_done(run: Run, start: Start) -> bool:
     if start.run_state is None:
         msg = f"max_iter={max_iter}: nothing to train from iteration {start.clock} on; raise max_iter"
         raise ConfigError(msg)
+    if start.clock > max_iter:
+        _LOG.warning(
+            "max_iter=%d is below minibatch %d, which this run has reached: nothing is trained and its snapshots stay;"
+            " to train less, give another run_dir",
+            max_iter,
+            start.clock,
+        )
     _LOG.info("finished already: clock=%d max_iter=%d snapshots=%s", start.clock, max_iter, run.paths.snapshots)
     return True
 

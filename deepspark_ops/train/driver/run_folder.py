@@ -1,39 +1,161 @@
-"""One driver per run folder."""
+"""One driver per run folder, on one host and over hosts that share the folder."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from deepspark_ops.errors import ConfigError
 
+LOCK_NAME: Final = "driver.lock"
+BEAT_S: Final = 2.0
+"""A driver writes into its lock file this often, for hosts that do not see each other's locks."""
+_BEATS_TO_SEE: Final = 3
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """What a lock file says of the driver that has written it last."""
+
+    host: str
+    pid: int
+    beat: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on host {self.host}"
+
 
 @contextmanager
-def sole_owner(run_dir: Path) -> Iterator[None]:
+def sole_owner(run_dir: Path, *, host: str = "", beat_s: float = BEAT_S) -> Iterator[None]:
     """Hold the run's folder: two drivers in one folder would write over each other.
 
+    A lock on a file in the folder is held until the process ends, however it ends. Some network file systems do not
+    show locks to other hosts, or have none, so the holder writes into the file again and again, too; where the file
+    names another host, a driver that starts waits for three such times to see whether that one lives.
+
+    Args:
+        run_dir: Is made if needed.
+        host: This host's name; empty: as the system says.
+        beat_s: Seconds between two signs of life.
+
     Raises:
-        ConfigError: Another process holds it.
+        ConfigError: Another process holds it; says which and where.
     """
     was_there = run_dir.exists()
+    path, host = run_dir / LOCK_NAME, host or socket.gethostname()
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        handle = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+        handle, is_locked = _locked(path)
     except OSError as error:
         msg = f"run_dir={run_dir}: {error.strerror}; a folder that can be written is needed"
         raise ConfigError(msg) from error
+    is_over = threading.Event()
+    beats = threading.Thread(target=_beat, args=(handle, host, beat_s, is_over), name="run folder", daemon=True)
+    is_owner = False
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            msg = f"run_dir={run_dir}: another process is training there; wait for it or give another run_dir"
-            raise ConfigError(msg) from error
+        _refuse_a_living_driver(path, host, beat_s, is_locked=is_locked)
+        is_owner = True
+        _write(handle, host, 0)
+        beats.start()
         yield
     finally:
+        is_over.set()
+        if beats.is_alive():
+            beats.join()
+        if is_owner:
+            path.unlink(missing_ok=True)
         os.close(handle)
         if not was_there:
             with suppress(OSError):  # not empty: it is a run's folder now
                 run_dir.rmdir()
+
+
+def _locked(path: Path) -> tuple[int, bool]:
+    """Return the open lock file, and whether the file system could lock it.
+
+    Raises:
+        ConfigError: Another process holds the lock.
+        OSError: The file cannot be made or written.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # NFS locks only what is open for writing
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise ConfigError(_held(path, _read(path))) from error
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return handle, False
+            os.close(handle)
+            raise
+        # The holder before may have removed the file between our opening and locking it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle, True
+        os.close(handle)
+
+
+def _refuse_a_living_driver(path: Path, host: str, beat_s: float, *, is_locked: bool) -> None:
+    """Look for signs of life of the driver that the file names, where its lock would not have been seen.
+
+    Raises:
+        ConfigError: It lives.
+    """
+    found = _read(path)
+    if found is None or (found.host == host and (is_locked or not _is_alive(found.pid))):
+        return
+    deadline = time.monotonic() + _BEATS_TO_SEE * beat_s
+    while time.monotonic() < deadline:
+        time.sleep(beat_s / 4)
+        if (now := _read(path)) != found:
+            raise ConfigError(_held(path, now))
+
+
+def _held(path: Path, driver: _Driver | None) -> str:
+    who = "another process" if driver is None else str(driver)
+    return f"run_dir={path.parent}: {who} is training there; wait for it or give another run_dir"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _beat(handle: int, host: str, beat_s: float, is_over: threading.Event) -> None:
+    beat = 0
+    while not is_over.wait(beat_s):
+        beat += 1
+        with suppress(OSError):  # the run itself will say what is wrong with the disk
+            _write(handle, host, beat)
+
+
+def _write(handle: int, host: str, beat: int) -> None:
+    text = json.dumps({"host": host, "pid": os.getpid(), "beat": beat}).encode()
+    os.pwrite(handle, text, 0)
+    os.ftruncate(handle, len(text))
+
+
+def _read(path: Path) -> _Driver | None:
+    """Return what a lock file says; opened anew, since only that makes NFS look at what other hosts wrote."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return _Driver(str(found["host"]), int(found["pid"]), int(found["beat"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

@@ -80,6 +80,7 @@ class RunWatch:
         self._fatal: DeepSparkError | None = None
         self._told_of_devices = False
         self._max_iter: int | None = None
+        self._started: Event | None = None
         self._server_line_due = float("-inf")
 
     @property
@@ -136,7 +137,11 @@ class RunWatch:
         )
 
     def _show_events(self) -> None:
-        for event in self._tail.read():
+        before = self._tail.place.first
+        events = self._tail.read()
+        if before is not None and self._tail.place.first != before:
+            self._tell_of_lost_events()
+        for event in events:
             self._board.add(event)
             self._show(event)
             if event.kind == "worker_devices":
@@ -144,10 +149,17 @@ class RunWatch:
             if event.kind == "worker_lost" and self._fatal is None:
                 self._fatal = _fatal_error(event)
 
+    def _tell_of_lost_events(self) -> None:
+        """Begin the file anew with what pages must know of the run; everything else in it was for people only."""
+        if self._started is not None:
+            append_event(self._events, self._started)
+        text = f"{self._events} was removed or replaced: what it told of the run before is lost, the run goes on"
+        self.warn(text, clock=self.clock)
+
     def _show(self, event: Event) -> None:
         """Write an event's lines to the log."""
         if event.kind == "stage" and isinstance(found := event.data.get("max_iter"), int):
-            self._max_iter = found
+            self._max_iter, self._started = found, event
         if event.kind in _QUIET or (event.kind == "server" and not self._is_server_line_due(event)):
             return
         is_warning = event.kind == "worker_lost" or (event.kind == "note" and event.data.get("warning") is True)
@@ -157,7 +169,8 @@ class RunWatch:
 
     def _is_server_line_due(self, event: Event) -> bool:
         """Whether a report of the server is to be seen: the last one was long ago."""
-        if event.time < self._server_line_due:
+        due = self._server_line_due
+        if due - SERVER_LINE_EVERY_S <= event.time < due:  # else it was long ago, or the host's clock was put back
             return False
         self._server_line_due = event.time + SERVER_LINE_EVERY_S
         return True

@@ -1,26 +1,51 @@
-"""Which version of its dataset a run began with: it goes on with that one, though the dataset has grown meanwhile."""
+"""Which version of its dataset a run began with: it goes on with that one, though the dataset has grown meanwhile.
+
+And what its shards were when it began, so that workers notice shards that change under them.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
+from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.stores.store_path import data_path
 
-NOTE_VERSION: Final = 1
+NOTE_VERSION: Final = 2
+_READABLE: Final = (1, NOTE_VERSION)
+"""1 has no shards."""
 
 
-def note_dataset(config: TrainConfig, paths: RunPaths) -> None:
-    """Note the dataset of a run and the digest of its training set's manifest, format version 1."""
+def stamps_of(dataset: Path | None) -> dict[str, dict[str, Stamp]]:
+    """Return split -> the stamps of its shards; a split that is damaged is left to those who look closely."""
+    found: dict[str, dict[str, Stamp]] = {}
+    if dataset is None:
+        return found
+    for split in ("train", "test"):
+        with suppress(DataError):
+            found[split] = shard_stamps(DatasetPaths(dataset).split(split))
+    return found
+
+
+def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapping[str, Stamp]] | None = None) -> None:
+    """Note the dataset of a run, the digest of its training set's manifest and the shards' stamps, format version 2."""
     if config.dataset is None:
         paths.dataset.unlink(missing_ok=True)
         return
     digest = _digest_of(config.dataset)
-    noted = {"format_version": NOTE_VERSION, "dataset": str(config.dataset), "train_digest": digest}
+    noted = {
+        "format_version": NOTE_VERSION,
+        "dataset": str(config.dataset),
+        "train_digest": digest,
+        "shards": stamps or {},
+    }
     write_text_whole(paths.dataset, json.dumps(noted, indent=1) + "\n")
 
 
@@ -28,6 +53,26 @@ def noted_digest(paths: RunPaths) -> str | None:
     """Return the digest of the training set that a run began with; None where it is not known."""
     noted = _read(paths)
     return None if noted is None else noted[1]
+
+
+def noted_stamps(config: TrainConfig, paths: RunPaths) -> dict[str, dict[str, Stamp]]:
+    """Return split -> the stamps of its shards when the present life of a run began.
+
+    Raises:
+        DataError: The dataset is another one now: a worker that starts again must not read it.
+    """
+    noted = _read(paths)
+    if config.dataset is None or noted is None:
+        return {}
+    digest = noted[1]
+    if _digest_of(config.dataset) != digest:
+        msg = (
+            f"dataset={config.dataset}: was replaced while the run reads it, and its version {digest[:19]}... is not"
+            " kept; the same command goes on from the last snapshot, with the new data"
+        )
+        raise DataError(msg)
+    shards = json.loads(paths.dataset.read_text(encoding="utf-8")).get("shards", {})
+    return {split: {file: (int(size), int(at)) for file, (size, at) in own.items()} for split, own in shards.items()}
 
 
 def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
@@ -50,7 +95,7 @@ def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
 def _read(paths: RunPaths) -> tuple[Path, str] | None:
     try:
         noted = json.loads(paths.dataset.read_text(encoding="utf-8"))
-        if noted["format_version"] != NOTE_VERSION or not noted["train_digest"]:
+        if noted["format_version"] not in _READABLE or not noted["train_digest"]:
             return None
         return data_path(str(noted["dataset"])), str(noted["train_digest"])
     except (OSError, ValueError, TypeError, KeyError):

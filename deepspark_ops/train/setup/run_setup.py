@@ -7,7 +7,7 @@ directory any more; ``load_run`` builds the nets from the folder; ``plan_start``
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.stores.staging import staging_of, use_staging
 from deepspark_ops.train.data.data_binding import DataBinding
@@ -35,7 +36,7 @@ from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
-from deepspark_ops.train.setup.run_dataset import note_dataset, with_its_version
+from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamps_of, with_its_version
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
@@ -89,6 +90,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     nets = [sources.resolve(net.message) for net in written]
     files = _net_files(paths, nets)
     solver = _resolved_solver(loaded, paths, list(files))
+    stamps = stamps_of(config.dataset)  # before they are looked at closely: what changes from here on is noticed
     with nothing_left_on_error(paths.root):
         sources.write_lists()
         if config.dataset is None:
@@ -111,7 +113,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         for path, net in files.items():
             write_text_whole(path, format_message(net))
         write_text_whole(paths.solver, format_message(solver))
-        _write_config(run)
+        _write_config(run, stamps)
     return PreparedRun(run, orders, (*outside, *notes, *sources.notes, *run.train_net.notes))
 
 
@@ -120,7 +122,7 @@ def _own_folders(config: TrainConfig) -> tuple[Path | None, ...]:
     return config.solver.parent, config.dataset, config.run_dir
 
 
-def _write_config(run: Run) -> None:
+def _write_config(run: Run, stamps: Mapping[str, Mapping[str, Stamp]]) -> None:
     """Write the config; a placement is written out, so that all workers of the run have the same."""
     config, paths, placement = run.config, run.paths, run.plan.placement
     if placement is None:
@@ -129,7 +131,7 @@ def _write_config(run: Run) -> None:
         write_text_whole(paths.placement, format_placement(placement, run.train_net))
         config = config.model_copy(update={"placement": paths.placement})
     write_text_whole(paths.config, config.model_dump_json(indent=2))
-    note_dataset(config, paths)
+    note_dataset(config, paths, stamps)
 
 
 def load_run(run_dir: Path) -> Run:
@@ -144,7 +146,7 @@ def load_run(run_dir: Path) -> Run:
     limit_named_files(config.named_files, (*_own_folders(config), paths.root), warn=_told_already)
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)
-    return _build(config, paths, loaded, nets, [net.message for net in nets])
+    return _build(config, paths, loaded, nets, [net.message for net in nets], noted_stamps(config, paths))
 
 
 def _told_already(finding: str) -> None:
@@ -157,9 +159,10 @@ def _build(
     loaded: LoadedSolver,
     written: Sequence[SolverNet],
     resolved: Sequence[caffe_pb2.NetParameter],
+    stamps: Mapping[str, Mapping[str, Stamp]] | None = None,
 ) -> Run:
     """Build the nets: ``resolved`` with absolute paths, ``written`` as the file has them, training net first."""
-    binding = DataBinding(config.dataset, paths.root)
+    binding = DataBinding(config.dataset, paths.root, stamps=stamps or {})
     train_net, *test_nets = (_built(net, message, binding) for net, message in zip(written, resolved, strict=True))
     plan = compute_plan(config, train_net, loaded.spec)
     solver = with_replicas(loaded.spec, plan)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.errors import ConfigError, TrainingFailed
-from deepspark_ops.events import DRIVER, Event, append_event, make_event
+from deepspark_ops.events import DRIVER, Event, append_event, make_event, read_events
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -74,6 +74,35 @@ def test_the_server_has_one_line_in_thirty_seconds_and_lines_say_max_iter(watch,
         "driver server clock=1030/9000 exchanges/s=2",
         "worker 1 loss clock=5/9000 loss=0.5",
     ]
+
+
+def test_a_clock_that_is_put_back_silences_no_line(watch, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    for second in (5000, 5001, 1400, 1401, 9000):
+        append_event(tmp_path / "events.jsonl", Event("server", second, DRIVER, {"exchanges_per_s": 2.0}, second))
+    watch.step(status)
+    assert [message.split()[2] for message in caplog.messages] == ["clock=5000", "clock=1400", "clock=9000"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_removed_events_file_is_told_and_begun_anew(watch, tmp_path, caplog, is_replaced) -> None:
+    path = tmp_path / "events.jsonl"
+    append_event(path, make_event("stage", stage="train", status="started", max_iter=90))
+    append_event(path, make_event("loss", clock=5, worker=1, loss=0.5))
+    watch.step(status)
+    path.unlink()
+    if is_replaced:  # another process was first
+        append_event(path, make_event("loss", clock=6, worker=1, loss=0.25))
+    watch.step(lambda: status(acknowledged=6))
+    append_event(path, make_event("loss", clock=7, worker=1, loss=0.125))
+    watch.step(lambda: status(acknowledged=7))
+    watch.step(lambda: status(acknowledged=7))
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert "was removed or replaced: what it told of the run before is lost, the run goes on" in told[0]
+    found = list(read_events(path))
+    assert [event.data["max_iter"] for event in found if event.kind == "stage"] == [90]
+    assert [event.clock for event in found if event.kind == "loss"] == ([6, 7] if is_replaced else [7])
 
 
 @pytest.mark.parametrize(("ending", "error"), [("refused", ConfigError), ("failed", TrainingFailed)])

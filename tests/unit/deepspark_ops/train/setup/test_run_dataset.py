@@ -4,9 +4,17 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.train.setup.run_dataset import note_dataset, noted_digest, with_its_version
+from deepspark_ops.shards.changed_shards import shard_stamps
+from deepspark_ops.train.setup.run_dataset import (
+    note_dataset,
+    noted_digest,
+    noted_stamps,
+    stamps_of,
+    with_its_version,
+)
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 
@@ -59,3 +67,19 @@ def test_a_version_that_is_not_kept_is_not_missed(tmp_path, grown):
     assert with_its_version(config, run) == config
     note_dataset(config.model_copy(update={"dataset": None}), run)
     assert not run.dataset.exists()
+
+
+def test_a_worker_that_starts_again_does_not_read_another_dataset(tmp_path, grown):
+    grown(30)
+    run = RunPaths(tmp_path / "run")
+    config = TrainConfig(solver="s", run_dir=run.root, dataset=tmp_path / "set")
+    assert noted_stamps(config, run) == {}
+    note_dataset(config, run, stamps_of(config.dataset))
+    stamps = noted_stamps(config, run)
+    assert set(stamps) == {"train", "test"}
+    grown(40)  # the version before is kept
+    kept = with_its_version(config, run)
+    assert noted_stamps(kept, run) == stamps
+    assert shard_stamps(kept.dataset / "train") == stamps["train"]
+    with pytest.raises(DataError, match=r"set: was replaced while the run reads it, and its version sha256:"):
+        noted_stamps(config, run)

@@ -1,0 +1,127 @@
+"""What happens to a run's files, clock and solver while it trains or between its lives."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.train.data.sample_cache import SampleCache
+from deepspark_ops.train.driver.run_end import is_done
+from deepspark_ops.train.setup.run_setup import prepare_run
+from deepspark_ops.train.snapshots.start import plan_start
+from tests.integration.small_run import make_dataset
+from tests.integration.train.in_process import run_in_process
+from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
+from tests.local_exchange import LocalLink
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "set", n_train=64)
+    return tmp_path / "set"
+
+
+def once_at(clock: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have something happen, once, when the first steps behind a clock are acknowledged."""
+    acknowledge, todo = LocalLink.acknowledge, [action]
+
+    def acting(self: LocalLink, grant: Grant) -> bool:
+        if grant.stop > clock and todo:
+            todo.pop()()
+        return acknowledge(self, grant)
+
+    monkeypatch.setattr(LocalLink, "acknowledge", acting)
+
+
+def _remove(shard: Path, other: Path) -> None:
+    (shard / "data.mdb").unlink()
+
+
+def _replace(shard: Path, other: Path) -> None:
+    shutil.copyfile(other / "data.mdb", shard.with_name("new"))
+    shard.with_name("new").rename(shard / "data.mdb")
+
+
+@pytest.mark.parametrize(
+    ("upset", "finding"),
+    [
+        (_remove, "No such file or directory; the run reads it"),
+        (_replace, "has changed since the run began: SHA-256 is"),
+    ],
+)
+def test_a_shard_that_changes_while_it_is_read_ends_the_run_with_its_name(
+    upset: Callable[[Path, Path], None], finding: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SampleCache, "_allocate", lambda self, sample: self._give_up())  # as of a large dataset
+    first, second = sorted((dataset / "train").glob("*.lmdb"))
+    once_at(8, lambda: upset(first, second), monkeypatch)
+    finished = run_in_process(config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000"))
+    (outcome,) = finished.outcomes
+    assert outcome.ending == "refused"
+    assert outcome.message.startswith(f"shard {first}")
+    assert finding in outcome.message
+    assert 'rerun task "ingest"; the same command then goes on from the last snapshot' in outcome.message
+    lost = finished.events("worker_lost")[0].data
+    assert (lost["ending"], lost["reason"]) == ("refused", outcome.message)
+
+
+def test_clock_jumps_and_a_removed_events_file_change_nothing(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run_in_process(config_of(tmp_path / "plain", dataset, "SGD"))
+    jumps, real = itertools.cycle((0.0, 3600.0, -3600.0)), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    config = config_of(tmp_path / "jumping", dataset, "SGD", grant_timeout_s=5.0)
+    finished = run_in_process(config)
+    assert_is(finished, plain)
+    numbers = [event.data for event in finished.events("loss")]
+    for name in ("compute_s", "data_s", "exchange_s"):
+        assert all(0 <= data[name] < 60 for data in numbers)
+    assert all(data["images_per_s"] >= 0 for data in numbers)  # 0 within one call of the graph
+    assert finished.events("worker_lost") == []
+    stamps = [event.time for event in finished.events("loss")]
+    assert max(stamps) - min(stamps) > 3600, "the jumps were there"
+    # The same without the file of events from minibatch 20 on.
+    config = config_of(tmp_path / "removed", dataset, "SGD")
+    once_at(20, lambda: (config.run_dir / "events.jsonl").unlink(), monkeypatch)
+    finished = run_in_process(config)
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"]
+    assert finished.center.tobytes() == plain.center.tobytes()
+    assert {event.clock for event in finished.events("loss")} <= set(range(20, MAX_ITER))
+
+
+def _with_max_iter(config: TrainConfig, max_iter: int) -> TrainConfig:
+    text = config.solver.read_text()
+    config.solver.write_text(text.replace(f"max_iter: {MAX_ITER}", f"max_iter: {max_iter}"))
+    return config
+
+
+def test_max_iter_of_an_edited_solver(dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A retry with a longer one goes on; with one that is reached already nothing is trained, and that is said."""
+    unbroken = run_in_process(config_of(tmp_path / "unbroken", dataset, "SGD"))
+    config = _with_max_iter(config_of(tmp_path / "longer", dataset, "SGD"), 14)
+    assert run_in_process(config).prepared.run.paths.snapshot_iterations() == [10, 14]
+    config.solver.write_text((tmp_path / "unbroken" / "solver.prototxt").read_text())
+    finished = run_in_process(config)
+    assert finished.start.clock == 14
+    assert_is(finished, unbroken)
+
+    shorter = config.model_copy(update={"overrides": "max_iter: 20"})
+    with caplog.at_level(logging.INFO):
+        run = prepare_run(shorter).run
+        assert is_done(run, plan_start(run))
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "max_iter=20 is below minibatch 30, which this run has reached: nothing is trained and its snapshots stay; to"
+        " train less, give another run_dir"
+    ]
+    assert run.paths.snapshot_iterations() == [10, 14, 20, 30]
