@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
@@ -20,7 +21,6 @@ from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import run_in_process
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
-from tests.local_exchange import LocalLink
 
 pytestmark = pytest.mark.tf
 
