@@ -104,12 +104,14 @@ def _run_child(
     shared = mmap.mmap(-1, _COUNTERS.size)
     shared[:] = _COUNTERS.pack(max(0, start - 1), 0, 0)
     reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _child(reader, corpus, seed, start, seconds, shared, writing)
-    os.close(writing)
-    text, status, was_killed = _followed(child, reading, shared)
+    # Made here: a child that dies removes nothing.
+    with tempfile.TemporaryDirectory(prefix="deepspark-fuzz-", dir=_memory_disk()) as folder:
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            _child(reader, corpus, seed, start, seconds, shared, writing, Path(folder))
+        os.close(writing)
+        text, status, was_killed = _followed(child, reading, shared)
     os.close(reading)
     number, ended, refused = _COUNTERS.unpack(shared)
     shared.close()
@@ -143,7 +145,14 @@ def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, 
 
 
 def _child(
-    reader: Reader, corpus: Sequence[bytes], seed: int, start: int, seconds: float, shared: mmap.mmap, writing: int
+    reader: Reader,
+    corpus: Sequence[bytes],
+    seed: int,
+    start: int,
+    seconds: float,
+    shared: mmap.mmap,
+    writing: int,
+    folder: Path,
 ) -> NoReturn:
     code = 1
     try:
@@ -152,8 +161,7 @@ def _child(
         for stream in (1, 2):
             os.dup2(silence, stream)
         bound_this_process()
-        with tempfile.TemporaryDirectory(prefix="deepspark-fuzz-", dir=_memory_disk()) as folder:
-            _feed(reader, corpus, seed, start, seconds, shared, writing, Path(folder))
+        _feed(reader, corpus, seed, start, seconds, shared, writing, folder)
         code = 0
     finally:
         os._exit(code)
