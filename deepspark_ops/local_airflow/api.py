@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +17,8 @@ from deepspark_ops.processes.job_log import FAILED, StageFailed
 
 _HEALTH_TIMEOUT_S = 5.0
 _CALL_TIMEOUT_S = 30.0
+_BUSY, _BUSY_TRIES, _BUSY_WAIT_S = '"Database error"', 5, 2.0
+"""What Airflow answers while another of its processes writes SQLite; what has no effect twice is asked again."""
 
 
 class AirflowFailed(StageFailed):
@@ -52,6 +55,13 @@ class Api:
         Raises:
             AirflowFailed: The API refused; its reason is the message.
         """
+        for _ in range(_BUSY_TRIES if method != "POST" else 0):
+            try:
+                return self._request(method, f"/api/v2{path}", body, self._login())
+            except AirflowFailed as error:
+                if _BUSY not in str(error):
+                    raise
+            time.sleep(_BUSY_WAIT_S)
         return self._request(method, f"/api/v2{path}", body, self._login())
 
     def page(self, path: str) -> Any:

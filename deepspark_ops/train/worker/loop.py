@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from caffe_import.devices.loss_scale import StepScales
-from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.errors import PushRefused, TrainingFailed
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
@@ -53,14 +53,15 @@ class WorkerLoop:
         self._exchanging: list[Grant] = []  # their exchange runs in the background
         self._next: GrantAnswer | None = None
         self._was_idle = False
+        self._last_rate = 0.0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
 
     def run(self) -> WorkerSummary:
         """Work until the server says that the run is finished.
 
         Raises:
-            TrainingFailed: The loss stopped being finite and the strategy does not search; the vector that caused it is
-                not pushed.
+            TrainingFailed: The loss stopped being finite and the strategy does not search, and the vector that caused it
+                is not pushed; or the center refused what was pushed, which is how a net diverges whose loss is bounded.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
         try:
@@ -153,6 +154,7 @@ class WorkerLoop:
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
+            self._last_rate = float(report.learning_rates[offset])
             if report.scales is not None:
                 self._follow_loss_scale(first + offset, report.scales, offset)
             if self._progress.step_done(first + offset, loss):
@@ -192,7 +194,10 @@ class WorkerLoop:
         clock = grants[-1].stop
         note = self._model.round_note() or self._period_note()
         near = self._progress.is_line_near(clock)
-        local, report = self._link.exchange(self._model.local(), measure_distance=near, note=note)
+        try:
+            local, report = self._link.exchange(self._model.local(), measure_distance=near, note=note)
+        except PushRefused as error:
+            raise self._refused(grants, error) from error
         self._take(grants, local, report)
         return report.round_end.waited_s
 
@@ -228,8 +233,15 @@ class WorkerLoop:
         grants, self._exchanging = self._exchanging, []
         if not grants or self._background is None:
             return False
-        self._take(grants, *self._background.finish(self._model.local()))
+        try:
+            local, report = self._background.finish(self._model.local())
+        except PushRefused as error:
+            raise self._refused(grants, error) from error
+        self._take(grants, local, report)
         return True
+
+    def _refused(self, grants: list[Grant], error: PushRefused) -> TrainingFailed:
+        return _divergence(self._plan, grants[-1].stop - 1, self._progress.last_loss, self._last_rate, f"; {error}")
 
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
@@ -239,9 +251,9 @@ class WorkerLoop:
             self._link.acknowledge(grant)
 
 
-def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float) -> TrainingFailed:
+def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float, seen: str = "") -> TrainingFailed:
     return TrainingFailed(
         f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
-        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g});"
+        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g}){seen};"
         " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
     )

@@ -100,7 +100,7 @@ def trouble(
 
 
 def test_steps_are_counted_over_kills_and_standstills(tmp_path: Path) -> None:
-    kills, stops = trouble(tmp_path, n_steps=1_200, n_workers=3, every_s=0.3, pause_s=0.005, transport="socket")
+    kills, stops = trouble(tmp_path, n_steps=1_200, n_workers=3, every_s=0.3, pause_s=0.03, transport="socket")
     assert kills + stops >= 3
 
 
