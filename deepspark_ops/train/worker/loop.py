@@ -60,8 +60,8 @@ class WorkerLoop:
         """Work until the server says that the run is finished.
 
         Raises:
-            TrainingFailed: The loss stopped being finite and the strategy does not search, and the vector that caused it
-                is not pushed; or the center refused what was pushed, which is how a net diverges whose loss is bounded.
+            TrainingFailed: The loss stopped being finite and the strategy does not search, and the vector that caused
+                it is not pushed; or the center refused a push: so a net diverges whose loss is bounded.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
         try:

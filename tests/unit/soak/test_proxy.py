@@ -26,6 +26,10 @@ def ends() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
         server, _ = listener.accept()
         stack.enter_context(server)
         server.settimeout(5)
+        deadline = time.monotonic() + 5
+        while not proxy.n_connections:  # it knows of a connection a little later than the server
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
         yield proxy, worker, server
 
 
