@@ -22,7 +22,7 @@ MEMORY_SHARE = 32
 """In shared memory one part of so many is looked at in a chunk, at every exchange the next one."""
 MEMORY_STEP = 16
 """In shared memory one chunk of so many is looked at, at every exchange others, and always the first one. To look at
-all would take an exchange 7 % longer. A worker whose loss is not finite ends before it pushes, and from a net that is
+all would take an exchange longer. A worker whose loss is not finite ends before it pushes, and from a net that is
 not finite hardly a number is: the first chunk tells."""
 MIN_LOOK = 2_048
 """Floats that are looked at, at least: fewer would cost as much."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements, scale
+from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements, refuse_diverging_step, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -47,12 +46,7 @@ class Diloco(GatheredMovements):
         Raises:
             ConfigError: Names the option.
         """
-        if not 0.0 <= self.outer_momentum < 1.0:
-            msg = f"outer_momentum={self.outer_momentum:g}: must be in [0, 1)"
-            raise ConfigError(msg)
-        if not 0.0 < self.outer_rate <= 2.0:
-            msg = f"outer_rate={self.outer_rate:g}: must be in (0, 2]"
-            raise ConfigError(msg)
+        refuse_diverging_step("outer", self.outer_momentum, self.outer_rate)
 
     @property
     def server_vectors(self) -> int:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements, scale
+from deepspark_ops.exchange.strategies.shared_rules import GatheredMovements, refuse_diverging_step, scale
 from deepspark_ops.param_vector import Vector
 
 
@@ -52,12 +51,7 @@ class LocalSgd(GatheredMovements):
         Raises:
             ConfigError: Names the option.
         """
-        if not 0.0 <= self.block_momentum < 1.0:
-            msg = f"block_momentum={self.block_momentum:g}: must be in [0, 1)"
-            raise ConfigError(msg)
-        if not 0.0 < self.block_rate <= 2.0:
-            msg = f"block_rate={self.block_rate:g}: must be in (0, 2]"
-            raise ConfigError(msg)
+        refuse_diverging_step("block", self.block_momentum, self.block_rate)
 
     @property
     def server_vectors(self) -> int:

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.param_vector import Vector
 
@@ -111,3 +112,17 @@ class GatheredGradients(Gathered):
     ) -> None:
         """Push the gradient, which ``local`` holds instead of the parameters, as it is."""
         np.copyto(push, local)
+
+
+def refuse_diverging_step(name: str, momentum: float, rate: float) -> None:
+    """Refuse options ``<name>_momentum`` and ``<name>_rate`` of a step on the center that diverges.
+
+    Raises:
+        ConfigError: Names the option.
+    """
+    if not 0.0 <= momentum < 1.0:
+        msg = f"{name}_momentum={momentum:g}: must be in [0, 1)"
+        raise ConfigError(msg)
+    if not 0.0 < rate <= 2.0:
+        msg = f"{name}_rate={rate:g}: must be in (0, 2]"
+        raise ConfigError(msg)
