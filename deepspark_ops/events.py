@@ -27,6 +27,7 @@ EventKind = Literal[
     "worker_devices",
     "worker_lost",
     "epoch",
+    "fetch",
     "note",
     "server",
 ]

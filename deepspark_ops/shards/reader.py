@@ -99,12 +99,24 @@ class Dataset:
         self._open_shard = open_shard
         self._staged = staged
         self._guard = guard
+        # What is open cannot be removed from the disk: where not all shards fit, other processes need the room.
+        self._most_open = _OPEN_SHARDS if staged is None or staged.fits else 1
         self._opened: OrderedDict[int, SampleSource] = OrderedDict()
 
     @property
     def n_samples(self) -> int:
         """Samples of all shards."""
         return sum(shard.n_samples for shard in self.shards)
+
+    @property
+    def is_staged(self) -> bool:
+        """Are the shards in a store, and read by copies on the disk?"""
+        return self._staged is not None
+
+    def will_read(self, shards: Sequence[int]) -> None:
+        """Let shards in a store be fetched ahead of their time, in this order; for others it does nothing."""
+        if self._staged is not None:
+            self._staged.will_read(shards)
 
     def read(self, shard: int, start: int, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Return samples ``[start, start + count)`` of one shard, one fresh array per column.
@@ -209,7 +221,7 @@ class Dataset:
         if shard in self._opened:
             self._opened.move_to_end(shard)
             return self._opened[shard]
-        if len(self._opened) >= _OPEN_SHARDS:
+        if len(self._opened) >= self._most_open:
             oldest, source = self._opened.popitem(last=False)
             source.close()
             if self._staged is not None:

@@ -18,6 +18,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,41 @@ _POLL_S: Final = 0.02
 _USE: Final = ".use"
 _FETCH: Final = ".fetch"
 _TEMPORARY: Final = ".tmp"
+
+
+class NoRoomNow(ConfigError):
+    """All room is taken by copies that are in use: it may help to wait."""
+
+
+@dataclass
+class FetchCount:
+    """What this process has fetched into folders of copies. Safe to add to from several threads.
+
+    Attributes:
+        fetches: Contents, such as shards.
+        n_bytes: Bytes of them.
+    """
+
+    fetches: int = 0
+    n_bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, n_bytes: int) -> None:
+        """Count one content."""
+        with self._lock:
+            self.fetches += 1
+            self.n_bytes += n_bytes
+
+    def taken(self) -> tuple[int, int]:
+        """Return contents and bytes since the last call, and count anew."""
+        with self._lock:
+            found = self.fetches, self.n_bytes
+            self.fetches = self.n_bytes = 0
+        return found
+
+
+fetched: Final = FetchCount()
+"""Of this process."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +111,8 @@ class Staging:
             sha256: What the files must have, by the same paths.
 
         Raises:
-            ConfigError: The folder is not this user's, or the files are larger than all the room there may be.
+            ConfigError: The folder is not this user's, or the files are larger than all the room there may be;
+                ``NoRoomNow`` where others use it.
             DataError: An object is not what its digest says, or another process does not end fetching it.
             OSError: One cannot be fetched or written; ``filename`` says which.
         """
@@ -96,6 +133,11 @@ class Staging:
     def has(self, key: str) -> bool:
         """Return whether files of this key are here now."""
         return (self.folder / key).is_dir()
+
+    def touch(self, key: str) -> None:
+        """Note files as used now, if they are here, so that others are removed before them."""
+        with suppress(FileNotFoundError):
+            os.utime(self.folder / f"{key}{_USE}")
 
     def _require_folder(self) -> None:
         try:
@@ -138,6 +180,7 @@ class Staging:
                 path.fetch(temporary / name)
                 _check(path, temporary / name, sizes[name], sha256.get(name))
             temporary.rename(self.folder / key)
+            fetched.add(sum(sizes.values()))
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -174,7 +217,7 @@ class Staging:
                 f"staging_size={self.n_bytes:,} bytes in {self.folder} are in use but for"
                 f" {needed - excess:,}, {needed:,} more are needed; raise it"
             )
-            raise ConfigError(msg)
+            raise NoRoomNow(msg)
 
     def _last_use(self, path: Path) -> float:
         name = path.name.removeprefix(".").removesuffix(_TEMPORARY)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from deepspark_ops.errors import ConfigError
 
 Order = Literal["file", "shuffled"]
+_KEPT_ORDERS = 3
+MOST_MIXED_SHARDS = 128
+"""A lease names the shards of up to two such groups, in about a kilobyte."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,15 @@ class DatasetOrder:
             the samples inside a piece in an order that depends only on (seed, epoch).
         seed: Decides shuffled orders.
         piece_samples: Most samples of one lease.
+        mixed_shards: Shuffled: the pieces of so many shards, drawn at random, are given out before those of the next
+            ones, so that a host needs room for few shards at a time; 0: the pieces of all shards are mixed.
     """
 
     shard_samples: tuple[int, ...]
     order: Order = "file"
     seed: int = 0
     piece_samples: int = 1_024
+    mixed_shards: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be read from.
@@ -43,6 +49,9 @@ class DatasetOrder:
             raise ConfigError(msg)
         if self.piece_samples < 1:
             msg = f"piece_samples={self.piece_samples}: must be at least 1"
+            raise ConfigError(msg)
+        if not 0 <= self.mixed_shards <= MOST_MIXED_SHARDS:
+            msg = f"mixed_shards={self.mixed_shards}: must be 1 to {MOST_MIXED_SHARDS}, or 0 for all"
             raise ConfigError(msg)
         if self.order not in ("file", "shuffled"):
             msg = f'order="{self.order}"; allowed: file, shuffled'
@@ -68,6 +77,8 @@ class Lease:
             (it may be all of them).
         shuffle_seed: None: samples in file order; else see ``sample_order``.
         id: Names the lease.
+        next_shards: Where few shards are mixed, the ones that the next pieces are of, up to the end of the next group,
+            in the order of their use: worth fetching now.
     """
 
     epoch: int
@@ -78,6 +89,12 @@ class Lease:
     skip: int = 0
     shuffle_seed: int | None = None
     id: int = 0
+    next_shards: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Lease:
+        """Return the lease of plain JSON values."""
+        return cls(**{**plain, "next_shards": tuple(plain["next_shards"])})
 
 
 def sample_order(lease: Lease) -> npt.NDArray[np.int64]:
@@ -117,6 +134,14 @@ class _Progress:
     reissued_samples: int = 0
 
 
+@dataclass(frozen=True)
+class _EpochOrder:
+    """The pieces of an epoch in the order in which they are given out; ``groups``, ascending, where few shards mix."""
+
+    pieces: Sequence[int]
+    groups: Sequence[int] = ()
+
+
 @dataclass
 class _Position:
     epoch: int = 0
@@ -138,7 +163,8 @@ class DataLeases:
         self._dataset = dataset
         self._pieces = tuple(_cut_shards(dataset))
         self._position = _Position()
-        self._order = self._epoch_order(0)
+        self._mixed_before: list[tuple[int, int]] = []
+        self._orders: dict[int, _EpochOrder] = {}
         self._open: dict[int, tuple[int, _Piece]] = {}
         self._next_id = 1
 
@@ -150,15 +176,13 @@ class DataLeases:
         else:
             if at.next == len(self._pieces):
                 at.epoch, at.next = at.epoch + 1, 0
-                self._order = self._epoch_order(at.epoch)
             piece = _Piece(at.epoch, at.next, 0)
             at.next += 1
         lease_id, self._next_id = self._next_id, self._next_id + 1
         self._open[lease_id] = (worker, piece)
-        order = self._order if piece.epoch == at.epoch else self._epoch_order(piece.epoch)
-        shard, start, count = self._pieces[order[piece.position]]
+        shard, start, count = self._pieces[self._order(piece.epoch).pieces[piece.position]]
         seed = self._dataset.seed if self._dataset.order == "shuffled" else None
-        return Lease(piece.epoch, shard, start, count, self._name, piece.skip, seed, lease_id)
+        return Lease(piece.epoch, shard, start, count, self._name, piece.skip, seed, lease_id, self._next_shards())
 
     def complete(self, worker: int, lease_id: int, consumed: int | None = None) -> EpochReport | None:
         """Note a lease as read.
@@ -209,6 +233,7 @@ class DataLeases:
             "next": self._position.next,
             "returned": list(self._position.returned),
             "progress": [[epoch, asdict(p)] for epoch, p in self._position.progress.items()],
+            "mixed_before": self._mixed_before,
             "next_id": self._next_id,
             "open": [],
         }
@@ -224,17 +249,22 @@ class DataLeases:
     def restore(self, state: Mapping[str, Any]) -> bool:
         """Become what ``to_state`` described.
 
+        Where the state mixed another number of shards, its epoch goes on in the order in which it began.
+
         Returns:
             False, and nothing changes, if the state is of other data: another number of samples, order, seed or
             piece size.
         """
-        theirs = dict(state["dataset"], shard_samples=tuple(state["dataset"]["shard_samples"]))
-        if theirs != asdict(self._dataset):
+        theirs = DatasetOrder(**{**state["dataset"], "shard_samples": tuple(state["dataset"]["shard_samples"])})
+        if replace(theirs, mixed_shards=self._dataset.mixed_shards) != self._dataset:
             return False
+        self._mixed_before = [(epoch, mixed) for epoch, mixed in state.get("mixed_before", ())]
+        if theirs.mixed_shards != self._dataset.mixed_shards:
+            self._mixed_before.append((state["epoch"], theirs.mixed_shards))
         progress = {epoch: _Progress(**counts) for epoch, counts in state["progress"]}
         returned = [(epoch, position, skip) for epoch, position, skip in state["returned"]]
         self._position = _Position(state["epoch"], state["next"], returned, progress)
-        self._order = self._epoch_order(self._position.epoch)
+        self._orders.clear()
         self._open = {lease_id: (worker, _Piece(**piece)) for lease_id, worker, piece in state["open"]}
         self._next_id = state["next_id"]
         return True
@@ -243,14 +273,40 @@ class DataLeases:
         bisect.insort(self._position.returned, (piece.epoch, piece.position, skip))
 
     def _count(self, piece: _Piece) -> int:
-        order = self._order if piece.epoch == self._position.epoch else self._epoch_order(piece.epoch)
-        return self._pieces[order[piece.position]][2]
+        return self._pieces[self._order(piece.epoch).pieces[piece.position]][2]
 
-    def _epoch_order(self, epoch: int) -> list[int]:
+    def _order(self, epoch: int) -> _EpochOrder:
+        if epoch not in self._orders:
+            if len(self._orders) >= _KEPT_ORDERS:
+                del self._orders[min(self._orders)]
+            self._orders[epoch] = self._made_order(epoch)
+        return self._orders[epoch]
+
+    def _made_order(self, epoch: int) -> _EpochOrder:
         if self._dataset.order == "file":
-            return list(range(len(self._pieces)))
+            return _EpochOrder(range(len(self._pieces)))
         rng = np.random.default_rng((self._dataset.seed, epoch))
-        return [int(i) for i in rng.permutation(len(self._pieces))]
+        order = rng.permutation(len(self._pieces))
+        # An epoch that began before the number was changed keeps its own.
+        mixed = next((mixed for last, mixed in self._mixed_before if epoch <= last), self._dataset.mixed_shards)
+        if not mixed:
+            return _EpochOrder(order.tolist())
+        group_of_shard = rng.permutation(len(self._dataset.shard_samples)) // mixed
+        groups = group_of_shard[[self._pieces[piece][0] for piece in order]]
+        by_group = np.argsort(groups, kind="stable")  # stable: within a group the order stays the random one
+        return _EpochOrder(order[by_group].tolist(), groups[by_group].tolist())
+
+    def _next_shards(self) -> tuple[int, ...]:
+        """Return the shards of the pieces from the last given one to the end of the next group, each once."""
+        at, order = self._position, self._order(self._position.epoch)
+        if not order.groups:
+            return ()
+        first = max(0, at.next - 1)
+        last_group = order.groups[first] + 1
+        places = list(order.pieces[first : bisect.bisect_right(order.groups, last_group)])
+        if last_group > order.groups[-1] and (after := self._order(at.epoch + 1)).groups:
+            places += after.pieces[: bisect.bisect_right(after.groups, after.groups[0])]
+        return tuple(dict.fromkeys(self._pieces[piece][0] for piece in places))
 
 
 def _cut_shards(dataset: DatasetOrder) -> list[tuple[int, int, int]]:

@@ -187,7 +187,7 @@ class LeaseData(Request[Lease | None]):
 
     def answer_from_json(self, plain: Any) -> Lease | None:
         """See ``Request``."""
-        return None if plain is None else Lease(**plain)
+        return None if plain is None else Lease.from_json(plain)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,9 @@ class _Stream:
         if lease is None:
             return False
         order = sample_order(lease) - lease.start
+        if lease.next_shards:
+            for layer in self.layers:
+                layer.samples.dataset.will_read(lease.next_shards)
         rows = [layer.read(lease.shard, lease.start, lease.count) for layer in self.layers]
         if lease.shuffle_seed is not None or lease.skip:
             rows = [tuple(column[order] for column in columns) for columns in rows]

@@ -18,7 +18,7 @@ from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
-from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.exchange.state.leases import MOST_MIXED_SHARDS, DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.manifest import SplitName
@@ -246,6 +246,7 @@ def dataset_orders(
     order: Literal["auto", "file", "shuffled"],
     n_workers: int,
     seed: int,
+    staged_bytes: int | None = None,
 ) -> dict[str, DatasetOrder]:
     """Return stream -> how the exchange leases its samples.
 
@@ -258,6 +259,7 @@ def dataset_orders(
         order: As in TrainConfig.
         n_workers: Pieces are small enough for each to have several per epoch.
         seed: Decides shuffled orders.
+        staged_bytes: Room on each host for copies of shards in a store, if that is not enough for all that is read.
     """
     orders: dict[str, DatasetOrder] = {}
     is_sequence = any(layer.type in _SEQUENCE_TYPES for layer in net.layers)
@@ -275,7 +277,12 @@ def dataset_orders(
             # Not below a batch: every lease is a question to the server.
             piece = min(piece, max(shared, layer.batch_size))
         counts = tuple(shard.n_samples for shard in dataset.shards)
-        orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece))
+        mixed = 0
+        if staged_bytes is not None and dataset.is_staged and dataset.manifest is not None and chosen == "shuffled":
+            largest = max(shard.n_bytes for shard in dataset.manifest.shards)
+            # Half of the room: the next shards are fetched while these are read, by workers of which one is behind.
+            mixed = min(MOST_MIXED_SHARDS, max(1, (staged_bytes // largest - 1) // 2))
+        orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece), mixed)
     return orders
 
 

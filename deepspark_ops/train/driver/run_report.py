@@ -11,6 +11,7 @@ from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.setup.run import PreparedRun, Run
+from deepspark_ops.train.setup.staged_reading import fetched_text
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import Start
 from deepspark_ops.train.worker.task import rate_scale
@@ -60,7 +61,7 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     """Report a run that has come to its end."""
     rate = watch.images_per_s()
     speed = {"images_per_s": round(rate, 1)} if rate is not None else {}
-    counts = {**_exchanged(status), "reissued_grants": status.reissued_grants}
+    counts = {**_exchanged(status), **_fetched(run, watch, status), "reissued_grants": status.reissued_grants}
     if any(status.refused_pushes):
         counts["refused_pushes"] = sum(status.refused_pushes)
     report_stage(run, "finished", status.acknowledged, **speed, **counts, uncertain_chunks=status.uncertain_chunks)
@@ -71,7 +72,8 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
 
 def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
     """Report a run that a signal has stopped, and where it goes on."""
-    report_stage(run, "stopped", status.acknowledged, signal=number.name, **_exchanged(status))
+    counts = {**_exchanged(status), **_fetched(run, watch, status)}
+    report_stage(run, "stopped", status.acknowledged, signal=number.name, **counts)
     if not watch.written:
         _LOG.info("stopped by %s at clock=%d: nothing to save since the start", number.name, status.acknowledged)
         return
@@ -82,6 +84,16 @@ def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signa
         status.acknowledged,
         last,
     )
+
+
+def _fetched(run: Run, watch: RunWatch, status: ExchangeStatus) -> dict[str, int]:
+    """Return what workers fetched from a store, after a note of it; nothing where all data are on a disk."""
+    if not watch.fetched_shards:
+        return {}
+    text = fetched_text(run, watch.fetched_shards, watch.fetched_bytes)
+    watch.note(text, clock=status.acknowledged)
+    _LOG.info("%s", text)
+    return {"fetched_shards": watch.fetched_shards, "fetched_bytes": watch.fetched_bytes}
 
 
 def _exchanged(status: ExchangeStatus) -> dict[str, int]:

@@ -17,7 +17,7 @@ from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 
 _LOG = logging.getLogger(__name__)
-_QUIET = ("exchange", "epoch")
+_QUIET = ("exchange", "epoch", "fetch")
 """Kinds for machines: small data have an epoch every second."""
 SERVER_LINE_EVERY_S = 30.0
 """The server reports more often than that; the events have every report."""
@@ -56,6 +56,8 @@ class RunWatch:
 
     Attributes:
         clock: Minibatches done, as the exchange last said.
+        fetched_shards: Copies of shards that workers fetched from a store.
+        fetched_bytes: Bytes of them.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class RunWatch:
         self._snapshots = snapshots
         self._throughput = Throughput(images_per_step)
         self._first = self.clock = first
+        self.fetched_shards = self.fetched_bytes = 0
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
         self._told_of_devices = False
@@ -144,6 +147,9 @@ class RunWatch:
         for event in events:
             self._board.add(event)
             self._show(event)
+            if event.kind == "fetch":
+                self.fetched_shards += event.data.get("shards", 0)
+                self.fetched_bytes += event.data.get("bytes", 0)
             if event.kind == "worker_devices":
                 self._tell_of_devices(event)
             if event.kind == "worker_lost" and self._fatal is None:

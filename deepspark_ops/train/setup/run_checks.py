@@ -11,10 +11,10 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import verify
-from deepspark_ops.shards.staged_shards import note_on_room
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
 from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.setup.staged_reading import room_for_training
 
 _DIGESTS: Final[Mapping[str, bool | None]] = {"auto": None, "digests": True, "sizes": False}
 """``TrainConfig.verify`` -> what ``shards.reader.verify`` takes."""
@@ -41,34 +41,33 @@ def check_paths(config: TrainConfig) -> None:
         raise ConfigError(msg)
 
 
-def check_dataset(dataset: Path, run: Run) -> list[str]:
+def check_dataset(dataset: Path, run: Run) -> None:
     """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
-
-    Returns:
-        What is to be said of them.
 
     Raises:
         DataError: The first difference.
     """
-    notes: list[str | None] = []
     for split in ("train", "test") if run.test_nets else ("train",):
-        folder = DatasetPaths(dataset).split(split)
-        notes.append(note_on_room(folder, verify(folder, digests=_DIGESTS[run.config.verify])))
-    return [note for note in notes if note is not None]
+        verify(DatasetPaths(dataset).split(split), digests=_DIGESTS[run.config.verify])
 
 
 def check_data(run: Run) -> dict[str, DatasetOrder]:
     """Open every data layer once; return how the training data are leased."""
     try:
-        layers = run.train_layers()
-        for fed in (layers, *run.test_layers()):
+        layers, tests = run.train_layers(), run.test_layers()
+        for fed in (layers, *tests):
             for layer in fed:
                 _check_classes(layer, run.config.dataset)
         for net in (run.train_net, *run.test_nets):
             run.binding.drawn_layers(net)
         config = run.config
         return dataset_orders(
-            run.train_net, layers, order=config.order, n_workers=config.n_workers, seed=run.random_seed
+            run.train_net,
+            layers,
+            order=config.order,
+            n_workers=config.n_workers,
+            seed=run.random_seed,
+            staged_bytes=room_for_training(layers, tests),
         )
     finally:
         run.binding.close()

@@ -38,6 +38,7 @@ from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
 from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamps_of, with_its_version
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
+from deepspark_ops.train.setup.staged_reading import notes_on_staging
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 DEFAULT_SEED = 1
@@ -97,8 +98,9 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             verify_layer_sources(nets)
         run = _build(config, paths, replace(loaded, spec=solver_spec(solver)), written, nets)
         if config.dataset is not None:
-            notes += check_dataset(config.dataset, run)
+            check_dataset(config.dataset, run)
         orders = check_data(run)
+        notes += notes_on_staging(run, orders)
         if plan.running.repeats_data:
             notes += check_repeatable(run, config.strategy)
             orders = leased_by_batches(run, orders)

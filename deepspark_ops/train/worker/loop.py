@@ -54,6 +54,7 @@ class WorkerLoop:
         self._next: GrantAnswer | None = None
         self._was_idle = False
         self._last_rate = 0.0
+        self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
 
     def run(self) -> WorkerSummary:
@@ -72,6 +73,7 @@ class WorkerLoop:
         done = self._progress
         if done.n_steps:
             self._model.write_outputs(-1)
+        done.send_fetched(self._last_clock)
         return WorkerSummary(self._plan.worker, done.n_steps, done.n_exchanges, done.last_loss)
 
     def _run(self) -> None:
@@ -151,6 +153,7 @@ class WorkerLoop:
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
+        self._last_clock = first + len(losses)
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])

@@ -11,6 +11,7 @@ from typing import Any
 
 from deepspark_ops.events import MAX_EVENT_BYTES, EventKind, make_event
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
+from deepspark_ops.stores.staging import fetched
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import StepReport
 
@@ -126,6 +127,7 @@ class ProgressLines:
         now = self._now()
         self._send_loss(clock, report, offset, now)
         self._send_exchanges(clock)
+        self.send_fetched(clock)
         self.sums = Interval(now)
 
     def _send_loss(self, clock: int, report: StepReport, offset: int, now: float) -> None:
@@ -166,6 +168,12 @@ class ProgressLines:
             comm_period=self._plan.comm_period.value,
             transport=sums.transport,
         )
+
+    def send_fetched(self, clock: int) -> None:
+        """Send what this process has fetched from a store since the last time, if anything."""
+        shards, n_bytes = fetched.taken()
+        if shards:
+            self.send("fetch", clock, shards=shards, bytes=n_bytes)
 
     def debug(self, clock: int, lines: Sequence[str], **data: Any) -> None:
         """Send the lines of ``debug_info``; many passes of a deep net do not fit into one message."""

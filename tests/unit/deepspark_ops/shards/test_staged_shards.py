@@ -1,17 +1,19 @@
 """Datasets in a store: written whole, read by copies on the disk, the next shard ahead of its time."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder
+from deepspark_ops.shards import staged_shards
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import open_dataset, verify
-from deepspark_ops.shards.staged_shards import note_on_room
 from deepspark_ops.stores import staging
-from deepspark_ops.stores.staging import Staging, use_staging
+from deepspark_ops.stores.staging import Staging, fetched, use_staging
 from deepspark_ops.stores.store_path import StorePath, data_path
 from tests.processes import wait_until
 from tests.reference.ingest_in_process import ingest
@@ -63,7 +65,6 @@ def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
     largest = max(shard.n_bytes for shard in manifest.shards)
     copies = Staging(staging.staging().folder.with_name("other"), n_bytes=int(largest * 2.5))
     use_staging(copies)
-    assert "staging_size" in (note_on_room(dataset / "train", manifest) or "")
     with open_dataset(dataset / "train") as there:
         there._source(0)
         wait_until(lambda: copies.has(manifest.shards[1].sha256), "the next copy", timeout_s=20)
@@ -73,6 +74,49 @@ def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
             there.close()
     assert copies.has(manifest.shards[4].sha256)
     assert sum(copies.has(shard.sha256) for shard in manifest.shards) <= 2
+
+
+@pytest.mark.parametrize("n_readers", [1, 3])
+def test_an_epoch_of_few_mixed_shards_fetches_each_about_once(store, tmp_path, n_readers):
+    """Readers take pieces in turns, as the workers of a host do."""
+    (store / "b").mkdir()
+    source = write_images(tmp_path / "d", 64)
+    there = data_path("s3://b/many")
+    ingest(IngestConfig(source=source, output=there, test_fraction=0.0, samples_per_shard=4), tmp_path / "work")
+    manifest = verify(there / "train", digests=False)
+    assert len(manifest.shards) == 16
+    room = int(max(shard.n_bytes for shard in manifest.shards) * 7.5)
+
+    def fetches(mixed_shards: int, n_epochs: int) -> int:
+        use_staging(Staging(tmp_path / f"copies{mixed_shards}", room))
+        order = DatasetOrder((4,) * 16, "shuffled", 1, 1, mixed_shards)
+        leases = DataLeases("train", order)
+        readers = [open_dataset(there / "train") for _ in range(n_readers)]
+        fetched.taken()
+        for number in range(64 * n_epochs):
+            lease, reader = leases.lease(0), readers[number % n_readers]
+            reader.will_read(lease.next_shards)
+            reader.read(lease.shard, lease.start, lease.count)
+        for reader in readers:
+            reader.close()
+        return fetched.taken()[0]
+
+    # What an epoch read last may be there for the next one, and that one's first shards come ahead. A reader that is
+    # behind the others may fetch a shard once more.
+    assert 2 * 16 < fetches(3, 3) <= 3 * 16 + 6 + 3 * 3 * (n_readers - 1)
+    assert fetches(0, 3) > 3 * 30, "all mixed, most pieces find that their shard has gone"
+
+
+def test_a_reader_waits_for_room_that_another_one_uses(dataset, monkeypatch):
+    manifest = verify(dataset / "train", digests=False)
+    use_staging(Staging(staging.staging().folder.with_name("other"), max(s.n_bytes for s in manifest.shards)))
+    with open_dataset(dataset / "train") as first, open_dataset(dataset / "train") as second:
+        first.read(0, 0, 1)
+        threading.Timer(0.3, first.close).start()
+        assert len(second.read(3, 1, 2)[0]) == 2
+        monkeypatch.setattr(staged_shards, "_ROOM_S", 0.0)
+        with pytest.raises(ConfigError, match=r"staging_size=[0-9,]+ bytes in .* are in use but for"):
+            first.read(0, 0, 1)
 
 
 def test_damage_in_the_store_is_found(dataset, store):

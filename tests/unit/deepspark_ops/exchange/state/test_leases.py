@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,7 @@ def test_state_of_other_data_is_not_taken() -> None:
         ({"shard_samples": ()}, "needs at least one sample"),
         ({"shard_samples": (0, 0)}, "needs at least one sample"),
         ({"shard_samples": (3,), "piece_samples": 0}, "piece_samples=0: must be at least 1"),
+        ({"shard_samples": (3,), "mixed_shards": -1}, "mixed_shards=-1: must be 1 to 128, or 0 for all"),
         ({"shard_samples": (3,), "order": "random"}, 'order="random"; allowed: file, shuffled'),
     ],
 )
@@ -101,6 +103,7 @@ datasets = st.builds(
     order=st.sampled_from(["file", "shuffled"]),
     seed=st.integers(0, 3),
     piece_samples=st.integers(1, 5),
+    mixed_shards=st.integers(0, 3),
 )
 actions = st.lists(st.tuples(st.sampled_from(["take", "take", "done", "part", "lose", "restart"]), st.integers(0, 2)))
 
@@ -152,3 +155,75 @@ def test_pieces_come_in_another_order_each_epoch() -> None:
     first, second = [[leases.lease(0).start for _ in range(20)] for _ in range(2)]
     assert first != second
     assert sorted(first) == sorted(second) == list(range(0, 40, 2))
+
+
+FEW_MIXED = DatasetOrder((6,) * 10, "shuffled", 5, 2, mixed_shards=3)
+
+
+def leased(leases: DataLeases, n: int = 30) -> list[Lease]:
+    """Return the next leases; an epoch of ``FEW_MIXED`` has 30 pieces."""
+    found = [leases.lease(0) for _ in range(n)]
+    for lease in found:
+        leases.complete(0, lease.id)
+    return found
+
+
+def groups_of(epoch: list[Lease]) -> list[set[int]]:
+    """Return the shards of each stretch of nine pieces, three shards' worth."""
+    return [{lease.shard for lease in epoch[first : first + 9]} for first in range(0, 30, 9)]
+
+
+def test_where_few_shards_are_mixed_each_is_read_in_one_stretch_of_an_epoch() -> None:
+    leases = DataLeases("train", FEW_MIXED)
+    epochs = [leased(leases) for _ in range(3)]
+    for epoch in epochs:
+        assert sorted(len(group) for group in groups_of(epoch)) == [1, 3, 3, 3]
+        assert set.union(*groups_of(epoch)) == set(range(10))
+    assert len({tuple(frozenset(group) for group in groups_of(epoch)) for epoch in epochs}) == 3
+    first = [lease.shard for lease in epochs[0][:9]]
+    assert first != sorted(first), "pieces of the group's shards take turns"
+
+
+def test_a_lease_names_the_shards_to_come_up_to_the_end_of_the_next_group() -> None:
+    leases = DataLeases("train", FEW_MIXED)
+    pieces = leased(leases, 60)
+    for number, lease in enumerate(pieces[:51]):
+        epoch, place = divmod(number, 30)
+        end = 30 * epoch + 9 * (place // 9) + 18
+        if place >= 27:  # the last group has one shard; after it comes the first one of the next epoch
+            end = 30 * (epoch + 1) + 9
+        elif place >= 18:
+            end = 30 * (epoch + 1)
+        coming = list(dict.fromkeys(piece.shard for piece in pieces[number:end]))
+        assert list(lease.next_shards) == coming, number
+    assert leased(DataLeases("train", DatasetOrder((6,) * 4, "shuffled", 5, 2)), 1)[0].next_shards == ()
+
+
+def test_an_epoch_keeps_its_order_when_the_run_goes_on_with_more_mixed_shards() -> None:
+    leases = DataLeases("train", FEW_MIXED)
+    begun = leased(leases, 40)
+    rest = leased(DataLeases("train", FEW_MIXED), 60)[40:]
+    state = json.loads(json.dumps(leases.to_state()))
+    resumed = DataLeases("train", replace(FEW_MIXED, mixed_shards=5))
+    assert resumed.restore(state)
+    assert [read(lease) for lease in leased(resumed, 20)] == [read(lease) for lease in rest]
+    assert {lease.shard for lease in begun[30:]} | {lease.shard for lease in rest} == set(range(10))
+    halves = leased(resumed)
+    assert [len({lease.shard for lease in half}) for half in (halves[:15], halves[15:])] == [5, 5]
+    again = DataLeases("train", replace(FEW_MIXED, mixed_shards=2))
+    assert again.restore(json.loads(json.dumps(resumed.to_state())))
+    third = leased(again)
+    assert {lease.epoch for lease in third} == {3}
+    assert [len({lease.shard for lease in third[first : first + 6]}) for first in range(0, 30, 6)] == [2] * 5
+
+
+def test_a_state_from_before_there_were_groups_is_taken() -> None:
+    leases = DataLeases("train", replace(FEW_MIXED, mixed_shards=0))
+    leased(leases, 10)
+    state = json.loads(json.dumps(leases.to_state()))
+    del state["mixed_before"], state["dataset"]["mixed_shards"]
+    rest = leased(leases, 20)
+    resumed = DataLeases("train", FEW_MIXED)
+    assert resumed.restore(state)
+    assert [read(lease) for lease in leased(resumed, 20)] == [read(lease) for lease in rest]
+    assert sorted(len(group) for group in groups_of(leased(resumed))) == [1, 3, 3, 3]

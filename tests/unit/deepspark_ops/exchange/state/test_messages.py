@@ -73,8 +73,9 @@ def test_the_answer_to_a_grants_request_comes_back_from_its_json(answer: GrantAn
 
 
 def test_the_answers_of_leases_come_back_from_their_json() -> None:
-    lease, report = Lease(0, 1, 2, 3, shuffle_seed=7, id=4), EpochReport("train", 1, 80, 20)
-    assert LeaseData("train").answer_from_json(LeaseData("train").answer_to_json(lease)) == lease
+    lease, report = Lease(0, 1, 2, 3, shuffle_seed=7, id=4, next_shards=(1, 5)), EpochReport("train", 1, 80, 20)
+    sent = json.loads(json.dumps(LeaseData("train").answer_to_json(lease)))
+    assert LeaseData("train").answer_from_json(sent) == lease
     assert LeaseData("train").answer_from_json(LeaseData("train").answer_to_json(None)) is None
     assert ReturnLease("train", 4).answer_from_json(ReturnLease("train", 4).answer_to_json(report)) == report
     assert ReturnLease("train", 4).answer_from_json(ReturnLease("train", 4).answer_to_json(None)) is None

@@ -149,3 +149,12 @@ def test_devices_are_a_line_per_worker_and_their_reason_is_told_once(
         "worker 1: CPU, 2 threads",
         "driver clock=0: no card 0",
     ]
+
+
+def test_what_workers_fetched_from_a_store_is_added_up_and_not_logged(watch, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    for worker in (0, 1, 0):
+        append_event(tmp_path / "events.jsonl", make_event("fetch", clock=5, worker=worker, shards=2, bytes=700))
+    watch.step(status)
+    assert (watch.fetched_shards, watch.fetched_bytes) == (6, 2100)
+    assert not caplog.records

@@ -1,0 +1,79 @@
+"""What a run reads from a store: whether its copies fit on the disk, and what it costs where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+
+from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.stores.staging import staging
+from deepspark_ops.train.data.data_layers import FedLayer
+from deepspark_ops.train.setup.run import Run
+
+
+def room_for_training(layers: Sequence[FedLayer], tests: Iterable[Sequence[FedLayer]]) -> int | None:
+    """Return the bytes for copies of training shards where not all splits fit at once; None where they do.
+
+    The test set keeps its copies up to a quarter of the room: it is read whole at each test.
+    """
+    n_bytes = staging().n_bytes
+    train, test = _staged_bytes(layers), _staged_bytes([layer for net in tests for layer in net])
+    return None if train + test <= n_bytes else n_bytes - min(test, n_bytes // 4)
+
+
+def notes_on_staging(run: Run, orders: Mapping[str, DatasetOrder]) -> list[str]:
+    """Return what the user should know of fetching again and again; nothing where everything fits or is on a disk."""
+    layers, tests = run.train_layers(), run.test_layers()
+    room = room_for_training(layers, tests)
+    manifests = {layer.stream: found for layer in layers if (found := _staged_manifest(layer)) is not None}
+    return [] if room is None else [_note(run, orders[stream], found) for stream, found in manifests.items()]
+
+
+def fetched_text(run: Run, n_fetched: int, n_bytes: int) -> str:
+    """Return what to say at the end of what all hosts fetched: ``n_fetched`` shards with ``n_bytes``."""
+    layers = [*run.train_layers(), *(layer for net in run.test_layers() for layer in net)]
+    n_shards = sum(len(manifest.shards) for manifest in _staged_manifests(layers))
+    times = f", each of {n_shards} shards {n_fetched / n_shards:.3g} times on average" if n_shards else ""
+    return f"fetched from {run.config.dataset}: {_size(n_bytes)} in {n_fetched} copies of shards{times}"
+
+
+def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
+    size, n_shards = manifest.n_bytes, len(manifest.shards)
+    epochs = run.solver.max_iter * run.images_per_step() / order.n_samples
+    largest = max(shard.n_bytes for shard in manifest.shards)
+    tests = _staged_bytes([layer for net in run.test_layers() for layer in net])
+    text = (
+        f"the training set in {run.config.dataset} has {_size(size)} in {n_shards} shards, more than"
+        f" staging_size={_size(staging().n_bytes)} holds beside {_size(tests)} for tests: each host that"
+        f" reads all shards fetches them about once per epoch, some {_size(round(epochs * size))} in the"
+        f" {epochs:.3g} epochs of this run"
+    )
+    if order.mixed_shards:
+        text += f"; shuffled order mixes the samples of {min(n_shards, order.mixed_shards)} shards at a time"
+    # The next shard is fetched while each worker reads one.
+    least = (run.config.n_workers + 2) * largest
+    if staging().n_bytes < least:
+        text += f"; {run.config.n_workers} workers on one host may need {_size(least)} at once"
+    enough = ceil((size + tests + largest) / 2**20)
+    return f"{text}; with staging_size={enough}MiB or more it fetches each shard once in the run"
+
+
+def _staged_bytes(layers: Iterable[FedLayer]) -> int:
+    """Return the bytes of the sets in a store that layers read, each once."""
+    return sum(manifest.n_bytes for manifest in _staged_manifests(layers))
+
+
+def _staged_manifests(layers: Iterable[FedLayer]) -> list[DatasetManifest]:
+    found = {id(layer.samples): _staged_manifest(layer) for layer in layers}
+    return [manifest for manifest in found.values() if manifest is not None]
+
+
+def _staged_manifest(layer: FedLayer) -> DatasetManifest | None:
+    dataset = layer.samples.dataset
+    return dataset.manifest if dataset.is_staged else None
+
+
+def _size(n_bytes: int) -> str:
+    unit, name = (2**30, "GiB") if n_bytes >= 2**30 else (2**20, "MiB")
+    return f"{n_bytes / unit:.3g} {name}"
