@@ -1,0 +1,81 @@
+"""The file beside a shard that tells of its samples: what is written comes back, and so does a file of version 1."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.shards.shard_records import ShardRecords, read_records, write_records
+
+NAMES = ("a/1.png", "b/\udce9.png")
+RECORDS = ShardRecords(
+    names=NAMES,
+    labels=np.array([3, 0]),
+    stamps=np.array([2**63 + 5, 0], np.uint64),
+    digests=np.array([7, 2**64 - 1], np.uint64),
+    repeats=np.array([0, 1], np.int32),
+    sums=np.arange(12, dtype=np.int64).reshape(3, 2, 2) * 100,
+    looks=np.array([[0, 480, 640, 101.5, 33.25]]),
+    findings=(("alpha", 1, "alpha is dropped"),),
+    counts={"alpha": 1, "cmyk": 4},
+)
+
+
+def archive(version: int, sums: np.ndarray) -> bytes:
+    """Return the file of ``RECORDS`` as the format is described, made by zipfile and NumPy's own format alone."""
+    told = json.dumps({"findings": [["alpha", 1, "alpha is dropped"]], "counts": {"alpha": 1, "cmyk": 4}})
+    arrays = {
+        "format_version": np.array(version),
+        "names": np.frombuffer(b"a/1.pngb/\xe9.png", np.uint8),
+        "name_bytes": np.array([7, 7]),
+        "labels": np.array([3, 0]),
+        "stamps": np.array([2**63 + 5, 0], np.uint64),
+        "digests": np.array([7, 2**64 - 1], np.uint64),
+        "repeats": np.array([0, 1], np.int32),
+        "sums": sums,
+        "looks": np.array([[0, 480, 640, 101.5, 33.25]]),
+        "told": np.frombuffer(told.encode(), np.uint8),
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in arrays.items():
+            member = io.BytesIO()
+            npy.write_array(member, values)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return file.getvalue()
+
+
+def check_equal(found: ShardRecords) -> None:
+    for name, expected in vars(RECORDS).items():
+        value = getattr(found, name)
+        if isinstance(expected, np.ndarray):
+            assert value.dtype == expected.dtype, name
+            np.testing.assert_array_equal(value, expected, name)
+        else:
+            assert value == expected, name
+
+
+@pytest.mark.parametrize(("version", "sums_type"), [(1, np.int64), (2, np.uint16)])
+def test_files_of_both_versions_are_read(tmp_path, version, sums_type):
+    path = tmp_path / "x.records.npz"
+    path.write_bytes(archive(version, RECORDS.sums.astype(sums_type)))
+    check_equal(read_records(path))
+
+
+def test_what_is_written_comes_back(tmp_path):
+    path = tmp_path / "x.records.npz"
+    write_records(path, RECORDS)
+    check_equal(read_records(path))
+    with np.load(path) as held:
+        assert (int(held["format_version"]), held["sums"].dtype) == (2, np.uint16)
+
+
+def test_another_version_is_refused(tmp_path):
+    path = tmp_path / "x.records.npz"
+    path.write_bytes(archive(3, RECORDS.sums))
+    with pytest.raises(DataError, match=r"format_version is 3, this program reads 1 and 2; rerun task"):
+        read_records(path)
