@@ -7,6 +7,7 @@ center. The length is measured by the mean square of what is looked at: one pass
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 import numpy as np
 
@@ -18,14 +19,14 @@ FACTOR = 1e6
 warm up or restart, layers that wake up and gradients that explode stay orders of magnitude below it."""
 WARM_UP_EXCHANGES = 32
 """Exchanges whose pushes are taken whatever their length, as long as it is finite. Pushes of zeros do not count."""
-MEMORY_SHARE = 32
-"""In shared memory one part of so many is looked at in a chunk, at every exchange the next one."""
-MEMORY_STEP = 16
-"""In shared memory one chunk of so many is looked at, at every exchange others, and always the first one. To look at
-all would take an exchange longer. A worker whose loss is not finite ends before it pushes, and from a net that is
-not finite hardly a number is: the first chunk tells."""
-MIN_LOOK = 2_048
-"""Floats that are looked at, at least: fewer would cost as much."""
+MEMORY_LOOK = 512
+"""Floats that are looked at in a chunk in shared memory, at every exchange the next ones."""
+MEMORY_WARM_UP = 256
+"""In place of ``WARM_UP_EXCHANGES`` in shared memory: until all of a chunk was seen, with layers that move little."""
+MEMORY_TURNS = 16
+"""In shared memory the first chunk of every exchange is looked at, and once in so many exchanges another one, each
+time the next. To look at all would take an exchange longer. A worker whose loss is not finite ends before it pushes,
+and from a net that is not finite hardly a number is: the first chunk tells."""
 
 
 class PushCheck:
@@ -39,16 +40,19 @@ class PushCheck:
 
         Args:
             n_chunks: Of the vector.
-            samples: Look at ``MEMORY_SHARE`` and ``MEMORY_STEP`` only.
+            samples: Look at ``MEMORY_LOOK`` floats of a chunk or two.
         """
         self._n_chunks = n_chunks
         self._samples = samples
-        self._missing = WARM_UP_EXCHANGES * len(self.positions(0))
+        self._missing = MEMORY_WARM_UP if samples else WARM_UP_EXCHANGES * n_chunks
         self._largest = 0.0
 
-    def positions(self, turn: int) -> range:
-        """Return which chunks are to be looked at in exchange number ``turn``, besides the first that is pushed."""
-        return range(turn % MEMORY_STEP, self._n_chunks, MEMORY_STEP) if self._samples else range(self._n_chunks)
+    def positions(self, turn: int, first: int) -> Container[int]:
+        """Return which chunks are to be looked at in exchange number ``turn``, which begins with chunk ``first``."""
+        if not self._samples:
+            return range(self._n_chunks)
+        number, rest = divmod(turn, MEMORY_TURNS)
+        return (first,) if rest else (first, number % self._n_chunks)
 
     def look(self, push: Vector, turn: int) -> None:
         """Look at one chunk of a push, shape (chunk,), before it is applied.
@@ -60,11 +64,10 @@ class PushCheck:
         Raises:
             PushRefused: It is nonsense; the message says why.
         """
-        part, n_floats = push, len(push)
-        if self._samples and n_floats > MIN_LOOK:
-            length = max(MIN_LOOK, n_floats // MEMORY_SHARE)
-            begin = turn * length % n_floats
-            part = push[begin : begin + length]
+        part = push
+        if self._samples and len(push) > MEMORY_LOOK:
+            begin = turn * MEMORY_LOOK % len(push)
+            part = push[begin : begin + MEMORY_LOOK]
         mean = float(np.vdot(part, part)) / len(part)  # unlike dot it does not warn of what is too large
         if not mean <= self._largest:
             self._take_longer(mean)

@@ -16,26 +16,23 @@ from deepspark_ops.param_vector import Vector
 
 
 def push_applier(
-    center: Center, chunks: Chunks, worker: int, context: ExchangeContext
+    center: Center, chunks: Chunks, worker: int, context: ExchangeContext, first: int = 0
 ) -> Callable[[int, Vector], None]:
     """Return what applies the pushes of one exchange, chunk by chunk: ``apply(position, push)``.
 
     Nothing else changes the center by a push: a server calls it for a worker by socket, a worker that maps the center
-    for itself. ``apply`` raises ``WorkerFenced``, or ``PushRefused``, before it changes anything. Its
-    caller holds the chunk's lock, if there are locks.
+    for itself; it says with which chunk its exchange begins. ``apply`` raises ``WorkerFenced``, or ``PushRefused``,
+    before it changes anything. Its caller holds the chunk's lock, if there are locks.
     """
     parts, watched = chunks.views(center.vector), center.watched
     server_chunk, sessions, session = chunks.strategy.server_chunk, center.sessions, context.session
     adds_directly, check = not center.extras, center.push_check
-    looked_at = range(0) if check is None else check.positions(context.own)
-    is_first = check is not None
+    looked_at = () if check is None else check.positions(context.own, first)
 
     def apply(position: int, push: Vector) -> None:
-        nonlocal is_first
         if sessions[worker] != session:
             center.check_session(worker, session)
-        if is_first or position in looked_at:
-            is_first = False
+        if position in looked_at:
             _look(center, chunks, worker, position, push, context)
         if position == watched:
             center.begin_watched_push(worker)
@@ -140,7 +137,7 @@ def exchange_in_memory(
         ExchangeUnavailable: A lock was not to be had.
     """
     strategy = chunks.strategy
-    worker_chunk, apply = strategy.worker_chunk, push_applier(center, chunks, worker, context)
+    worker_chunk, apply = strategy.worker_chunk, push_applier(center, chunks, worker, context, order[0])
     measure = measure_distance and strategy.pulls == "before"
     pulls_after, keeps_start = strategy.pulls == "after", strategy.keeps_start
     has_statistics = chunks.statistics is not None

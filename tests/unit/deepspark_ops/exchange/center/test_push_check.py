@@ -12,9 +12,8 @@ from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.memory import CenterShape
 from deepspark_ops.exchange.center.push_check import (
     FACTOR,
-    MEMORY_SHARE,
-    MEMORY_STEP,
-    MIN_LOOK,
+    MEMORY_LOOK,
+    MEMORY_TURNS,
     WARM_UP_EXCHANGES,
     PushCheck,
 )
@@ -85,35 +84,37 @@ def test_honest_pushes_are_taken(run: str, samples: bool) -> None:
             check.look(push_of(size, chunk), turn)
 
 
-@pytest.mark.parametrize("n_floats", [1, 100, MIN_LOOK, MIN_LOOK + 1, 50_000, 131_072])
+@pytest.mark.parametrize("n_floats", [1, 100, MEMORY_LOOK, MEMORY_LOOK + 1, 50_000, 131_072])
 def test_a_part_at_a_time_all_of_a_chunk_is_looked_at(n_floats: int) -> None:
     check = PushCheck(1, samples=True)
+    places = set(np.linspace(0, n_floats - 1, 40).astype(int).tolist())
     found = set()
-    for at in np.linspace(0, n_floats - 1, 40).astype(int).tolist():
+    for at in places:
         push = np.ones(n_floats, np.float32)
         push[at] = math.nan
-        for turn in range(MEMORY_SHARE + 2):
+        for turn in range(n_floats // MEMORY_LOOK + 2):
             try:
                 check.look(push, turn)
             except PushRefused:
                 found.add(at)
-    assert len(found) == len(set(np.linspace(0, n_floats - 1, 40).astype(int).tolist()))
+    assert found == places
 
 
-def test_a_few_chunks_at_a_time_all_are_looked_at() -> None:
+def test_one_after_another_all_chunks_are_looked_at() -> None:
     check = PushCheck(10, samples=True)
-    seen = [position for turn in range(7, 7 + MEMORY_STEP) for position in check.positions(turn)]
-    assert sorted(seen) == list(range(10))
-    assert PushCheck(10).positions(7) == range(10)
+    turns = range(7, 7 + 10 * MEMORY_TURNS)
+    assert all(any(chunk in check.positions(turn, 3) for turn in turns) for chunk in range(10))
+    assert all(3 in check.positions(turn, 3) for turn in turns)
+    assert all(chunk in PushCheck(10).positions(7, 3) for chunk in range(10))
 
 
 def test_the_first_chunk_of_an_exchange_is_always_looked_at() -> None:
     rule = find_strategy("easgd")
-    for turn in range(MEMORY_STEP):
+    for turn in range(MEMORY_TURNS):
         center = Center.in_memory(np.ones(40, np.float32), CenterShape(40, 2, 10))
         center.check_pushes(rule, samples=True)
         context = center.begin(1)._replace(own=turn)
-        apply = push_applier(center, Chunks(40, 4, rule, StatisticBlobs()), 1, context)
+        apply = push_applier(center, Chunks(40, 4, rule, StatisticBlobs()), 1, context, 7)
         with pytest.raises(PushRefused):
             apply(7, np.full(4, math.nan, np.float32))
         assert (center.vector == 1.0).all()
