@@ -36,9 +36,9 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.simulate import SimulateConfig
 from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
-from deepspark_ops.config.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, DataPath, MemorySize, SolverFile, SolverOverrides, StageConfig, StartWeights
-from deepspark_ops.config.devices import (
+from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.config.shared_options.devices import (
     DeviceChoice,
     GpusPerWorker,
     PlacementChoice,
@@ -15,9 +16,8 @@ from deepspark_ops.config.devices import (
     Recompute,
     ShareGpus,
 )
-from deepspark_ops.config.ingest import SourceConfig
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
 
 
 class CheckConfig(StageConfig):

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import FORM, DataPath, StageConfig
-from deepspark_ops.config.bundle_formats import BundleFormats
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.config.task import OutputBlobs, TaskChoice
+from deepspark_ops.config.shared_options.bundle_formats import BundleFormats
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.task import OutputBlobs, TaskChoice
 
 _NUMBER = r"[+-]?\d+(\.\d*)?"
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import EXPERT, DataPath, InsecureNetwork, ListenAddress, StageConfig
-from deepspark_ops.config.devices import DeviceChoice
-from deepspark_ops.config.task import OutputBlobs, TargetBlob, TaskChoice
+from deepspark_ops.config.shared_options.devices import DeviceChoice
+from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
 
 SplitChoice = Annotated[
     Literal["train", "validation", "test"],

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from deepspark_ops.config.base import StageConfig
-from deepspark_ops.config.bundle_formats import BundleFormats
-from deepspark_ops.config.task import OutputBlobs, TaskChoice
+from deepspark_ops.config.shared_options.bundle_formats import BundleFormats
+from deepspark_ops.config.shared_options.task import OutputBlobs, TaskChoice
 
 
 class ExportConfig(StageConfig):

@@ -19,7 +19,7 @@ from deepspark_ops.config.base import (
     StagingFolder,
     StagingSize,
 )
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
 """Between an archive and its member."""

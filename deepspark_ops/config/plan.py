@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
 
 class PlanConfig(StageConfig):

@@ -16,10 +16,10 @@ from deepspark_ops.config.base import (
     StagingFolder,
     StagingSize,
 )
-from deepspark_ops.config.devices import DeviceChoice
 from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.devices import DeviceChoice
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "json_lines"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import EXPERT, FORM, StageConfig
-from deepspark_ops.config.durations import Duration
+from deepspark_ops.config.shared_options.durations import Duration
 
 
 class PromoteConfig(StageConfig):

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from deepspark_ops.config.base import MemorySize, StageConfig
-from deepspark_ops.config.devices import DeviceChoice
+from deepspark_ops.config.shared_options.devices import DeviceChoice
 
 
 class ServeConfig(StageConfig):

@@ -16,8 +16,8 @@ from deepspark_ops.config.base import (
     StageConfig,
     StartWeights,
 )
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.schedules import PeriodSchedule, RateSchedule
 
 _NETWORK = re.compile(r"(?P<rate>\d+(\.\d+)?)(?P<unit>[gm])bit,(?P<latency>\d+(\.\d+)?)(?P<part>us|ms)")
 MOST_WORKERS = 1_000

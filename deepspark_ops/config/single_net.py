@@ -9,7 +9,7 @@ from pydantic import Field
 
 from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
 from deepspark_ops.config.evaluate import SplitChoice
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
 _Threads = Annotated[int | None, Field(ge=1, le=1_024, description="Threads of a kernel; default: the cores there are")]
 

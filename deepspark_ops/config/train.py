@@ -25,7 +25,7 @@ from deepspark_ops.config.base import (
     StartWeights,
     file_list_text,
 )
-from deepspark_ops.config.devices import (
+from deepspark_ops.config.shared_options.devices import (
     DeviceChoice,
     GpusPerWorker,
     PlacementChoice,
@@ -34,8 +34,8 @@ from deepspark_ops.config.devices import (
     ShareGpus,
     Tf32,
 )
-from deepspark_ops.config.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.config.schedules import PeriodSchedule, RateSchedule
+from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.schedules import PeriodSchedule, RateSchedule
 
 
 class TrainConfig(StageConfig):

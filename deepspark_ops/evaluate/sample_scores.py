@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.hdf5_file import open_hdf5
-from deepspark_ops.config.task import TASK_NAMES, TaskName
+from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.run_paths import write_whole

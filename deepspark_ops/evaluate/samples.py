@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import NetSpec
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding

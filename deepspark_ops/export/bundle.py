@@ -20,8 +20,8 @@ from caffe_import.files.mean_file import write_mean
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.predict import compile_forward
-from deepspark_ops.config.bundle_formats import BY_DEFAULT
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.shared_options.bundle_formats import BY_DEFAULT
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deepspark_ops.config.bundle_formats import CAFFE, SAVED_MODEL
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
 

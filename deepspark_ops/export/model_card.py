@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck

@@ -17,8 +17,8 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.base import file_list_text
-from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, task_wish
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net

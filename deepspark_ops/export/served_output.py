@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import sigmoid

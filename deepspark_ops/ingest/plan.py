@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.dataset_findings import find_repeated_paths
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member

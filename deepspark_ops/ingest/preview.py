@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_known
-from deepspark_ops.config.source_formats import TABLE_FORMATS, SourceFormat
+from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS, SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig, is_known
-from deepspark_ops.config.source_formats import TABLE_FORMATS
+from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet

@@ -10,7 +10,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 
-from deepspark_ops.config.durations import length_of
+from deepspark_ops.config.shared_options.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport

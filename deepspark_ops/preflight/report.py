@@ -243,7 +243,7 @@ class ResultReport(_Frozen):
     """One result that evaluation will find and export ship; the main one is the first.
 
     Attributes:
-        task: What the net is for, as ``config.task.TaskName``.
+        task: What the net is for, as ``config.shared_options.task.TaskName``.
         outputs: Blobs with the answers.
         target: Blob with what they should be; None: evaluation has nothing to compare with.
         activation: What turns the blob into the answer: ``softmax``, ``sigmoid`` or ``none``.

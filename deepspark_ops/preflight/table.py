@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from deepspark_ops.config.bundle_formats import BY_DEFAULT
+from deepspark_ops.config.shared_options.bundle_formats import BY_DEFAULT
 from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import (

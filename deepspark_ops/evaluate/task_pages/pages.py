@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.charts import confusion_chart, grouped
 from deepspark_ops.evaluate.figures.embedding import Neighbours
 from deepspark_ops.evaluate.figures.extremes import NamedSample

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
-from deepspark_ops.config.task import TASK_NAMES, TaskName
+from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.tasks.net_wiring import maker_of, named, origins, user_name
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
 
-from deepspark_ops.config.task import TaskName
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.shards.manifest import SplitName, SplitRule
 
 METRICS_VERSION: Final = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deepspark_ops.config.task import TASK_NAMES, TaskName
+from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.classification import ClassificationTask
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingTask, NeighbourTask

@@ -16,8 +16,8 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.config.bundle_formats import TFLITE_INT8
 from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.evaluate.tasks.choice import choose_task, task_wish

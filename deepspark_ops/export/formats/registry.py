@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from deepspark_ops.config.bundle_formats import CAFFE, KERAS, ONNX, SAVED_MODEL, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
+from deepspark_ops.config.shared_options.bundle_formats import (
+    CAFFE,
+    KERAS,
+    ONNX,
+    SAVED_MODEL,
+    TFLITE,
+    TFLITE_FLOAT16,
+    TFLITE_INT8,
+)
 from deepspark_ops.export.formats import caffe, keras_file, saved_model, tf_lite, tf_onnx
 from deepspark_ops.export.formats.exported_model import Format
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import TABLE_FORMATS
+from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.dataset_findings import find_thin_classes
 from deepspark_ops.ingest.findings import ordered

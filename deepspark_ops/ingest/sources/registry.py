@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
-from deepspark_ops.config.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import SourceIndex

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import Recipe, own_sources, plan_ingest, read_class_names

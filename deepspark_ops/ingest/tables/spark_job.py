@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table, is_known
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.table_files import data_files
 from deepspark_ops.ingest.plan import Recipe, own_sources, read_class_names

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
-from deepspark_ops.config.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import NamedFiles
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
 

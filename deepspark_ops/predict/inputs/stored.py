@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.predict.record import InputRecord, Inputs

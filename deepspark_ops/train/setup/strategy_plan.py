@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deepspark_ops.config.schedules import schedule_entries
+from deepspark_ops.config.shared_options.schedules import schedule_entries
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import (

@@ -9,7 +9,7 @@ from caffe_import.net.net_spec import build_net_spec
 from caffe_import.net.python_layers import allow_python_modules
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import NamedFiles
 from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import run_in_process
 from tests.paths import ROOT

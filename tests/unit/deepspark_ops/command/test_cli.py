@@ -14,7 +14,7 @@ from deepspark_ops.command import cli, stage_display
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
-from deepspark_ops.config.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import NamedFiles
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.tasks.classification import build_metrics

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate import scoring
 from deepspark_ops.evaluate.samples import Batch

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.per_sample.slices import MAX_VALUES, SliceSums
 from deepspark_ops.evaluate.tasks.registry import sum_of

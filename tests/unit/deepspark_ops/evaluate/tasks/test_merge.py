@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepspark_ops.config.task import TASK_NAMES
+from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.evaluate.scores import ScoreSum, softmax
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.source_formats import SOURCE_FORMATS, SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import sources
 from deepspark_ops.ingest.sources import tables

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.base import parse_config, with_paths_from
-from deepspark_ops.config.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import NamedFiles
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.durations import length_of
 from deepspark_ops.config.promote import ApprovalConfig
+from deepspark_ops.config.shared_options.durations import length_of
 from deepspark_ops.errors import ConfigError
 
 
