@@ -9,14 +9,15 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import refused_setting, spark_failure
 from deepspark_ops.processes.spark_submit import job_variables, require_java
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -54,7 +55,8 @@ def start_context(
     for name, value in job_variables(os.environ, master=master).items():
         os.environ.setdefault(name, value)
     given = {**properties, "spark.master": master}
-    gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(given.items())))
+    gateway = _launch(given)
+    settings: dict[str, str] = {}
     try:
         conf = SparkConf(_jvm=gateway.jvm)
         settings = dict(conf.getAll())
@@ -62,11 +64,39 @@ def start_context(
         if network.warning is not None:
             _log.warning("%s", network.warning)
         added = {**given, **network.properties, **further(settings)}
+        settings |= added
         return SparkContext(conf=conf.setAll(list(added.items())), gateway=gateway)
     except (Py4JError, PySparkException) as error:
+        told = _not_started(error, master, settings)  # first: the text of a Java error is read from the JVM
         gateway.shutdown()
-        msg = f"Spark did not start with master={master}: {spark_failure(error, master=master, task='task')}"
-        raise DeepSparkError(msg) from error
+        raise told from error
     except BaseException:
         gateway.shutdown()
         raise
+
+
+def _launch(given: Mapping[str, str]) -> JavaGateway:
+    try:
+        return launch_gateway(SparkConf(loadDefaults=False).setAll(list(given.items())))
+    except PySparkException as error:
+        msg = (
+            "Spark's JVM ended before it was ready; its own lines are above. Often what only the start of Java"
+            " reads is wrong: spark.driver.memory, spark.driver.extraJavaOptions, JAVA_TOOL_OPTIONS,"
+            " PYSPARK_SUBMIT_ARGS"
+        )
+        raise DeepSparkError(msg) from error
+
+
+def _not_started(error: Exception, master: str, settings: Mapping[str, str]) -> DeepSparkError:
+    try:
+        refused = refused_setting(error, settings)
+    except Py4JError:
+        refused = None  # the JVM has ended since
+    if refused is not None:
+        return ConfigError(
+            f"{refused}; put it right in conf/spark-defaults.conf (SPARK_CONF_DIR names the folder) or where the job"
+            " is given it"
+        )
+    return DeepSparkError(
+        f"Spark did not start with master={master}: {spark_failure(error, master=master, task='task')}"
+    )

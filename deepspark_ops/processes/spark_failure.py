@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 
 _PYTHON_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
 _ENDED = re.compile(
@@ -13,6 +15,13 @@ _TASK_LOST = re.compile(
     r"Lost task .*?\): (.*?)\.?(?: Consider setting .*)?$",
     re.MULTILINE,
 )
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+_REFUSED = re.compile(r"^(?:: |Caused by: )java\.lang\.(?:IllegalArgument|NumberFormat)Exception: ", re.MULTILINE)
+_JAVA_NEXT = re.compile(r"\s+at |Caused by: |\s*\.\.\. \d+ more")
+_SETTING = re.compile(r"\bspark(?:\.\w+)+")
+_HIDDEN = re.compile(r"secret|password|token|credential", re.IGNORECASE)
+_SHORTEST_VALUE = 2
+"""Characters of a setting's value that a message is taken to speak of; one of a single digit is in many messages."""
 
 JVM_ENDED = (
     "Spark's JVM on this host has ended: it was killed, mostly since the host or its container ran out of memory (dmesg"
@@ -25,11 +34,13 @@ _LOST_PEER = (ConnectionError, BrokenPipeError)
 def jvm_has_ended(error: BaseException) -> bool:
     """Return whether an error is what a driver gets whose JVM is gone: py4j finds nobody at the other end.
 
+    An error that Java itself raised is the answer of a JVM that lives.
+
     Args:
         error: As py4j or pyspark raised it.
     """
     seen: BaseException | None = error
-    while seen is not None:
+    while seen is not None and type(seen).__name__ != "Py4JJavaError":
         if type(seen).__name__ == "Py4JNetworkError" or (isinstance(seen, _LOST_PEER) and _came_from_py4j(seen)):
             return True
         seen = seen.__cause__ or seen.__context__
@@ -60,7 +71,12 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
     """
     if jvm_has_ended(error):
         return JVM_ENDED
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as silent:
+        if not jvm_has_ended(silent):
+            raise
+        return JVM_ENDED  # the text of a Java error is in the JVM, which has ended since
     if _ENDED.search(text):
         return (
             f"the application was ended from outside: master={master} does not answer, has another"
@@ -73,4 +89,31 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
     if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
-    return (causes or lines or [type(error).__name__])[0]
+    return (causes or _JAVA_ERROR.findall(text) or lines or [type(error).__name__])[0]
+
+
+def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None:
+    """Return which of Spark's settings Java refuses, with its reason in one line; None for other errors.
+
+    Spark's message mostly names the setting. Where its last line has the value alone, the settings of that value are
+    named.
+
+    Args:
+        error: As py4j raised it; its JVM still answers.
+        settings: All that Spark was given, name -> value.
+    """
+    text = str(error)
+    if (kind := _REFUSED.search(text)) is None:
+        return None
+    lines = itertools.takewhile(lambda line: not _JAVA_NEXT.match(line), text[kind.end() :].splitlines())
+    said = [line.strip() for line in lines if line.strip()]
+    reason = " ".join(said)
+    named = [name for name in dict.fromkeys(_SETTING.findall(reason)) if name in settings]
+    of_value = [
+        name
+        for name, value in settings.items()
+        if len(value) >= _SHORTEST_VALUE and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", said[-1])
+    ]
+    found = named or of_value
+    shown = " or ".join(name if _HIDDEN.search(name) else f"{name}={settings[name]}" for name in found)
+    return f"Spark refuses {shown or 'a setting'}: {reason}"

@@ -80,7 +80,7 @@ class Coordinator:
         chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
         self.updates = CenterUpdates(settings, center, chunks, self._shared)
         self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
-        self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot)
+        self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot, self._emit)
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)

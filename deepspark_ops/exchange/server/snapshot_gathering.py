@@ -6,14 +6,20 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.events import Event, make_event
 from deepspark_ops.exchange.server.shared_state import SharedState
-from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, StateReceived
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples
+from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, SnapshotLeftOut, StateReceived
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples, waiting_snapshots
 
 logger = logging.getLogger(__name__)
+
+MAX_WAITING: Final = 64
+"""Snapshots that may wait for the driver to write them; one more is left out."""
+MAX_WAITING_BYTES: Final = 4 << 30
+"""Bytes that they may have together, if there is more than one."""
 
 
 class SnapshotGathering:
@@ -22,7 +28,13 @@ class SnapshotGathering:
     Thread-safe.
     """
 
-    def __init__(self, shared: SharedState, work: Path, write_center: Callable[[PendingSnapshot], None]) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        work: Path,
+        write_center: Callable[[PendingSnapshot], None],
+        emit: Callable[[Event], None],
+    ) -> None:
         """Write below ``work``, the run's scratch folder.
 
         Args:
@@ -30,10 +42,13 @@ class SnapshotGathering:
             work: Scratch folder.
             write_center: Writes the server's own part of a snapshot; may raise ``OSError``, or ``ExchangeUnavailable``
                 where a chunk's lock was not to be had: the next call tries again.
+            emit: Takes the events of snapshots that are left out.
         """
         self._shared = shared
         self._work = work
         self._write_center = write_center
+        self._emit = emit
+        self._left_out: list[int] = []
         self._lock = threading.Lock()
 
     def advance(self) -> None:
@@ -49,7 +64,9 @@ class SnapshotGathering:
             with shared.lock:
                 due = shared.state.grants.due
             for iteration in due:
-                if self._is_written(iteration, self._write_center):
+                if self._is_left_out(iteration):
+                    shared.record(SnapshotLeftOut(iteration))
+                elif self._is_written(iteration, self._write_center):
                     shared.record(CenterCopied(iteration))
             with shared.lock:
                 complete = shared.state.grants.complete
@@ -75,6 +92,32 @@ class SnapshotGathering:
         with self._shared.lock:
             grants = self._shared.state.grants
             return bool(grants.due or grants.complete)
+
+    def _is_left_out(self, iteration: int) -> bool:
+        """Return whether there is no room for a snapshot that is due; say so for the first one and after the last."""
+        with self._shared.lock:
+            may_be_left_out = self._shared.state.grants.may_be_left_out(iteration)
+        waiting = waiting_snapshots(self._work)
+        is_full = waiting.count >= MAX_WAITING or (waiting.count > 1 and waiting.size >= MAX_WAITING_BYTES)
+        if not (is_full and may_be_left_out):
+            if self._left_out:
+                first, last = self._left_out[0], self._left_out[-1]
+                self._tell(iteration, f"{len(self._left_out)} snapshots were left out, from {first} to {last}")
+                self._left_out.clear()
+            return False
+        if not self._left_out:
+            self._tell(
+                iteration,
+                f"snapshot {iteration} and those after it are left out for now: {waiting.count} before them"
+                f" ({waiting.size / 2**20:,.0f} MiB) still wait for the driver, which stands still or whose disk is too"
+                " slow; the solver's snapshot says how often one is taken",
+            )
+        self._left_out.append(iteration)
+        return True
+
+    def _tell(self, iteration: int, text: str) -> None:
+        logger.warning("%s", text)
+        self._emit(make_event("note", clock=iteration, text=text, warning=True))
 
     def _is_written(self, iteration: int, write: Callable[[PendingSnapshot], None]) -> bool:
         pending = PendingSnapshot(self._work, iteration)

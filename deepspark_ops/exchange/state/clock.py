@@ -204,6 +204,15 @@ class GrantClock:
         if iteration in self._due:
             self._due.remove(iteration)
 
+    def may_be_left_out(self, iteration: int) -> bool:
+        """Whether a due snapshot is one of the schedule's: neither the run's last nor asked for by a user."""
+        return iteration < self.end and iteration != self._state.asked_snapshot
+
+    def left_out(self, iteration: int) -> None:
+        """A due snapshot is not taken."""
+        self.copied(iteration)
+        self.closed(iteration)
+
     def awaits(self, worker: int, iteration: int) -> bool:
         """Whether a worker's state for a snapshot is missing."""
         return worker in self._states.get(iteration, ())

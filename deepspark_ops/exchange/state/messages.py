@@ -287,6 +287,19 @@ class CenterCopied(Message):
 
 
 @dataclass(frozen=True)
+class SnapshotLeftOut(Message):
+    """Snapshot ``iteration`` is due and not taken: too many wait for the driver."""
+
+    call = "snapshot_left_out"
+
+    iteration: int
+
+    def apply(self, state: ExchangeState, now: float) -> None:
+        """See ``Message``."""
+        state.grants.left_out(self.iteration)
+
+
+@dataclass(frozen=True)
 class SnapshotComplete(Message):
     """Every part of snapshot ``iteration`` is written."""
 
@@ -350,7 +363,7 @@ REQUESTS: Mapping[str, type[Request[Any]]] = {
 }
 CONTROLS: Mapping[str, type[Message]] = {kind.call: kind for kind in (TakeSnapshot, StopEarly, StopNow)}
 """What the driver may ask for."""
-_CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotComplete, Restore)
+_CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotLeftOut, SnapshotComplete, Restore)
 _MESSAGES: Mapping[str, type[Message]] = {**REQUESTS, **CONTROLS, **{kind.call: kind for kind in _CHANGES}}
 
 

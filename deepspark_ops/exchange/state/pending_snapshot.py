@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,29 @@ class PendingSnapshot:
     def remove(self) -> None:
         """Remove every part."""
         shutil.rmtree(self.folder)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The snapshots whose parts lie in a scratch folder, complete or not.
+
+    Attributes:
+        count: How many.
+        size: Of all their files, bytes.
+    """
+
+    count: int
+    size: int
+
+
+def waiting_snapshots(work: Path) -> Waiting:
+    """Return what waits for the driver; parts that it removes meanwhile count or not."""
+    count = size = 0
+    for folder in (work / _FOLDER).glob("iter_*"):
+        count += 1
+        with suppress(FileNotFoundError):
+            size += sum(path.stat().st_size for path in folder.iterdir())
+    return Waiting(count, size)
 
 
 def forget_pending(work: Path) -> None:

@@ -26,13 +26,14 @@ from deepspark_ops.operators.airflow_names import (
     AirflowSkipException,
     OwnTries,
 )
+from deepspark_ops.operators.tasks.line_buffer import LineBuffer
 from deepspark_ops.operators.tasks.retries import OWN_DELAY, own_retries
 from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_view.stage_status import Status, StatusFile
 from deepspark_ops.tracking.tell import tell_run
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
@@ -101,30 +102,32 @@ def noted_stage(
     """
     file = StatusFile(run_dir, stage)
     lines = TaskLines(log, first=first_group)
+    buffer = LineBuffer(lines.line)
 
     def on_line(level: int, text: str) -> None:
-        lines.line(level, text)
+        buffer.line(level, text)
         file.line(level, text)
+
+    def end(status: Status, message: str = "", *, known: str = "") -> None:
+        file.end(status, message)  # first: the log may have to wait for Airflow
+        if buffer.end():
+            lines.end(known)
 
     try:
         yield on_line
     except AirflowSkipException as reason:
-        lines.end()
-        file.end("skipped", str(reason))
+        end("skipped", str(reason))
         _tell(run_dir, log)
         raise
     except WAITS:
-        lines.end()
-        file.end("waiting")
+        end("waiting")
         raise
     except BaseException as error:
-        lines.end(str(error))
-        file.end("failed", str(error) or type(error).__name__)
+        end("failed", str(error) or type(error).__name__, known=str(error))
         if isinstance(error, Exception):  # not one that ends the process: there is no time then
             _tell(run_dir, log)
         raise
-    lines.end()
-    file.end("finished")
+    end("finished")
     _tell(run_dir, log)
 
 

@@ -267,6 +267,21 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
     assert not job.paths.root.exists()
 
 
+def test_a_setting_that_spark_refuses_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "conf"
+    settings.mkdir()
+    (settings / "spark-defaults.conf").write_text("spark.executor.memory 10m\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
+    job = training(tmp_path, "max_iter: 10", n_workers=1)
+    assert job.wait() == 2, "\n".join(job.lines)
+    assert len(job.error_lines) == 1
+    told = (
+        r"^Spark refuses spark\.executor\.memory=10m: Executor memory 10485760 must be at least \d+\..*; put it right"
+    )
+    assert re.match(told, job.error_lines[0])
+    assert not job.paths.events.exists()
+
+
 def test_loopback_with_a_remote_master_is_one_message_before_spark_starts(tmp_path: Path) -> None:
     job = training(tmp_path, "max_iter: 10", master="spark://192.0.2.9:7077", listen_address="127.0.0.1")
     assert job.wait() == 2

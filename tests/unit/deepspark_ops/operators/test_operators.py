@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,24 @@ def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
     (tmp_path / "events.jsonl").touch()
     run()
     assert told == [(tmp_path, status)]
+
+
+def test_a_stage_does_not_wait_until_airflow_reads_its_log(tmp_path: Path) -> None:
+    is_read, written = threading.Event(), []
+
+    class Unread(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            assert is_read.wait(30.0)
+            written.append(record.getMessage())
+
+    log = logging.Logger("task")
+    log.addHandler(Unread())
+    with noted_stage(tmp_path, "train", log) as on_line:
+        for number in range(3):
+            on_line(logging.INFO, f"line {number}")
+        assert written == []
+        is_read.set()
+    assert written == ["line 0", "line 1", "line 2"]
 
 
 def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:

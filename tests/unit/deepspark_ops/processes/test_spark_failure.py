@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended, spark_failure
+from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended, refused_setting, spark_failure
 
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 
@@ -64,3 +64,78 @@ def test_a_jvm_that_is_gone_is_told_by_cause_and_remedy() -> None:
     # A connection of one's own that is refused is no JVM.
     assert not jvm_has_ended(ConnectionRefusedError(111, "Connection refused"))
     assert not jvm_has_ended(RuntimeError())
+
+
+class JavaError:
+    """Stands for an exception inside a JVM, whose text py4j asks it for."""
+
+    _target_id = "o7"
+
+    class _gateway_client:
+        @staticmethod
+        def send_command(command: str) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_a_jvm_that_raised_an_error_lived_then() -> None:
+    java = Py4JJavaError("An error occurred while calling o1.x.", JavaError())
+    java.__context__ = Py4JNetworkError("an earlier one")
+    assert not jvm_has_ended(java)
+    wrapped = DeepSparkError("not started")
+    wrapped.__cause__ = java
+    assert not jvm_has_ended(wrapped)
+    # Its text is in the JVM: where nobody gives it, the JVM has ended since.
+    assert spark_failure(java, master="yarn", task="task") == JVM_ENDED
+
+
+def test_a_java_error_without_a_python_one_is_told_by_its_message() -> None:
+    text = (
+        f"{CALL}: org.apache.spark.SparkException: Could not initialise the thing\n\tat x.y(z.scala:1)\n"
+        "Caused by: java.lang.RuntimeException: deeper\n"
+    )
+    assert said(text) == "Could not initialise the thing"
+
+
+CREATED = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+MEMORY = (
+    f"{CREATED}: java.lang.IllegalArgumentException: Executor memory 10485760 must be at least 471859200. Please"
+    ' increase executor memory using the --executor-memory option or "spark.executor.memory" in Spark configuration.\n'
+    "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:247)\n"
+)
+SIZE = (
+    f"{CREATED}: java.lang.NumberFormatException: Size must be specified as bytes (b), kibibytes (k), mebibytes (m),"
+    " gibibytes (g), tebibytes (t), or pebibytes(p). E.g. 50b, 100k, or 250m.\nFailed to parse byte string: lots\n"
+    "\tat org.apache.spark.network.util.JavaUtils.byteStringAs(JavaUtils.java:316)\n"
+    "\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (MEMORY, "Spark refuses spark.executor.memory=10m: Executor memory 10485760 must be at least 471859200."),
+        (SIZE, "Spark refuses spark.driver.maxResultSize=lots: Size must be specified as bytes (b), "),
+        (
+            f"{CREATED}: java.lang.IllegalArgumentException: requirement failed: spark.authenticate.secret is short\n",
+            "Spark refuses spark.authenticate.secret: requirement failed: spark.authenticate.secret is short",
+        ),
+        (f"{CREATED}: java.lang.IllegalArgumentException: no\n", "Spark refuses a setting: no"),
+    ],
+)
+def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, told: str) -> None:
+    settings = {
+        "spark.app.name": "m",
+        "spark.authenticate.secret": "hunter2",
+        "spark.driver.maxResultSize": "lots",
+        "spark.executor.memory": "10m",
+    }
+    found = refused_setting(RuntimeError(text), settings)
+    assert found is not None
+    assert found.startswith(told)
+    assert "hunter2" not in found
+    assert "\n" not in found
+    assert "scala" not in found
+
+
+def test_other_errors_are_no_refused_setting() -> None:
+    assert refused_setting(RuntimeError(f"{CALL}: org.apache.spark.SparkException: Job aborted\n"), {}) is None

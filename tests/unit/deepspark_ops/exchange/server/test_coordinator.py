@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from deepspark_ops.exchange.center.memory import CenterShape
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
+from deepspark_ops.exchange.server import snapshot_gathering
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import journal as journal_module
 from deepspark_ops.exchange.state.grants import Grant, Schedule
@@ -153,6 +155,50 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
     assert again.answer(Acknowledge(grant.id).numbered(0, 2)) is True
     assert ask(again, 0, 3).state_for == 2
+
+
+@pytest.mark.parametrize("bound", ["MAX_WAITING", "MAX_WAITING_BYTES"])
+def test_snapshots_that_a_driver_does_not_write_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(snapshot_gathering, bound, 2)
+    coordinator, _ = make_coordinator(tmp_path, n_workers=1, schedule=Schedule(9, snapshot=1))
+    coordinator.join(0, "a", "socket")
+    pending = tmp_path / "work" / "pending"
+    number = 0
+
+    def step() -> None:
+        nonlocal number
+        grant = ask(coordinator, 0, number + 1)
+        if grant.state_for:
+            coordinator.snapshots.state_received(0, grant.state_for, {})
+        number += 2
+        coordinator.answer(Acknowledge(grant.id).numbered(0, number))
+
+    def notes() -> list[str]:
+        events = read_events(tmp_path / "events.jsonl")
+        return [event.data["text"] for event in events if event.kind == "note" and event.data.get("warning")]
+
+    for _ in range(5):
+        step()
+    assert sorted(path.name for path in pending.iterdir()) == ["iter_1", "iter_2"]
+    assert [text.split(":")[0] for text in notes()] == ["snapshot 3 and those after it are left out for now"]
+    assert "2 before them (0 MiB) still wait for the driver" in notes()[0]
+    for path in pending.iterdir():
+        shutil.rmtree(path)  # as the driver does once it has written one
+    step()
+    assert [path.name for path in pending.iterdir()] == ["iter_6"]
+    assert notes()[1:] == ["3 snapshots were left out, from 3 to 5"]
+    for _ in range(3):
+        step()
+    assert sorted(path.name for path in pending.iterdir()) == ["iter_6", "iter_7", "iter_9"], "the last one is taken"
+    assert ask(coordinator, 0, number + 1).state_for == 9
+    coordinator.snapshots.state_received(0, 9, {})
+    assert coordinator.status()["snapshots"] == [1, 2, 6, 7, 9]
+    # What was left out is left out for a server that is started again, too.
+    assert make_coordinator(tmp_path, n_workers=1, schedule=Schedule(9, snapshot=1))[0].status()["snapshots"] == [
+        1, 2, 6, 7, 9,
+    ]  # fmt: skip
 
 
 def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -> None:

@@ -162,6 +162,23 @@ def test_snapshot_waits_for_every_live_worker_and_for_the_copy() -> None:
     assert clock.complete == ()
 
 
+def test_only_a_snapshot_of_the_schedule_may_be_left_out() -> None:
+    clock = GrantClock(Schedule(12, snapshot=4), TIMEOUT_S)
+    clock.acknowledge(0, granted(clock.request(0, 4, 0.0)).id, 0.0)
+    assert clock.due == (4,)
+    assert clock.may_be_left_out(4)
+    clock.left_out(4)
+    assert clock.due == ()
+    assert not clock.awaits(0, 4)
+    clock.acknowledge(0, granted(clock.request(0, 2, 0.0)).id, 0.0)
+    clock.take_snapshot()
+    assert clock.due == (6,)
+    assert not clock.may_be_left_out(6), "a user asked for it"
+    assert not clock.may_be_left_out(12), "it is the run's last"
+    clock.stop_early()
+    assert not clock.may_be_left_out(6)
+
+
 def test_lost_tester_is_replaced() -> None:
     clock = GrantClock(Schedule(4, test_interval=4, test_initialization=False, snapshot_after_train=False), TIMEOUT_S)
     clock.acknowledge(0, granted(clock.request(0, 4, 0.0)).id, 0.0)

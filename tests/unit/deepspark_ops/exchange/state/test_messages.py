@@ -20,6 +20,7 @@ from deepspark_ops.exchange.state.messages import (
     Restore,
     ReturnLease,
     SnapshotComplete,
+    SnapshotLeftOut,
     StateReceived,
     message_from_json,
 )
@@ -38,6 +39,7 @@ MESSAGES = [
     StateReceived(0, 20),
     CenterCopied(20),
     SnapshotComplete(20),
+    SnapshotLeftOut(40),
     Restore({"grants": {}}),
 ]
 
