@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+INDEXES = "--query-gpu=index --format=csv,noheader"
+NAMES = "--query-gpu=index,uuid,name,memory.total --format=csv,noheader"
 
-def smi_folder(folder: Path, text: str, *, code: int = 0) -> Path:
-    """Write a program ``nvidia-smi`` that prints ``text`` when it is asked for the GPUs' indices; return its folder."""
+
+def smi_folder(folder: Path, text: str, *, code: int = 0, query: str = INDEXES) -> Path:
+    """Write a program ``nvidia-smi`` that prints ``text`` when it is asked ``query``; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "nvidia-smi"
-    program.write_text(
-        "#!/bin/sh\n"
-        'test "$*" = "--query-gpu=index --format=csv,noheader" || exit 64\n'
-        f"cat <<'END'\n{text}\nEND\nexit {code}\n"
-    )
+    program.write_text(f'#!/bin/sh\ntest "$*" = "{query}" || exit 64\ncat <<\'END\'\n{text}\nEND\nexit {code}\n')
     program.chmod(0o755)
     return folder

@@ -83,6 +83,32 @@ class AllowedRoots:
             self._warned.add(folder)
             self.warn(finding)
 
+    def check_listed(self, folder: str, names: Iterable[str], *, named_by: str) -> None:
+        """``check`` the files of a long list.
+
+        Roots that are not enforced look at the first file of each folder alone, so that a million names take no time: a
+        link of a single file that leads elsewhere is not told of then.
+
+        Args:
+            folder: What relative names start from.
+            names: Of the files.
+            named_by: The list.
+
+        Raises:
+            ForbiddenPathError: One lies outside, and the roots are enforced.
+        """
+        is_inside: dict[str, bool] = {}
+        for name in names:
+            below, _, last = name.rpartition("/")
+            path = os.path.join(folder, name)
+            if below not in is_inside:
+                is_inside[below] = self.holds(os.path.dirname(path))
+            elif not self.is_enforced:
+                continue
+            # What lies in a folder that is inside is inside, unless it is a link.
+            if not is_inside[below] or last == ".." or os.path.islink(path):
+                self.check(path, named_by=named_by)
+
 
 def _real_path(path: str) -> str:
     """Return ``os.path.realpath`` of an absolute path at the cost of one look at the disk where its folder is known."""
@@ -126,6 +152,16 @@ def check_named_path(path: str | Path, *, named_by: str) -> None:
     """
     if _roots is not None:
         _roots.check(path, named_by=named_by)
+
+
+def check_listed_paths(folder: str, names: Iterable[str], *, named_by: str) -> None:
+    """Ask the process' roots about the files of a list, see ``AllowedRoots.check_listed``.
+
+    Raises:
+        ForbiddenPathError: One lies outside of the roots, and they are enforced.
+    """
+    if _roots is not None:
+        _roots.check_listed(folder, names, named_by=named_by)
 
 
 def is_refused(path: str | Path) -> bool:

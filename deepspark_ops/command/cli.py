@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -339,7 +340,7 @@ def track(config: TrackConfig) -> None:
 def doctor(config: DoctorConfig, *, json: bool) -> None:
     """Look whether this host, a Spark cluster and Airflow are fit for a run; exit code 1 if one would fail.
 
-    Runs a small Spark job. Each finding comes with its remedy.
+    Runs a small Spark job; half a minute to a minute in all. Each finding comes with its remedy.
     """
     from deepspark_ops.command.doctor_view import doctor_view, summary
     from deepspark_ops.doctor.check import to_plain
@@ -347,12 +348,13 @@ def doctor(config: DoctorConfig, *, json: bool) -> None:
     from deepspark_ops.local_airflow.folders import LocalFolders
 
     of_airflow = LocalFolders.find(os.environ, Path.cwd()).environment_if_used(os.environ)
+    began = monotonic()
     checks = run_doctor(config, lambda text: typer.echo(text, err=True), airflow_environment=of_airflow)
     if json:
         write_json(to_plain(checks))
     else:
         print_view(doctor_view(checks))
-        print_text(summary(checks))
+        print_text(f"{summary(checks)}, in {monotonic() - began:.0f} s")
     if not all(check.ok for check in checks):
         raise typer.Exit(FAILED)
 

@@ -19,6 +19,7 @@ from deepspark_ops.config.base import (
     StagingFolder,
     StagingSize,
 )
+from deepspark_ops.config.shared_options.named_files import LISTED_AS_GIVEN, ListedFilesPart
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
@@ -347,6 +348,7 @@ class IngestConfig(SourceConfig):
         description="Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...",
         json_schema_extra=EXPERT,
     )
+    listed_files: ListedFilesPart = LISTED_AS_GIVEN
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_address: ListenAddress = "auto"

@@ -18,6 +18,7 @@ NO_GPU: Final = "-1"
 DISCOVERY_SCRIPT: Final = Path(__file__).with_name("gpu_discovery.sh")
 """Prints the host's GPUs as Spark's executors and workers want to read them."""
 _INDEXES: Final = ("--query-gpu=index", "--format=csv,noheader")
+_NAMES: Final = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader")
 _SMI_TIMEOUT_S: Final = 60.0
 
 
@@ -52,6 +53,30 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
         return HostGpus((), f"nvidia-smi ended with code {answer.returncode} on this host and said: {said.strip()}")
     found = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
     return HostGpus(found) if found else HostGpus((), "nvidia-smi lists no GPU on this host")
+
+
+def gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return name and memory of each GPU that a process with this environment sees, as nvidia-smi has them.
+
+    Example:
+        ``("NVIDIA H200, 143771 MiB",)``; empty where there is none, or nvidia-smi does not answer.
+    """
+    seen = host_gpus(environment).addresses
+    if not seen:
+        return ()
+    try:
+        answer = ask_nvidia_smi(_NAMES, environment)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    rows = [[part.strip() for part in line.split(",", 3)] for line in answer.stdout.splitlines()]
+    return tuple(
+        f"{row[2]}, {row[3]}" for row in rows if len(row) == 4 and (row[0] in seen or row[1].startswith(_uuids(seen)))
+    )
+
+
+def _uuids(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Return those addresses that are the beginning of a UUID, as CUDA takes them."""
+    return tuple(address for address in addresses if address.startswith("GPU-"))
 
 
 def ask_nvidia_smi(query: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -6,20 +6,22 @@ import os
 import platform
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.devices.host_gpus import gpu_names
 from deepspark_ops.devices.memory_there import host_memory_bytes
 from deepspark_ops.doctor.meeting import visit
 from deepspark_ops.processes.spark_submit import installed_versions
 
 
-def look(address: tuple[str, int], token: bytes, home: str, marker: str) -> dict[str, Any]:
+def look(addresses: Sequence[tuple[str, int]], token: bytes, home: str, marker: str) -> dict[str, Any]:
     """Return facts as plain values.
 
     Args:
-        address: Where the driver listens.
+        addresses: Where the driver listens, one for each server of an exchange.
         token: Of the meeting.
         home: Folder that every executor must see.
         marker: Name of a file that the driver has put there.
@@ -31,15 +33,19 @@ def look(address: tuple[str, int], token: bytes, home: str, marker: str) -> dict
         "versions": installed_versions("pyspark", "tensorflow", "numpy"),
         "memory_bytes": host_memory_bytes(),
         "cores": host_cores(),
+        "gpus": list(gpu_names(os.environ)),
         "home": _home_problem(Path(home), marker),
         "unreachable": "",
         "offset_s": 0.0,
         "offset_error_s": 0.0,
     }
-    try:
-        facts["offset_s"], facts["offset_error_s"] = visit(*address, token)
-    except OSError as error:
-        facts["unreachable"] = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    for host, port in addresses:
+        try:
+            facts["offset_s"], facts["offset_error_s"] = visit(host, port, token)
+        except OSError as error:
+            told = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            facts["unreachable"] = told if len(addresses) == 1 else f"port {port}: {told}"
+            break
     return facts
 
 

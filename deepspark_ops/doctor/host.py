@@ -7,13 +7,16 @@ import platform
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from caffe_import.extras import EXTRAS
 from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.devices.host_gpus import gpu_names, host_gpus
 from deepspark_ops.devices.memory_there import host_memory_bytes
 from deepspark_ops.doctor.check import Check, failed
+from deepspark_ops.doctor.meeting import listen_ports
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.center.memory import SHARED_MEMORY, SHARED_MEMORY_SPARE_BYTES
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -140,30 +143,61 @@ def shared_memory_check(folder: Path = SHARED_MEMORY) -> Check:
 
 
 def listen_checks(
-    master: str, asked: str, port: int, *, choose: Callable[[str, str], str] = choose_listen_address
+    master: str,
+    asked: str,
+    port: int,
+    n_servers: int = 1,
+    *,
+    choose: Callable[[str, str], str] = choose_listen_address,
 ) -> tuple[list[Check], str | None]:
-    """Return what is to be said of the driver's address and port, and the address; None if there is none.
+    """Return what is to be said of the driver's address and ports, and the address; None if there is none.
 
     Args:
         master: Spark master.
         asked: ``listen_address``.
         port: ``listen_port``.
+        n_servers: Servers of the exchange, each with a port of its own.
         choose: Finds the address that a training would take.
     """
     name = "listen address"
     try:
         address = choose(asked, master)
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
-            bound = probe.getsockname()[1]
     except ConfigError as error:
         return [failed(name, str(error))], None
-    except OSError as error:
-        remedy = "give an address of this host as listen_address, and a free port or 0 as listen_port"
-        return [Check(name, False, f"{asked}, port {port}: {error.strerror or error}", remedy)], None
-    shown = f"port {port}" if port else f"a port that the system chooses, e.g. {bound}"
+    remedy = "give an address of this host as listen_address, and a free port or 0 as listen_port"
+    if n_servers > 1:
+        remedy += f"; the {n_servers} servers need listen_port and the {n_servers - 1} ports after it"
+    found = []
+    for wanted in listen_ports(port, n_servers):
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, wanted))
+                found.append(probe.getsockname()[1])
+        except (OSError, OverflowError) as error:  # the second: the last port would be above 65535
+            told = error.strerror if isinstance(error, OSError) else None
+            return [Check(name, False, f"{asked}, port {wanted}: {told or error}", remedy)], None
+    if not port:
+        shown = f"a port that the system chooses, e.g. {found[0]}"
+    else:
+        shown = f"port {port}" if n_servers == 1 else f"ports {port} to {found[-1]}"
     return [Check(name, True, f"{address}, {shown}")], address
+
+
+def gpus_check(environment: Mapping[str, str], names: Sequence[str] | None = None) -> Check:
+    """Return which GPUs a process with this environment sees; none is no failure."""
+    found = gpu_names(environment) if names is None else names
+    return Check("GPUs", True, gpus_text(found) or host_gpus(environment).reason or "nvidia-smi does not name them")
+
+
+def gpus_text(names: Sequence[str]) -> str:
+    """Return the GPUs of a host in a few words.
+
+    Example:
+        >>> gpus_text(["NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"])
+        '2 x NVIDIA H200, 143771 MiB'
+    """
+    return "; ".join(f"{count} x {name}" if count > 1 else name for name, count in Counter(names).items())
 
 
 def master_checks(endpoints: list[tuple[str, int]], *, timeout_s: float = 5.0) -> list[Check]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import select
 import socket
 import struct
 import threading
 import time
+from contextlib import ExitStack, suppress
 from types import TracebackType
 
 TOKEN_BYTES = 32
@@ -19,24 +21,39 @@ _PEER_TIMEOUT_S = 10.0
 _POLL_S = 0.2
 
 
+def listen_ports(first: int, n_servers: int) -> list[int]:
+    """Return the ports that the servers of an exchange would listen on; one 0 where the system chooses them.
+
+    Example:
+        >>> listen_ports(7000, 3), listen_ports(0, 3)
+        ([7000, 7001, 7002], [0])
+    """
+    return [first + index for index in range(n_servers)] if first else [0]
+
+
 class Meeting:
     """Listens in a thread until the ``with`` block ends.
 
     Attributes:
-        address: Host and port.
+        addresses: Host and port of each listener.
         token: What executors send; travels in the tasks' closures as the exchange's secret does.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, *ports: int) -> None:
         """Listen.
 
         Raises:
-            OSError: Address or port cannot be used.
+            OSError: Address or a port cannot be used.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=128)
-        self._listener.settimeout(_POLL_S)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        with ExitStack() as undo:
+            self._listeners = [
+                undo.enter_context(socket.create_server((host, port), family=family, backlog=128)) for port in ports
+            ]
+            undo.pop_all()
+        for listener in self._listeners:
+            listener.setblocking(False)
+        self.addresses: list[tuple[str, int]] = [listener.getsockname()[:2] for listener in self._listeners]
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="meeting", daemon=True)
@@ -52,15 +69,16 @@ class Meeting:
         """Close the port."""
         self._is_over.set()
         self._thread.join(_PEER_TIMEOUT_S + 1.0)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     def _serve(self) -> None:
         while not self._is_over.is_set():
-            try:
-                peer, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+            ready, _, _ = select.select(self._listeners, [], [], _POLL_S)
+            for listener in ready:
+                with suppress(BlockingIOError, ConnectionError):  # whoever it was has gone already
+                    peer, _ = listener.accept()
+                    threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
 
     def _answer(self, peer: socket.socket) -> None:
         with peer:

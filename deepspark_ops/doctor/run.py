@@ -14,6 +14,7 @@ from deepspark_ops.doctor.check import Check, failed
 from deepspark_ops.doctor.children import Answer, ask_module, ask_spark, own_environment
 from deepspark_ops.doctor.host import (
     disk_check,
+    gpus_check,
     java_check,
     listen_checks,
     master_checks,
@@ -34,7 +35,7 @@ _TENSORFLOW_TIMEOUT_S = 120.0
 def run_doctor(
     config: DoctorConfig, say: Callable[[str], None], *, airflow_environment: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """Look at everything; takes half a minute, and no longer than the limits of its parts.
+    """Look at everything; takes half a minute, and no longer than the limits of its parts, which ``say`` is told.
 
     Args:
         config: What to look at.
@@ -52,16 +53,17 @@ def run_doctor(
         disk_check("disk", config.home),
         disk_check("temporary files", Path(tempfile.gettempdir())),
         shared_memory_check(),
+        gpus_check(environment),
     ]
-    say("TensorFlow ...")
+    say(f"TensorFlow, at most {_TENSORFLOW_TIMEOUT_S:g} s ...")
     checks += _tensorflow(environment)
     checks += airflow
     reached = [] if master.startswith("local") else master_checks(endpoints(master))
-    listening, address = listen_checks(master, config.listen_address, config.listen_port)
+    listening, address = listen_checks(master, config.listen_address, config.listen_port, config.n_servers)
     checks += [*reached, *listening]
     if not java.ok or address is None or find_spec("pyspark") is None or not all(check.ok for check in reached):
         return [*checks, Check("spark job", False, "not started", "correct what failed above")]
-    say(f"a Spark job, master={master} ...")
+    say(f"a Spark job, master={master}, at most {config.timeout_s:g} s ...")
     return [*checks, *_spark(config, master, environment)]
 
 
@@ -112,7 +114,7 @@ def _airflow(
     """Return what is said of Airflow, and the master that the named connection has."""
     if (absent := absent_check(environment, config.connection)) is not None:
         return [absent], None
-    say("Airflow ...")
+    say(f"Airflow, at most {_AIRFLOW_TIMEOUT_S:g} s ...")
     named = [] if config.connection is None else [config.connection]
     module = "deepspark_ops.operators.airflow_facts"
     answer = ask_module(module, *named, timeout_s=_AIRFLOW_TIMEOUT_S, environment=environment)

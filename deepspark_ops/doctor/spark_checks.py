@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deepspark_ops.doctor.check import Check
+from deepspark_ops.doctor.host import gpus_text
 from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, stays_on_host
 
 MOST_SKEW_S = 1.0
@@ -162,9 +163,10 @@ def _clocks(executors: Sequence[Facts]) -> Check:
 
 
 def _sizes(executors: Sequence[Facts]) -> Check:
-    of_host = {
-        one["host"]: f"{one['host']} {one['cores']} cores, {one['memory_bytes'] / 2**30:.1f} GiB" for one in executors
-    }
+    of_host = {}
+    for one in executors:
+        gpus = f", {gpus_text(one['gpus'])}" if one["gpus"] else ""
+        of_host[one["host"]] = f"{one['host']} {one['cores']} cores, {one['memory_bytes'] / 2**30:.1f} GiB{gpus}"
     return Check("executors' hosts", True, "; ".join(of_host.values()))
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.doctor import DoctorConfig
-from deepspark_ops.doctor.meeting import Meeting
+from deepspark_ops.doctor.meeting import Meeting, listen_ports
 from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import spark_failure
@@ -76,8 +76,8 @@ def _facts(context: SparkContext, config: DoctorConfig, address: str) -> dict[st
     n_tasks = max(1, min(int(facts["slots"]), 64))
     try:
         with tempfile.NamedTemporaryFile(dir=config.home, prefix=".deepspark-doctor-") as marker:
-            with Meeting(address, config.listen_port) as meeting:
-                task = _task(meeting.address, meeting.token, str(config.home), Path(marker.name).name)
+            with Meeting(address, *listen_ports(config.listen_port, config.n_servers)) as meeting:
+                task = _task(meeting.addresses, meeting.token, str(config.home), Path(marker.name).name)
                 facts["executors"] = context.parallelize(range(n_tasks), n_tasks).mapPartitions(task).collect()
         session = SparkSession(context)
         rows = session.range(0, n_tasks, 1, n_tasks).selectExpr(*_JVM).distinct().collect()
@@ -114,7 +114,7 @@ def _slots(context: SparkContext) -> int:
 
 
 def _task(
-    address: tuple[str, int], token: bytes, home: str, marker: str
+    addresses: Sequence[tuple[str, int]], token: bytes, home: str, marker: str
 ) -> Callable[[Iterable[int]], Iterator[dict[str, Any]]]:
     hold_s = _HOLD_S
 
@@ -128,7 +128,7 @@ def _task(
         except ImportError as error:
             yield {"host": socket.gethostname(), "python": platform.python_version(), "missing": str(error)}
             return
-        yield look(address, token, home, marker)
+        yield look(addresses, token, home, marker)
         time.sleep(hold_s)
 
     return run

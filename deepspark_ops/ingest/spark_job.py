@@ -31,6 +31,7 @@ from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_dataset, discard
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
+from deepspark_ops.ingest.files.source_folders import listed_files_limited
 from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
@@ -103,6 +104,11 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         DataError: The data cannot be used.
         DeepSparkError: A task died in a way that another try may cure.
     """
+    with listed_files_limited(config):
+        return _run_ingest(config)
+
+
+def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     started = time.monotonic()
     use_staging(staging_of(config.staging_folder, config.staging_size))
     config = with_own_splits(config)

@@ -55,7 +55,14 @@ class IngestOperator(SparkStageOperator):
     def stage_config(self, context: Any, run: StageRun, master: str) -> IngestConfig:
         """Return the ingest config of a run."""
         params = context["params"]
-        config = config_from_params(IngestConfig, params, self.places.root, output=run.dataset, master=master)
+        config = config_from_params(
+            IngestConfig,
+            params,
+            self.places.root,
+            output=run.dataset,
+            master=master,
+            listed_files=self.places.listed_files(),
+        )
         return config.model_copy(update={"previous": previous_dataset(config)})
 
     @ends_plainly

@@ -29,6 +29,7 @@ from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
+from deepspark_ops.ingest.files.source_folders import source_folders
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
@@ -69,7 +70,8 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
     """
     outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
-        own = (config.solver.parent, config.dataset, config.run_dir)
+        own = [config.solver.parent, config.dataset, config.run_dir]
+        own += [] if config.ingest is None else source_folders(config.ingest)
         limit_named_files(config.named_files, own, scratch=Path(scratch), warn=outside.append)
         solver = load_solver(config.solver, config.overrides)
         nets = solver_nets(solver, config.solver)

@@ -8,7 +8,7 @@ from typing import Any
 
 from caffe_import.files.allowed_roots import AllowedRoots, use_allowed_roots
 from caffe_import.net.python_layers import allow_python_modules
-from deepspark_ops.config.shared_options.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
 from deepspark_ops.stores.store_path import StorePath
 
 _REMEDY = "move it there, or allow its folder: --allowed-root, in Airflow DEEPSPARK_ALLOWED_ROOTS"
@@ -34,7 +34,7 @@ def limit_named_files(
 
 
 def allowed_roots(
-    config: NamedFiles,
+    config: ListedFiles,
     own: Iterable[Path | None],
     *,
     scratch: Path | None = None,

@@ -28,18 +28,23 @@ FolderList = Annotated[tuple[Path, ...], BeforeValidator(_list), _TEXT]
 ModuleList = Annotated[tuple[str, ...], BeforeValidator(_list), _TEXT]
 
 
-class NamedFiles(StageConfig):
-    """Which files and which code a net, a solver and their lists may name."""
+class ListedFiles(StageConfig):
+    """Which files a net, a solver and lists may name."""
 
     allowed_root: FolderList = Field(
         (),
-        description="Folder whose files a net, a solver and their lists may name, besides the solver's and the data's;"
+        description="Folder whose files a net, a solver and lists may name, besides the solver's and the data's;"
         " can be given several times",
         json_schema_extra={"repeatable": True},
     )
     confined: bool = Field(
         False, description="Refuse a named file outside of those folders; without it there is a warning, one a folder"
     )
+
+
+class NamedFiles(ListedFiles):
+    """Which files and which code a net, a solver and their lists may name."""
+
     allow_python_layers: bool = Field(
         False, description="Import whatever module a net's Python layers name: its code runs with your rights"
     )
@@ -56,4 +61,6 @@ class NamedFiles(StageConfig):
 
 
 AS_GIVEN = parse_config(NamedFiles, {})
+LISTED_AS_GIVEN = parse_config(ListedFiles, {})
+ListedFilesPart = Annotated[ListedFiles, Field(description="Files that lists name")]
 NamedFilesPart = Annotated[NamedFiles, Field(description="Files and code that a net names")]

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.allowed_roots import check_listed_paths
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import StorePath, joined
@@ -82,6 +83,18 @@ class FolderReader:
         except OSError as error:
             msg = f"{error.strerror or error}: {path}"
             raise RecordError(msg) from error
+
+
+def listed_reader(folder: Path, paths: tuple[str, ...], *, named_by: str) -> FolderReader:
+    """Return the reader of the images that a list names, once the process' roots have been asked about them.
+
+    Raises:
+        ForbiddenPathError: One lies outside of the allowed folders.
+    """
+    if not isinstance(folder, StorePath):
+        local = paths if not any(_ADDRESS in path for path in paths) else [one for one in paths if _ADDRESS not in one]
+        check_listed_paths(os.fspath(folder), local, named_by=named_by)
+    return FolderReader(folder, paths)
 
 
 def _read_file(path: str) -> bytes:

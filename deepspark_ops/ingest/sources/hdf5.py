@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from caffe_import.files.hdf5_file import open_hdf5
@@ -23,7 +24,7 @@ from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import joined
+from deepspark_ops.stores.store_path import StorePath, joined
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _ENDINGS = (".h5", ".hdf5", ".hdf")
@@ -140,7 +141,11 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
         msg = f"{source}: the list names no HDF5 file"
         raise DataError(msg)
     folders = (root_folder,) if root_folder is not None else tuple(source.resolve().parents)
-    return tuple(_first_there(folders, name) for name in names)
+    files = tuple(_first_there(folders, name) for name in names)
+    for path in files:
+        if not isinstance(path, StorePath):
+            check_named_path(path, named_by=f"the list of HDF5 files {source}")
+    return files
 
 
 def _first_there(folders: tuple[Path, ...], name: str) -> Path:

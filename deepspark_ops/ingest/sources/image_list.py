@@ -12,7 +12,7 @@ import numpy as np
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name
+from deepspark_ops.ingest.files.image_files import file_stamps, is_image_name, listed_reader
 from deepspark_ops.ingest.files.list_lines import (
     LABEL_WORDS,
     PATH_WORDS,
@@ -50,7 +50,7 @@ def index_image_list(
     if member is None:
         lines = _read_lines(path.read_text(encoding="utf-8", errors="surrogateescape"), source, columns)
         folder = path.parent if root_folder is None else root_folder
-        return _index(lines, FolderReader(folder, lines.paths))
+        return _index(lines, listed_reader(folder, lines.paths, named_by=f"the image list {source}"))
     archive = open_archive(path, work)
     lines = _read_lines(read_member_text(archive, member), source, columns)
     prefix = posixpath.dirname(member) if root_folder is None else str(root_folder)

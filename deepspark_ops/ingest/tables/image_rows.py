@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.image_files import FolderReader
+from deepspark_ops.ingest.files.image_files import listed_reader
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
@@ -188,7 +188,8 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
         places = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, sizes], axis=1)
         reader = PackedReader(tuple(folder / part.file for part in parts), places).subset(rows)
     else:
-        reader = FolderReader(root, tuple(paths[row] for row in rows.tolist()))
+        listed = tuple(paths[row] for row in rows.tolist())
+        reader = listed_reader(root, listed, named_by=f"the table {source}")
     kept = [label for label in labels if label is not None]
     is_text = roles.labels[0].kind == "text"
     classes = sorted_classes(kept) if is_text else ()

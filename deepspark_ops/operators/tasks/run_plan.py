@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
-from deepspark_ops.config.shared_options.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
 
@@ -62,10 +62,15 @@ class Places:
         Raises:
             ConfigError: A module's name is none.
         """
+        return parse_config(NamedFiles, {**self._confined(), "python_layers": self.python_layers})
+
+    def listed_files(self) -> ListedFiles:
+        """Return what lists of raw data may name in Airflow, beside files of their own folders."""
+        return parse_config(ListedFiles, self._confined())
+
+    def _confined(self) -> dict[str, object]:
         folders = (self.root / "data", self.home / "data", self.home / "datasets", *self.allowed_roots)
-        return parse_config(
-            NamedFiles, {"allowed_root": folders, "confined": True, "python_layers": self.python_layers}
-        )
+        return {"allowed_root": folders, "confined": True}
 
     def place_of(self, source: object) -> str:
         """Return the one name of a source: relative and absolute paths of it are the same, links are followed."""
@@ -115,7 +120,7 @@ def ingest_digest(config: IngestConfig) -> str:
 
     The images that a list names are not looked at: after replacing one under the same name, touch the list.
     """
-    fields = config.model_dump(mode="json", exclude={"output", "previous", "full", *WHERE_IT_RUNS})
+    fields = config.model_dump(mode="json", exclude={"output", "previous", "full", "listed_files", *WHERE_IT_RUNS})
     files = [
         config.source,
         config.test_source,

@@ -14,7 +14,7 @@ from deepspark_ops.command import cli, stage_display
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
-from deepspark_ops.config.shared_options.named_files import NamedFiles
+from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.evaluate.tasks.classification import build_metrics
@@ -384,9 +384,11 @@ def test_help_names_every_field_with_its_description(folder, command):
     assert result.exit_code == 0
     shown = " ".join(result.stdout.replace("│", " ").split())
     # The fields of a config inside the config are options like the others.
-    fields = {name: field for name, field in config.model_fields.items() if name not in ("ingest", "named_files")}
+    parts = ("ingest", "named_files", "listed_files")
+    fields = {name: field for name, field in config.model_fields.items() if name not in parts}
     fields |= SourceConfig.model_fields if command == "check" else {}
     fields |= NamedFiles.model_fields if "named_files" in config.model_fields else {}
+    fields |= ListedFiles.model_fields if "listed_files" in config.model_fields else {}
     for name, field in fields.items():
         assert f"--{name.replace('_', '-')}" in shown or name.upper() in shown
         assert field.description.split()[0] in shown

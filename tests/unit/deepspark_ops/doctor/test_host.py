@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from deepspark_ops.doctor.host import (
     WORKER_BYTES,
     available_memory,
     disk_check,
+    gpus_check,
     java_check,
     listen_checks,
     master_checks,
@@ -24,6 +26,7 @@ from deepspark_ops.doctor.host import (
     shared_memory_check,
 )
 from deepspark_ops.errors import ConfigError
+from tests.fake_smi import NAMES, smi_folder
 
 
 def test_a_message_is_finding_and_remedy() -> None:
@@ -120,6 +123,31 @@ def test_the_address_and_port_that_a_training_would_take() -> None:
 
     (check,), address = listen_checks("yarn", "auto", 0, choose=refuse)
     assert (check.ok, address, check.remedy) == (False, None, "give listen_address")
+
+
+def test_each_server_of_an_exchange_has_a_port_of_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (check,), address = listen_checks("local[2]", "auto", port - 1, 2)
+    assert (check.ok, address) == (False, None)
+    assert re.match(rf"auto, port ({port - 1}|{port}): Address already in use", check.detail)
+    assert "the 2 servers need listen_port and the 1 ports after it" in check.remedy
+    (check,), _ = listen_checks("local[2]", "auto", 65_535, 2)
+    assert not check.ok
+    assert check.detail.startswith("auto, port 65536: ")
+    assert listen_checks("local[2]", "auto", 0, 3)[0][0].ok
+
+
+def test_gpus_are_named_and_none_is_no_failure(tmp_path: Path) -> None:
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    smi_folder(tmp_path, "0, GPU-1, NVIDIA H200, 143771 MiB\n1, GPU-2, NVIDIA H200, 143771 MiB", query=NAMES)
+    for setting, text in (("0,1", "2 x NVIDIA H200, 143771 MiB"), ("GPU-2", "NVIDIA H200, 143771 MiB")):
+        assert gpus_check({**path, "CUDA_VISIBLE_DEVICES": setting}) == Check("GPUs", True, text)
+    hidden = gpus_check({**path, "CUDA_VISIBLE_DEVICES": "-1"})
+    assert hidden == Check("GPUs", True, "CUDA_VISIBLE_DEVICES='-1' hides all GPUs of this host")
+    absent = gpus_check({"PATH": str(tmp_path / "none")})
+    assert (absent.ok, absent.remedy) == (True, "")
+    assert "no nvidia-smi on PATH" in absent.detail
 
 
 def test_a_master_that_does_not_answer() -> None:

@@ -145,12 +145,23 @@ def test_a_process_that_answers_dies_or_hangs(tmp_path: Path, monkeypatch: pytes
 def test_executors_meet_the_driver_by_its_token_alone(tmp_path: Path) -> None:
     (tmp_path / "marker").touch()
     with Meeting("127.0.0.1", 0) as meeting:
-        offset, error = visit(*meeting.address, meeting.token)
+        offset, error = visit(*meeting.addresses[0], meeting.token)
         assert abs(offset) <= error + 0.05
         with pytest.raises(OSError, match="without an answer"):
-            visit(*meeting.address, bytes(32))
-        fine = look(meeting.address, meeting.token, str(tmp_path), "marker")
+            visit(*meeting.addresses[0], bytes(32))
+        fine = look(meeting.addresses, meeting.token, str(tmp_path), "marker")
         assert (fine["unreachable"], fine["home"]) == ("", "")
-        assert look(meeting.address, meeting.token, str(tmp_path), "none")["home"].startswith("does not see")
-        assert look(meeting.address, meeting.token, str(tmp_path / "none"), "x")["home"] == "is not there"
-    assert look(meeting.address, meeting.token, str(tmp_path), "marker")["unreachable"] == "Connection refused"
+        assert look(meeting.addresses, meeting.token, str(tmp_path), "none")["home"].startswith("does not see")
+        assert look(meeting.addresses, meeting.token, str(tmp_path / "none"), "x")["home"] == "is not there"
+    assert look(meeting.addresses, meeting.token, str(tmp_path), "marker")["unreachable"] == "Connection refused"
+
+
+def test_an_executor_that_does_not_reach_one_of_the_servers_ports_says_which(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with Meeting("127.0.0.1", 0, 0) as meeting:
+        assert len({port for _, port in meeting.addresses}) == 2
+        assert look(meeting.addresses, meeting.token, str(tmp_path), "marker")["unreachable"] == ""
+        some = [meeting.addresses[0], ("127.0.0.1", port)]
+        found = look(some, meeting.token, str(tmp_path), "marker")["unreachable"]
+    assert found == f"port {port}: Connection refused"

@@ -19,6 +19,7 @@ EXECUTOR = {
     "versions": VERSIONS,
     "memory_bytes": 2**33,
     "cores": 4,
+    "gpus": [],
     "home": "",
     "unreachable": "",
     "offset_s": 0.2,
@@ -112,3 +113,8 @@ def test_other_versions_of_packages_warn() -> None:
     check = looked_at(executors=other)["executors' packages"]
     assert check.is_warning
     assert check.detail.startswith("tensorflow 2.18.0")
+
+
+def test_gpus_of_executors_are_named() -> None:
+    found = looked_at(executors=one_with(gpus=["NVIDIA H200, 143771 MiB"] * 2))
+    assert found["executors' hosts"].detail == "b 4 cores, 8.0 GiB; c 4 cores, 8.0 GiB, 2 x NVIDIA H200, 143771 MiB"

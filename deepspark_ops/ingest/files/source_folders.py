@@ -1,0 +1,29 @@
+"""Which files lists of raw data may name: those of the folders that the user gave, and those that the config adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from caffe_import.files.allowed_roots import allowed_roots_used
+from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, SourceConfig, is_catalog_table
+from deepspark_ops.ingest.files.archive import split_member
+from deepspark_ops.processes.named_files import allowed_roots
+
+
+def source_folders(config: SourceConfig) -> list[Path]:
+    """Return the folders of what the user gave as raw data: of each source its own or that which it is in."""
+    given = [path for path in (config.source, config.test_source, config.validation_source) if path is not None]
+    files = [split_member(path)[0] for path in given if not is_catalog_table(path)]
+    folders = [path if path.is_dir() else path.parent for path in files]
+    if config.root_folder is not None and ARCHIVE_MARK not in str(config.source):
+        folders.append(config.root_folder)
+    return folders
+
+
+def listed_files_limited(
+    config: IngestConfig, *, warn: Callable[[str], None] | None = None
+) -> AbstractContextManager[None]:
+    """Let this process follow what lists of raw data name as the config says, inside the block."""
+    return allowed_roots_used(allowed_roots(config.listed_files, source_folders(config), warn=warn))
