@@ -16,7 +16,13 @@ _TASK_LOST = re.compile(
     re.MULTILINE,
 )
 _JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
-_REFUSED = re.compile(r"^(?:: |Caused by: )java\.lang\.(?:IllegalArgument|NumberFormat)Exception: ", re.MULTILINE)
+_REFUSED = re.compile(
+    r"^(?:: |Caused by: )(?:java\.lang\.(?:IllegalArgument|NumberFormat|ClassNotFound)Exception"
+    r"|org\.apache\.spark\.SparkIllegalArgumentException): ",
+    re.MULTILINE,
+)
+_SPARK_CODE = re.compile(r"\[[A-Z_.]+\] | SQLSTATE: \w+")
+"""What Spark puts before and after its own messages."""
 _JAVA_NEXT = re.compile(r"\s+at |Caused by: |\s*\.\.\. \d+ more")
 _SETTING = re.compile(r"\bspark(?:\.\w+)+")
 _HIDDEN = re.compile(r"secret|password|token|credential", re.IGNORECASE)
@@ -89,7 +95,7 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
     if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
-    return (causes or _JAVA_ERROR.findall(text) or lines or [type(error).__name__])[0]
+    return (causes or _JAVA_ERROR.findall(_SPARK_CODE.sub("", text)) or lines or [type(error).__name__])[0]
 
 
 def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None:
@@ -107,7 +113,9 @@ def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None
         return None
     lines = itertools.takewhile(lambda line: not _JAVA_NEXT.match(line), text[kind.end() :].splitlines())
     said = [line.strip() for line in lines if line.strip()]
-    reason = " ".join(said)
+    reason = _SPARK_CODE.sub("", " ".join(said))
+    if "ClassNotFound" in kind[0]:
+        reason = f"there is no class {reason}"
     named = [name for name in dict.fromkeys(_SETTING.findall(reason)) if name in settings]
     of_value = [
         name

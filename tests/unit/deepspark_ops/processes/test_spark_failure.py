@@ -97,10 +97,16 @@ def test_a_java_error_without_a_python_one_is_told_by_its_message() -> None:
 
 
 CREATED = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+SPARK = f"{CREATED}: org.apache.spark.SparkIllegalArgumentException: "
+"""As Spark 4.2 has them; before it had java.lang's."""
 MEMORY = (
-    f"{CREATED}: java.lang.IllegalArgumentException: Executor memory 10485760 must be at least 471859200. Please"
-    ' increase executor memory using the --executor-memory option or "spark.executor.memory" in Spark configuration.\n'
+    f"{SPARK}[INVALID_EXECUTOR_MEMORY] Executor memory 10485760 must be at least 471859200.\nPlease increase executor"
+    ' memory using the --executor-memory option or "spark.executor.memory" in Spark configuration. SQLSTATE: F0000\n'
     "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:247)\n"
+)
+TIMEOUT = (
+    f"{SPARK}[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'soon' in the config \"spark.network.timeout\" is invalid. It"
+    " should be a/an 'time in SECONDS' value. SQLSTATE: 22022\n\tat org.apache.spark.X.y(X.scala:1)\n"
 )
 SIZE = (
     f"{CREATED}: java.lang.NumberFormatException: Size must be specified as bytes (b), kibibytes (k), mebibytes (m),"
@@ -108,13 +114,19 @@ SIZE = (
     "\tat org.apache.spark.network.util.JavaUtils.byteStringAs(JavaUtils.java:316)\n"
     "\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)\n"
 )
+SERIALIZER = f"{CREATED}: java.lang.ClassNotFoundException: no.Such\n\tat java.lang.Class.forName0(Native Method)\n"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (MEMORY, "Spark refuses spark.executor.memory=10m: Executor memory 10485760 must be at least 471859200."),
+        (
+            MEMORY,
+            "Spark refuses spark.executor.memory=10m: Executor memory 10485760 must be at least 471859200. Please",
+        ),
+        (TIMEOUT, "Spark refuses spark.network.timeout=soon: The value 'soon' in the config \"spark.network.timeout\""),
         (SIZE, "Spark refuses spark.driver.maxResultSize=lots: Size must be specified as bytes (b), "),
+        (SERIALIZER, "Spark refuses spark.serializer=no.Such: there is no class no.Such"),
         (
             f"{CREATED}: java.lang.IllegalArgumentException: requirement failed: spark.authenticate.secret is short\n",
             "Spark refuses spark.authenticate.secret: requirement failed: spark.authenticate.secret is short",
@@ -128,6 +140,8 @@ def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, tol
         "spark.authenticate.secret": "hunter2",
         "spark.driver.maxResultSize": "lots",
         "spark.executor.memory": "10m",
+        "spark.network.timeout": "soon",
+        "spark.serializer": "no.Such",
     }
     found = refused_setting(RuntimeError(text), settings)
     assert found is not None
@@ -135,6 +149,7 @@ def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, tol
     assert "hunter2" not in found
     assert "\n" not in found
     assert "scala" not in found
+    assert "SQLSTATE" not in found
 
 
 def test_other_errors_are_no_refused_setting() -> None:
