@@ -24,6 +24,7 @@ from deepspark_ops.exchange.center.worker_counters import (
 )
 from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.chunk_stream import Begun
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import Vector
 
@@ -157,7 +158,9 @@ class VectorSession:
         place = len(self._order) if ended else int(counters[APPLIED])
         context = self._context or self._reopened()
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
-        answer = {"place": place, "staleness": context.staleness, "total": context.total}
+        # Who holds the whole center has it alone.
+        others_open = 0 if self._holds_center else context.others_open
+        answer = Begun(place, context.staleness, context.total, others_open)._asdict()
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _lock_center(self) -> None:

@@ -53,6 +53,8 @@ class ExchangeContext(NamedTuple):
     session: int = 0
 
 
+BETA = 0.9
+"""What the moving rates of workers that read the same center come to together (Zhang, Choromanska, LeCun 2015)."""
 LockMode = Literal["none", "striped", "full"]
 LOCK_MODES: tuple[LockMode, ...] = ("none", "striped", "full")
 
@@ -305,12 +307,21 @@ def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: 
             f"moving_rate={moving_rate:g} is above 0.5: the exchange overshoots"
             f" (the distance of worker and center is multiplied by {1 - 2 * moving_rate:g} each time)"
         )
-    if moving_rate > 1.0 / n_workers:
-        warnings.append(
-            f"moving_rate={moving_rate:g} is above 1/n_workers={1 / n_workers:.3g}: together the workers pull the"
-            f" center further than they are away; the default is {strategy.default_moving_rate(n_workers):.3g}"
-        )
     return moving_rate, warnings
+
+
+def rate_beside_others(moving_rate: float, others_open: int) -> float:
+    """Return alpha of an exchange by socket that begins while others are open.
+
+    The parts of the center that they have read and not yet moved are under way with its own: alone they would come to
+    ``1 - alpha`` of the distance, n at once to ``1 - n alpha``, which overshoots. As many as are open when it begins
+    will begin before it ends, so it shares EASGD's beta with twice as many.
+
+    Example:
+        >>> [rate_beside_others(0.3, n) for n in (0, 1, 4)]
+        [0.3, 0.3, 0.1]
+    """
+    return moving_rate if others_open <= 0 else min(moving_rate, BETA / (1 + 2 * others_open))
 
 
 @cache

@@ -24,11 +24,13 @@ class Begun(NamedTuple):
         place: First chunk of the worker's order that it has not applied yet.
         staleness: Exchanges of others since this worker's last pull.
         total: Exchanges that all workers ended before.
+        others_open: Exchanges of others that are open, and may have read what this one reads.
     """
 
     place: int
     staleness: int
     total: int
+    others_open: int
 
 
 class ChunkStream:
@@ -76,7 +78,7 @@ class ChunkStream:
             self.ask(place)
         self.send_rest()
         answer = expect_json(self._connection, wire.ANSWER)
-        begun = Begun(int(answer["place"]), int(answer["staleness"]), int(answer["total"]))
+        begun = Begun(*(int(answer[name]) for name in Begun._fields))
         if pulls_first:
             for place in range(begun.place + asked, begun.place + self._window):
                 self.ask(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deepspark_ops.exchange.center.buffers import aligned_vector
-from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.exchange.strategies.base import ExchangeContext, rate_beside_others
 from deepspark_ops.exchange.transport.chunk_stream import Begun, ChunkStream
 from deepspark_ops.exchange.transport.compression import make_pushes
 from deepspark_ops.exchange.transport.connection import ServerConnection, call_once
@@ -175,9 +175,8 @@ class RangeExchange:
         begun: Begun = stream.begin(asks_ahead=asks_ahead)
         if self.connection is None:
             plan = self._plan
-            self.context = ExchangeContext(
-                plan.n_workers, plan.moving_rate, begun.staleness, self.sequence - 1, begun.total
-            )
+            rate = rate_beside_others(plan.moving_rate, begun.others_open)
+            self.context = ExchangeContext(plan.n_workers, rate, begun.staleness, self.sequence - 1, begun.total)
         self.connection = connection
         return begun.place
 

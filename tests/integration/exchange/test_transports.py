@@ -106,6 +106,26 @@ def test_every_strategy_agrees_with_local_bit_for_bit(
     np.testing.assert_array_equal(center, exchange.center.vector)
 
 
+@pytest.mark.parametrize(
+    ("transport", "lock", "expected"), [("socket", "none", 0.18), ("socket", "full", 0.3), ("shm", "none", 0.3)]
+)
+def test_an_exchange_by_socket_beside_two_open_ones_moves_less(
+    tmp_path: Path, transport: str, lock: str, expected: float
+) -> None:
+    settings = make_settings(tmp_path, n_params=40, n_workers=3, moving_rate=0.3, transport=transport, lock=lock)
+    with start_exchange(settings, np.zeros(40, np.float32)) as running:
+        for other in (1, 2):
+            running.center.begin(other)
+        link = connect(running.address)
+        link.join(0)
+        local = link.pull() + np.float32(1.0)
+        moved, _ = link.exchange(local)
+        link.close()
+        center = running.center.snapshot()
+    np.testing.assert_allclose(moved, 1.0 - expected, rtol=1e-6)
+    np.testing.assert_allclose(center, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("strategy", [name for name in strategy_names() if find_strategy(name).round != "all"])
 def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str, strategy: str) -> None:
