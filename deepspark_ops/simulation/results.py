@@ -15,9 +15,13 @@ from caffe_import.files.prototxt import format_message
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.simulate import VirtualRunConfig
 from deepspark_ops.events import Event
+from deepspark_ops.exchange.strategies.base import configure
+from deepspark_ops.exchange.strategies.options import parse_strategy_options
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
+from deepspark_ops.train.worker import rate_scale
+from deepspark_ops.train.worker.comm_period import EXCHANGE_SHARE, MAX_COMM_PERIOD
 
 RESULT_VERSION: Final = 1
 
@@ -123,13 +127,23 @@ def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
 
     Args:
         folder: Of the results.
-        config: The run; where its result lies is not looked at.
+        config: The run; where its result, solver and dataset lie is not looked at.
         inputs: ``digest_of_inputs`` of its solver, nets and data.
     """
-    options = config.model_dump_json(exclude={"result"})
-    digest = hashlib.sha256(f"{RESULT_VERSION} {inputs} {options}".encode()).hexdigest()[:12]
+    options = config.model_dump_json(exclude={"result", "solver", "dataset"})
+    digest = hashlib.sha256(f"{RESULT_VERSION} {inputs} {options} {_defaults_of(config)}".encode()).hexdigest()[:12]
     seed = "own" if config.seed is None else config.seed
     return folder / f"{config.strategy}-w{config.n_workers}-s{seed}-{digest}.json"
+
+
+def _defaults_of(config: VirtualRunConfig) -> str:
+    """Return what a run goes by that its options leave open: results of other defaults are no results of these."""
+    p = config.n_workers
+    found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
+    strategy = configure(config.strategy, found.options).for_workers(p)
+    own = (strategy.least_auto_period, strategy.default_moving_rate(p), strategy.progress_per_step(p))
+    scale = (rate_scale.RATE_SCALE_CAP, rate_scale.WARMUP_FRACTION, rate_scale.WARMUP_LIMIT, rate_scale.WARMUP_UPDATES)
+    return repr((strategy, own, strategy.rate_limit(p), scale, EXCHANGE_SHARE, MAX_COMM_PERIOD))
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:

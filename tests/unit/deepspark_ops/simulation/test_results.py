@@ -10,6 +10,7 @@ import pytest
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.simulate import VirtualRunConfig
 from deepspark_ops.events import make_event
+from deepspark_ops.exchange.strategies.shared_rules import Elastic
 from deepspark_ops.simulation.results import (
     digest_of_inputs,
     main_figure,
@@ -18,6 +19,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
+from deepspark_ops.train.worker import rate_scale
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.simulation.small_results import result
 
@@ -45,7 +47,7 @@ def test_a_damaged_result_is_none(text: str, tmp_path: Path) -> None:
 def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
     own = result_file(tmp_path, config(), "inputs")
     assert own.name.startswith("easgd-w4-s3-")
-    assert result_file(tmp_path, config(result=Path("y")), "inputs") == own
+    assert result_file(tmp_path, config(result=Path("y"), solver=Path("copy.prototxt")), "inputs") == own
     others = [
         {"network": "1gbit,1ms"},
         {"step_ms": 40.0},
@@ -56,6 +58,17 @@ def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
     files = {result_file(tmp_path, config(**one), "inputs") for one in others} | {result_file(tmp_path, config(), "b")}
     assert len(files) == 6
     assert own not in files
+
+
+def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = result_file(tmp_path, config(), "inputs")
+    with monkeypatch.context() as patched:
+        patched.setattr(Elastic, "default_moving_rate", lambda _strategy, n_workers: 0.9 / n_workers)
+        assert result_file(tmp_path, config(), "inputs") != own
+    with monkeypatch.context() as patched:
+        patched.setattr(rate_scale, "RATE_SCALE_CAP", 2.0)
+        assert result_file(tmp_path, config(), "inputs") != own
+    assert result_file(tmp_path, config(), "inputs") == own
 
 
 def test_a_changed_net_or_dataset_is_another_input(tmp_path: Path) -> None:
