@@ -42,8 +42,8 @@ def test_schedules_are_taken_apart() -> None:
     found = plan(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
     assert found.comm_period == ((0, 1.0), (2000, 10.0))
     assert (found.moving_rate, found.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
-    (warning,) = plan(moving_rate="0.2@0 0.4@500").warnings
-    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning
+    (warning,) = plan(moving_rate="0.2@0 0.6@500").warnings
+    assert "moving_rate=0.6 is above 0.5" in warning
 
 
 def test_loss_budget_keeps_the_first_period() -> None:
@@ -104,5 +104,5 @@ def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str
 
 
 def test_large_rates_are_warned_about() -> None:
-    (warning,) = plan(moving_rate=0.4).warnings
-    assert "moving_rate=0.4 is above 1/n_workers=0.25" in warning
+    (warning,) = plan(moving_rate=0.6).warnings
+    assert "moving_rate=0.6 is above 0.5" in warning
