@@ -79,7 +79,7 @@ class SourceConfig(StageConfig):
         None,
         title="List of the splits",
         description="Text with a record and its split (train, validation or test) on each line, or a folder with"
-        " train.txt, validation.txt, test.txt that list records; takes the place of the shares",
+        " train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the shares",
         json_schema_extra=EXPERT,
     )
     split_column: str | None = Field(

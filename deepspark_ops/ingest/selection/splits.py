@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,8 @@ SPLIT_WORDS: Final[Mapping[str, SplitName]] = {
     "testing": "test",
 }
 """What lists and columns call a split, in small letters."""
-_OUTSIDE: Final = -1
+OUTSIDE: Final = -1
+"""In the place of a split's number: a record that a list leaves out."""
 _BAD: Final = -2
 
 
@@ -108,8 +109,8 @@ def digest_of_split_list(path: Path) -> str:
 
 
 def _by_list(path: Path, index: SourceIndex, usable: Positions) -> SplitUp:
-    named = _read_list(path, index)
-    numbers = np.array([named.get(name, _OUTSIDE) for name in index.names], np.int8)
+    named = read_split_list(path, set(index.names))
+    numbers = np.array([named.get(name, OUTSIDE) for name in index.names], np.int8)
     if not (numbers[usable] >= 0).any():
         known = next(iter(named), "")
         seen = index.names[int(usable[0])] if len(usable) else ""
@@ -121,23 +122,36 @@ def _by_list(path: Path, index: SourceIndex, usable: Positions) -> SplitUp:
     findings = Findings()
     for name in sorted(set(named) - set(index.names)):
         findings.add(Finding("unknown_in_split_list", name, f"{path} names it, the source has no such record"))
-    if not any(number == SPLITS.index("train") for number in named.values()):
-        numbers[numbers == _OUTSIDE] = SPLITS.index("train")
-    for place in np.flatnonzero(numbers == _OUTSIDE).tolist():
+    numbers[numbers == OUTSIDE] = split_of_others(named)
+    for place in np.flatnonzero(numbers == OUTSIDE).tolist():
         findings.add(Finding("not_in_split_list", index.names[place], f"{path} does not name it", place))
     asked: set[SplitName] = {"train", *(SPLITS[number] for number in named.values())}
     return SplitUp(_of_numbers(numbers, usable, asked), findings=findings)
 
 
-def _read_list(path: Path, index: SourceIndex) -> dict[str, int]:
-    """Return record -> number of its split."""
+def split_of_others(named: Mapping[str, int]) -> int:
+    """Return the number of the split of records that a list does not name: they train if it names none that does."""
+    train = SPLITS.index("train")
+    return OUTSIDE if train in named.values() else train
+
+
+def read_split_list(path: Path, known: Collection[str] | None = None) -> dict[str, int]:
+    """Return record -> number of its split.
+
+    Args:
+        path: A list of records and splits, or a folder of lists of records.
+        known: The source's records: a line of a list of records may say more, as lists of images have labels. None:
+            each such line is a record as it is.
+
+    Raises:
+        ConfigError: There is no such list, or it is none.
+    """
     found: dict[str, int] = {}
-    known = set(index.names)
     if path.is_dir():
         for split, file in _files_of_folder(path).items():
             for number, line in _lines(file):
-                # A list of images names labels, too.
-                key = line if line in known else _pair(line)[0] if _pair(line)[0] in known else line
+                is_pair = known is not None and line not in known and _pair(line)[0] in known
+                key = _pair(line)[0] if is_pair else line
                 _note(found, key, split, f"{file}, line {number}")
         return found
     for number, line in _lines(path):

@@ -46,6 +46,7 @@ def ingest_first_rows(
             "test_source": config.test_source or config.source,
             "validation_fraction": 0.0,
             "split_column": None,
+            "split_list": None,
             "limit": None,
             "balance": "none",
             "deduplicate": False,

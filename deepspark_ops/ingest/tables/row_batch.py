@@ -15,6 +15,7 @@ from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows,
 from deepspark_ops.ingest.selection.splits import SPLIT_WORDS
 from deepspark_ops.ingest.tables.arrow_columns import Flags, arrays, hashes_of, is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
+from deepspark_ops.ingest.tables.listed_rows import ListedRows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.table_columns import MissingRule
 
@@ -40,6 +41,7 @@ class RowRecipe:
         seed: Decides side and order.
         shuffle: Order rows by their hash; else as they come.
         split: Where all rows go; None: split them.
+        listed: The splits of ids; None without a list.
     """
 
     roles: TableRoles
@@ -53,6 +55,7 @@ class RowRecipe:
     seed: int
     shuffle: bool
     split: SplitName | None = None
+    listed: ListedRows | None = None
 
     @property
     def dtype(self) -> str:
@@ -123,7 +126,7 @@ class Rows:
         weight: None without.
         group: Whole numbers or texts as bytes; None without.
         id: Likewise.
-        split: The rows' splits, places in ``SPLITS``.
+        split: The rows' splits, places in ``SPLITS``; ``OUTSIDE`` for a row that a list leaves out.
     """
 
     position: npt.NDArray[np.int64]
@@ -184,6 +187,8 @@ def read_rows(
     position = np.arange(first, first + batch.num_rows, dtype=np.int64)
     in_order = position.astype(np.uint64) + np.uint64(part << _PART_BITS)
     split = _splits(batch, owner, recipe, checks)
+    if recipe.listed is not None and ids is not None:
+        split = recipe.listed.splits_of(ids)
     rows = Rows(
         position=position,
         key=mixed(digest, recipe.seed + 1) if recipe.shuffle else in_order,

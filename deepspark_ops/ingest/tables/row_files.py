@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND
 from deepspark_ops.ingest.selection.sampling import repeats
+from deepspark_ops.ingest.selection.splits import OUTSIDE
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import ClassNames, Rejects, RowRecipe, Rows, read_rows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
@@ -70,7 +71,8 @@ class PartSummary:
         largest_label: Likewise.
         are_whole: Whether all labels are whole numbers.
         class_names: Of labels that are text, by the numbers that the rows have.
-        rejects: Rows left out.
+        rejects: Rows that cannot be used.
+        outside: Rows that a list of splits leaves out.
         first_missing: (row, place of the feature) of the first missing value; None if there is none.
     """
 
@@ -84,12 +86,13 @@ class PartSummary:
     are_whole: bool = True
     class_names: list[str] = field(default_factory=list)
     rejects: Rejects = field(default_factory=Rejects)
+    outside: Rejects = field(default_factory=Rejects)
     first_missing: tuple[int, int] | None = None
 
     def to_json(self) -> str:
         """Return it as text, for the way from a task to the driver."""
         plain = {**vars(self), "sums": self.sums.to_lists(), "runs": [vars(run) for run in self.runs]}
-        return json.dumps({**plain, "rejects": vars(self.rejects)})
+        return json.dumps({**plain, "rejects": vars(self.rejects), "outside": vars(self.outside)})
 
     @classmethod
     def from_json(cls, text: str) -> PartSummary:
@@ -97,8 +100,9 @@ class PartSummary:
         found = json.loads(text)
         found["sums"] = ColumnSums.from_lists(found["sums"])
         found["runs"] = [Run(**run) for run in found["runs"]]
-        rejects = found["rejects"]
-        found["rejects"] = Rejects(rejects["count"], [(row, name, why) for row, name, why in rejects["named"]])
+        for name in ("rejects", "outside"):
+            held = found[name]
+            found[name] = Rejects(held["count"], [(row, called, why) for row, called, why in held["named"]])
         return cls(**found)
 
 
@@ -122,11 +126,29 @@ def write_rows(batches: Iterable[pa.RecordBatch], recipe: RowRecipe, folder: Pat
         rows, rejects = read_rows(batch, recipe, names, part=part, first=summary.n_rows)
         summary.n_rows += batch.num_rows
         summary.rejects.add(rejects.named, rejects.count, NAMED_OF_A_KIND)
+        rows = _without_outside(rows, summary)
         _look(rows, summary)
         file.add(rows)
     file.flush()
     summary.class_names = names.names
     return summary
+
+
+def _without_outside(rows: Rows, summary: PartSummary) -> Rows:
+    """Return the rows that have a split; those that a list leaves out are noted by their ids."""
+    is_outside = rows.split == OUTSIDE
+    if not is_outside.any():
+        return rows
+    left_out = rows.chosen(is_outside)
+    assert left_out.id is not None
+    named = zip(left_out.position[:NAMED_OF_A_KIND].tolist(), left_out.id[:NAMED_OF_A_KIND].tolist(), strict=True)
+    summary.outside.add([(row, told_id(held), "") for row, held in named], len(left_out), NAMED_OF_A_KIND)
+    return rows.chosen(~is_outside)
+
+
+def told_id(held: bytes | int) -> str:
+    """Return what a message calls an id as it is kept."""
+    return held.decode("utf-8", "replace") if isinstance(held, bytes) else str(held)
 
 
 def _look(rows: Rows, summary: PartSummary) -> None:

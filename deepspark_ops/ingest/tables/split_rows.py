@@ -13,7 +13,7 @@ import numpy.typing as npt
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.row_hash import Hashes
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run
+from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, told_id
 
 CODES_SUFFIX = ".codes.npy"
 """Of a file beside a part's rows: which class each number is that its labels have."""
@@ -71,10 +71,8 @@ class SplitRows:
         number = int(np.searchsorted(ends, place, "right"))
         run, row = self.runs[number], int(self.rows[number][place - int(ends[number])])
         held = read_run(folder, run, recipe, (row, row + 1))[0]
-        row_id = held["id"] if recipe.roles.id is not None else None
-        name = row_id.decode("utf-8", "replace") if isinstance(row_id, bytes) else row_id
         position = int(held["position"])
-        shown = f"row {position} of part {run.part}" if name is None else str(name)
+        shown = f"row {position} of part {run.part}" if recipe.roles.id is None else told_id(held["id"])
         # A single one as it was looked up: each part of a table numbers names of classes by itself.
         labels = held["label"].tolist()
         return shown, labels if len(labels) > 1 else [float(self.labels[number][row])], position

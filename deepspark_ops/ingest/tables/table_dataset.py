@@ -32,6 +32,7 @@ from deepspark_ops.ingest.shard_assignment import asked_shards
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.columns import TableRoles
 from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
+from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list, read_listed_rows
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_choice import choose_rows, require_classes
 from deepspark_ops.ingest.tables.row_files import PartSummary, Run, write_chosen
@@ -129,10 +130,10 @@ def row_recipe(
     if given := _image_options(config):
         msg = f"{', '.join(given)}: for images, and {config.source} is a table of features; name an image_column"
         raise ConfigError(msg)
-    if config.split_list is not None:
+    if config.split_list is not None and roles.id is None:
         msg = (
-            f"split_list={config.split_list}: of a table of features say it by query: SELECT source.*, list.split FROM"
-            " source JOIN ..., and give split_column"
+            f"split_list={config.split_list}: a row of {config.source} has no name that a list could have; give"
+            " id_column, or split_column if the table itself says it"
         )
         raise ConfigError(msg)
     if config.label_kind == "value" or len(roles.labels) > 1:
@@ -157,6 +158,7 @@ def row_recipe(
         validation_fraction=config.validation_fraction if config.validation_source is None else 0.0,
         seed=config.seed,
         shuffle=config.shuffle,
+        listed=None if config.split_list is None else read_listed_rows(config.split_list),
     )
 
 
@@ -239,6 +241,7 @@ def plan_table(
     runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
     there = {split: runs[split] for split in SPLITS if runs[split] or split in _asked(rows, parts)}
     held = {split: all_rows(folder, of_split, has_codes=has_codes) for split, of_split in there.items()}
+    listed = Findings() if rows.listed is None else _list_findings(rows.listed, held, every)
     choice = choose_rows(config, rows, folder, held, n_classes=n_classes)
     for split, chosen in choice.splits.items():
         _require_rows(config, split, chosen.n_rows, held[split].n_rows, rejected)
@@ -261,6 +264,7 @@ def plan_table(
     for split, found in choice.findings.items():
         findings[split].merge(found)
     findings["train"].merge(_column_findings(columns, sums))
+    findings["train"].merge(listed)
     shift = 0.0
     if base is not None:
         columns = base.columns
@@ -465,9 +469,22 @@ def _write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folde
             np.save((folder / file).with_suffix(CODES_SUFFIX), codes)
 
 
+def _list_findings(
+    listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]
+) -> Findings:
+    names = np.concatenate([np.empty(0, np.uint64), *(rows.column("name") for rows in held.values())])
+    outside, before = [], 0
+    for part in parts:
+        outside += [(before + row, name) for row, name, _ in part.outside.named]
+        before += part.n_rows
+    return find_in_list(listed, names, outside, sum(part.outside.count for part in parts))
+
+
 def _asked(rows: RowRecipe, parts: Parts) -> set[SplitName]:
-    """Return the splits that must have rows; those of a column are the ones that it names."""
+    """Return the splits that must have rows; those of a column or a list are the ones that it names."""
     shares: dict[SplitName, float] = {"test": rows.test_fraction, "validation": rows.validation_fraction}
+    if rows.listed is not None:
+        return {*parts, *rows.listed.asked()}
     by_share = {split for split, share in shares.items() if share and rows.roles.split is None}
     return {"train", *parts, *by_share}
 
@@ -486,6 +503,9 @@ def _require_rows(
             f"{name}={value}" for name in ("limit", "deduplicate_across", "balance") if (value := getattr(config, name))
         )
         msg = f"{given} leaves the {split} set empty, which had {n_before:,} rows; ask for less"
+        raise ConfigError(msg)
+    if config.split_list is not None:
+        msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable row for it"
         raise ConfigError(msg)
     first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
     own = {"validation": config.validation_source, "test": config.test_source}.get(split)
