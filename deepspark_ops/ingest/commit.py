@@ -308,6 +308,7 @@ def remove_unlisted(folder: Path, manifest: DatasetManifest, *, in_use: Collecti
     keep = {*in_use, MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
     keep |= {beside.file for shard in manifest.shards for beside in shard.beside}
     keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" and manifest.mean_file else set()
+    keep |= {manifest.source_files.file} if manifest.source_files else set()
     keep |= {REJECTED_NAME} if manifest.n_rejected else set()
     keep |= {WARNINGS_NAME} if manifest.warnings else set()
     keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()

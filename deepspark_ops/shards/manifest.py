@@ -160,6 +160,8 @@ class DatasetManifest(_Frozen):
             empty for a table.
         mean_file: Mean image of the training split, Caffe's binaryproto; None for a table.
         shards: In the order of the samples.
+        source_files: Which file of a table each sample came from, of all splits, beside the training set's shards; None
+            where the rows are known by reading all.
         n_rejected: Bad records that are in no shard.
         rejected_file: One JSON line per bad record; None if there are none.
         n_bytes: Of all shards.
@@ -188,6 +190,7 @@ class DatasetManifest(_Frozen):
     mean_values: tuple[float, ...]
     mean_file: FileRecord | None = None
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
+    source_files: FileRecord | None = None
     n_rejected: int = Field(ge=0)
     rejected_file: OwnFile | None = None
     n_bytes: int = Field(ge=1)

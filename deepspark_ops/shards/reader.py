@@ -339,8 +339,9 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
             _verify_digest(split_folder, shard)
             for beside in shard.beside:
                 _verify_digest(split_folder, beside)
-    if digests and manifest.mean_file is not None:
-        _verify_digest(split_folder, manifest.mean_file)
+    for beside in (manifest.mean_file, manifest.source_files):
+        if digests and beside is not None:
+            _verify_digest(split_folder, beside)
     if not digests and manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
     _verify_first_samples(split_folder, manifest, range(len(manifest.shards)))

@@ -6,7 +6,6 @@ is left out where it equals ``states``, ``repeats`` where all are 0.
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import write_whole
-from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.shards.record_archive import opened_archive, write_archive
 
 ROWS_VERSION: Final = 1
 
@@ -57,8 +54,7 @@ def write_row_records(path: Path, records: RowRecords) -> None:
         held["names"] = records.names
     if records.repeats.any():
         held["repeats"] = records.repeats
-    with write_whole(path) as temporary, temporary.open("wb") as handle:
-        np.savez(handle, format_version=np.int64(ROWS_VERSION), **held)
+    write_archive(path, ROWS_VERSION, held)
 
 
 def read_row_records(path: Path) -> RowRecords:
@@ -67,16 +63,8 @@ def read_row_records(path: Path) -> RowRecords:
     Raises:
         DataError: There is no such file, or it is damaged or of another version.
     """
-    try:
-        with local_copy(path) as local, np.load(local, allow_pickle=False) as held:
-            version = int(held["format_version"])
-            if version != ROWS_VERSION:
-                msg = f'{path}: format_version is {version}, this program reads {ROWS_VERSION}; rerun task "ingest"'
-                raise DataError(msg)
-            states = held["states"]
-            names = held["names"] if "names" in held else states
-            repeats = held["repeats"] if "repeats" in held else np.zeros(len(states), np.int32)
-            return RowRecords(names, states, repeats)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        msg = f'{path}: not the records of a shard: {error}; rerun task "ingest"'
-        raise DataError(msg) from error
+    with opened_archive(path, (ROWS_VERSION,)) as held:
+        states = held["states"]
+        names = held["names"] if "names" in held else states
+        repeats = held["repeats"] if "repeats" in held else np.zeros(len(states), np.int32)
+        return RowRecords(names, states, repeats)

@@ -7,7 +7,6 @@ bytes are whole numbers of the smallest type that holds them; in version 1, whic
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import write_whole
-from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.shards.record_archive import opened_archive, write_archive
 
 RECORDS_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, 2)
@@ -71,20 +68,18 @@ def write_records(path: Path, records: ShardRecords) -> None:
     """
     encoded = [name.encode("utf-8", "surrogateescape") for name in records.names]
     told = json.dumps({"findings": records.findings, "counts": dict(sorted(records.counts.items()))})
-    with write_whole(path) as temporary, temporary.open("wb") as handle:
-        np.savez(
-            handle,
-            format_version=np.int64(RECORDS_VERSION),
-            names=np.frombuffer(b"".join(encoded), np.uint8),
-            name_bytes=np.array([len(name) for name in encoded], np.int64),
-            labels=records.labels,
-            stamps=records.stamps,
-            digests=records.digests,
-            repeats=records.repeats,
-            sums=_small(records.sums),
-            looks=records.looks,
-            told=np.frombuffer(told.encode(), np.uint8),
-        )
+    arrays = {
+        "names": np.frombuffer(b"".join(encoded), np.uint8),
+        "name_bytes": np.array([len(name) for name in encoded], np.int64),
+        "labels": records.labels,
+        "stamps": records.stamps,
+        "digests": records.digests,
+        "repeats": records.repeats,
+        "sums": _small(records.sums),
+        "looks": records.looks,
+        "told": np.frombuffer(told.encode(), np.uint8),
+    }
+    write_archive(path, RECORDS_VERSION, arrays)
 
 
 def read_records(path: Path) -> ShardRecords:
@@ -93,33 +88,24 @@ def read_records(path: Path) -> ShardRecords:
     Raises:
         DataError: There is no such file, or it is damaged or of another version.
     """
-    try:
-        with local_copy(path) as local, np.load(local, allow_pickle=False) as held:
-            version = int(held["format_version"])
-            if version not in _READ_VERSIONS:
-                known = " and ".join(map(str, _READ_VERSIONS))
-                msg = f'{path}: format_version is {version}, this program reads {known}; rerun task "ingest"'
-                raise DataError(msg)
-            text = held["names"].tobytes()
-            ends = np.cumsum(held["name_bytes"]).tolist()
-            told = json.loads(held["told"].tobytes())
-            return ShardRecords(
-                names=tuple(
-                    text[start:end].decode("utf-8", "surrogateescape")
-                    for start, end in zip([0, *ends[:-1]], ends, strict=True)
-                ),
-                labels=held["labels"],
-                stamps=held["stamps"],
-                digests=held["digests"],
-                repeats=held["repeats"],
-                sums=_large(held["sums"]),
-                looks=held["looks"],
-                findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
-                counts={str(kind): int(count) for kind, count in told["counts"].items()},
-            )
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        msg = f'{path}: not the records of a shard: {error}; rerun task "ingest"'
-        raise DataError(msg) from error
+    with opened_archive(path, _READ_VERSIONS) as held:
+        text = held["names"].tobytes()
+        ends = np.cumsum(held["name_bytes"]).tolist()
+        told = json.loads(held["told"].tobytes())
+        return ShardRecords(
+            names=tuple(
+                text[start:end].decode("utf-8", "surrogateescape")
+                for start, end in zip([0, *ends[:-1]], ends, strict=True)
+            ),
+            labels=held["labels"],
+            stamps=held["stamps"],
+            digests=held["digests"],
+            repeats=held["repeats"],
+            sums=_large(held["sums"]),
+            looks=held["looks"],
+            findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
+            counts={str(kind): int(count) for kind, count in told["counts"].items()},
+        )
 
 
 def _small(sums: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> npt.NDArray[Any]:

@@ -1,8 +1,11 @@
 """Small tables in every format that ingestion reads, and the way from a table to a dataset without Spark."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import fastavro
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -10,13 +13,25 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.plan import make_recipe, own_sources
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import choose_roles
+from deepspark_ops.ingest.tables.file_parts import parquet_table
+from deepspark_ops.ingest.tables.known_files import KnownFiles, find_known_files, look_at_files
 from deepspark_ops.ingest.tables.row_files import write_rows
-from deepspark_ops.ingest.tables.table_dataset import commit_table, plan_table, row_recipe, text_classes
+from deepspark_ops.ingest.tables.table_dataset import (
+    WhatWasRead,
+    commit_table,
+    one_by_one,
+    plan_read_table,
+    plan_table,
+    row_recipe,
+    text_classes,
+)
 from deepspark_ops.ingest.tables.table_shards import run_table_shard
 from deepspark_ops.ingest.versions.row_changes import find_table_base
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.reader import verify
 
 AVRO = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 
@@ -73,3 +88,53 @@ def ingest_parts(
     base = find_table_base(config, recipe.options) if goes_on else None
     plan = plan_table(config, recipe, rows, {"train": found}, work, names, base=base)
     return commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks[::-1]])
+
+
+def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> tuple[dict, list[Path]]:
+    """Ingest Parquet files of a table as Spark's tasks do; returns the manifests, and the files that were read."""
+    work.mkdir(exist_ok=True)
+    config = config.model_copy(update={"shard_format": "hdf5"})
+    tables = {split: parquet_table(source) for split, source in own_sources(config).items()}
+    now = {split: look_at_files(source, tables[split].files) for split, source in own_sources(config).items()}
+    roles = choose_roles(config, columns_of(tables["train"].schema))
+    rows = row_recipe(config, roles, [1] * len(roles.features))
+    is_text = roles.labels[0].kind == "text"
+    was_read: list[Path] = []
+
+    def read(known: KnownFiles | None) -> WhatWasRead:
+        parts, names = {}, ()
+        for split, table in tables.items():
+            own = rows if split == "train" else replace(rows, split=split, class_names=names)
+            found = [] if known is None else known.parts(split)
+            for number, part in enumerate(table.parts):
+                if known is None or part.file in known.to_read(split):
+                    batches = table.batches(part, [column.name for column in roles.used()], 16)
+                    found.append(replace(write_rows(batches, own, work, number), file=part.file))
+                    was_read.append(table.files[part.file])
+            parts[split] = sorted(found, key=lambda part: (part.file, part.part))
+            names = text_classes(parts["train"]) if is_text else ()
+        return WhatWasRead(rows, parts, names)
+
+    recipe = make_recipe(config)
+    base = find_table_base(config, recipe.options) if goes_on else None
+    known = find_known_files(config, base, now)
+    plan = plan_read_table(config, recipe, read(known), work, one_by_one, base, now, known, read)
+    return commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks]), was_read
+
+
+def counted_rows(folder: Path, split: str) -> Sequence[tuple]:
+    """Id, label and features as the table has them, of every row of a split that counts, sorted."""
+    manifest = verify(folder / split)
+    found: list[tuple] = []
+    for shard in manifest.shards:
+        with h5py.File(folder / split / shard.file) as held:
+            rows = kept_rows(shard.excluded, shard.n_rows)
+            values = manifest.table.restore(held["data"][:][rows]).astype(float).round(4)
+            names = held["id"][:][rows] if "id" in held else [b""] * len(rows)
+            labels = held["label"][:][rows].reshape(len(rows), -1)
+            found += [
+                (str(name), *label, *row)
+                for name, label, row in zip(names, labels.tolist(), values.tolist(), strict=True)
+            ]
+    assert len(found) == manifest.n_samples
+    return sorted(found)

@@ -63,6 +63,7 @@ class PartSummary:
 
     Attributes:
         part: Its number.
+        file: Number of the file that it is of, in its source; -1 where Spark cut the table.
         n_rows: Rows read, those that cannot be used included.
         runs: What it wrote.
         sums: Of the features of training rows.
@@ -78,6 +79,7 @@ class PartSummary:
 
     part: int
     sums: ColumnSums
+    file: int = -1
     n_rows: int = 0
     runs: list[Run] = field(default_factory=list)
     digest: int = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,17 @@ from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import resolve_format
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import CORRUPT, KINDS, Column, TableRoles, choose_roles
-from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat, separator
+from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, separator
+from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
+from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
 from deepspark_ops.ingest.tables.table_dataset import (
-    Parts,
     TablePlan,
+    WhatWasRead,
     content_digest,
-    plan_table,
+    plan_read_table,
     row_recipe,
     text_classes,
     with_content,
@@ -55,6 +58,8 @@ _MOST_BATCH_ROWS = 10_000
 _MOST_BATCH_BYTES = 2**25
 """Of images and texts, whose sizes nobody knows beforehand."""
 _IMAGE_BATCH_ROWS = 64
+_FEW_ROWS = 1000
+_REPORT_S = 10.0
 VIEW = "source"
 """What a query calls the table that SOURCE names."""
 
@@ -69,16 +74,14 @@ class Table:
     Attributes:
         source: As the user named it.
         columns: All that there are.
-        frame: Spark's; None for Avro files.
-        files: Avro's; empty for others.
-        schema: Of the files.
+        frame: Spark's; None where tasks read the files by themselves.
+        files: Which they then are; else None.
     """
 
     source: Path
     columns: tuple[Column, ...]
     frame: DataFrame | None
-    files: tuple[Path, ...] = ()
-    schema: pa.Schema | None = None
+    files: FileTable | None = None
 
 
 def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Table:
@@ -90,10 +93,8 @@ def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Tab
     """
     with _told(session.sparkContext, source):
         name = resolve_format(config, source)
-        if name == "avro" and config.query is None:
-            files = tuple(data_files(source))
-            schema = avro_schema(files[0])
-            return Table(source, tuple(columns_of(schema)), None, files, schema)
+        if config.query is None and (files := _own_files(source, name)) is not None:
+            return Table(source, tuple(columns_of(files.schema)), None, files)
         frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
         if config.query is not None:
             if frame is not None:
@@ -102,6 +103,13 @@ def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Tab
         assert frame is not None
         frame = _plain(frame)
         return Table(source, tuple(columns_of(_arrow_schema(frame))), frame)
+
+
+def _own_files(source: Path, name: SourceFormat) -> FileTable | None:
+    """Return the files that tasks read by themselves; None where Spark does."""
+    if name == "avro":
+        return avro_table(source)
+    return parquet_table(source) if name == "parquet" and not isinstance(source, StorePath) else None
 
 
 def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame:
@@ -199,18 +207,21 @@ def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, fo
             indexes[split], digests[split] = index_image_table(session, config, table, roles, folder)
         return ImagePlan(indexes, recipe if is_known(config) else with_content(recipe, digests))
     config = config.model_copy(update={"shard_format": "hdf5"})
-    rows, parts, names = read_features(session, config, tables, roles, folder)
-    recipe = recipe if is_known(config) else with_content(recipe, content_digest(parts))
-    n_rows = sum(part.n_rows for summaries in parts.values() for part in summaries)
-    _log.info("ingest: %s rows of %s numbers read", f"{n_rows:,}", f"{rows.n_features:,}")
+    now = _files_now(tables) if is_known(config) else None
+    base = find_table_base(config, recipe.options)
+    known = find_known_files(config, base, now)
 
     def spread(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         with _told(context, config.source):
             found: list[Any] = context.parallelize(items, max(1, len(items))).map(work).collect()
             return found
 
-    base = find_table_base(config, recipe.options)
-    plan = plan_table(config, recipe, rows, parts, folder, names, spread, base)
+    def read(known: KnownFiles | None) -> WhatWasRead:
+        return read_features(session, config, tables, roles, folder, known)
+
+    found = read(known)
+    recipe = recipe if is_known(config) else with_content(recipe, content_digest(found.parts))
+    plan = plan_read_table(config, recipe, found, folder, spread, base, now, known, read)
     for split, change in plan.changes.items():
         _log.info("ingest %s: %s", split, change.text())
     if plan.base is not None and config.standardize:
@@ -269,9 +280,14 @@ def choose_columns(config: IngestConfig, table: Table) -> TableRoles:
 
 
 def read_features(
-    session: SparkSession, config: IngestConfig, tables: Mapping[SplitName, Table], roles: TableRoles, folder: Path
-) -> tuple[RowRecipe, Parts, tuple[str, ...]]:
-    """Read every row once and write it to the scratch folder.
+    session: SparkSession,
+    config: IngestConfig,
+    tables: Mapping[SplitName, Table],
+    roles: TableRoles,
+    folder: Path,
+    known: KnownFiles | None = None,
+) -> WhatWasRead:
+    """Read every row once, but for those of files that are known, and write it to the scratch folder.
 
     Args:
         session: Spark's.
@@ -279,9 +295,7 @@ def read_features(
         tables: That of the training source, and those of splits that have a source of their own.
         roles: Of the columns.
         folder: Scratch folder that all tasks see.
-
-    Returns:
-        How the training source was read, what tasks saw of each source, and the classes' names, if they have some.
+        known: Files that need no reading.
 
     Raises:
         ConfigError: Options that do not go together.
@@ -289,15 +303,24 @@ def read_features(
     """
     names = () if config.class_names is None else read_class_names(config.class_names, folder)
     rows = row_recipe(config, roles, _widths(tables["train"], roles), names)
-    parts: dict[SplitName, list[PartSummary]] = {"train": _read_rows(session, tables["train"], rows, folder)}
+
+    def read(split: SplitName, table: Table, recipe: RowRecipe) -> list[PartSummary]:
+        found = _read_rows(session, table, recipe, folder, None if known is None else known.to_read(split))
+        _log.info(
+            "ingest: %s rows of %s numbers read", f"{sum(part.n_rows for part in found):,}", f"{rows.n_features:,}"
+        )
+        before = [] if known is None else known.parts(split)
+        return sorted(before + found, key=lambda part: (part.file, part.part))
+
+    parts: dict[SplitName, list[PartSummary]] = {"train": read("train", tables["train"], rows)}
     is_text = roles.labels[0].kind == "text"
     if is_text and not names:
         names = text_classes(parts["train"])
     for split, table in tables.items():
         if split != "train":
             own = replace(rows, split=split, class_names=tuple(names) if is_text else ())
-            parts[split] = _read_rows(session, table, own, folder)
-    return rows, parts, tuple(names)
+            parts[split] = read(split, table, own)
+    return WhatWasRead(rows, parts, tuple(names))
 
 
 def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:
@@ -325,9 +348,9 @@ def _widths(table: Table, roles: TableRoles) -> list[int]:
             row = frame.select(*(F.size(_column(name)).alias(f"n{i}") for i, name in enumerate(of_arrays))).first()
             found = {} if row is None else dict(zip(of_arrays, row, strict=True))
     else:
-        assert table.schema is not None
-        for file in table.files:
-            for batch in avro_batches(file, table.schema):
+        assert table.files is not None
+        for part in table.files.parts:
+            for batch in table.files.batches(part, of_arrays, _FEW_ROWS):
                 for row in range(batch.num_rows):
                     lengths = [len(batch.column(name)[row].as_py() or ()) for name in of_arrays]
                     if all(lengths):
@@ -342,13 +365,30 @@ def _with_plain(roles: TableRoles, widths: dict[str, int]) -> list[int]:
     return [widths.get(column.name, 1) for column in roles.features]
 
 
-def _read_rows(session: SparkSession, table: Table, rows: RowRecipe, folder: Path) -> list[PartSummary]:
+def _files_now(tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource] | None:
+    """Return the files of each source as they are before they are read; None where Spark reads one."""
+    found = {}
+    for split, table in tables.items():
+        if table.files is None:
+            return None
+        found[split] = look_at_files(table.source, table.files.files)
+    return found
+
+
+def _read_rows(
+    session: SparkSession, table: Table, rows: RowRecipe, folder: Path, files: Collection[int] | None = None
+) -> list[PartSummary]:
+    """Read a table, or some of its files."""
+
     def read(batches: Iterable[pa.RecordBatch], part: int) -> str:
         return write_rows(batches, rows, folder, part).to_json()
 
     row_bytes = rows.n_features * (8 if rows.roles.is_wide else 4)
-    texts = _over_parts(session, table, rows.roles, read, max(1, _BATCH_BYTES // row_bytes), rows.dtype)
-    return sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
+    texts = _over_parts(session, table, rows.roles, read, max(1, _BATCH_BYTES // row_bytes), rows.dtype, files)
+    found = sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
+    if table.files is None:
+        return found
+    return [replace(part, file=table.files.parts[part.part].file) for part in found]
 
 
 def index_image_table(
@@ -371,21 +411,30 @@ def index_image_table(
 
 
 def _over_parts(
-    session: SparkSession, table: Table, roles: TableRoles, read: ReadPart, batch_rows: int, dtype: str
+    session: SparkSession,
+    table: Table,
+    roles: TableRoles,
+    read: ReadPart,
+    batch_rows: int,
+    dtype: str,
+    only: Collection[int] | None = None,
 ) -> list[str]:
-    """Let a task for each part of a table read it, and return what each says."""
+    """Let a task for each part of a table, or of some of its files, read it, and return what each says."""
     context = session.sparkContext
     with _told(context, table.source):
-        if table.frame is None:
-            schema = table.schema
-            files = list(enumerate(table.files))
+        if table.files is not None:
+            files, names = table.files, [column.name for column in roles.used()]
+            n_rows = min(batch_rows, _MOST_BATCH_ROWS)
 
-            def of_file(numbered: tuple[int, Path]) -> str:
-                number, file = numbered
-                return read((flat(batch) for batch in avro_batches(file, schema)), number)
+            def of_file(numbered: tuple[int, FilePart]) -> str:
+                number, part = numbered
+                return read(files.batches(part, names, n_rows), number)
 
-            found: list[str] = context.parallelize(files, len(files)).map(of_file).collect()
+            parts = [(i, part) for i, part in enumerate(files.parts) if only is None or part.file in only]
+            with logged_progress(context, f"ingest: {table.source} is read"):
+                found: list[str] = context.parallelize(parts, max(1, len(parts))).map(of_file).collect()
             return found
+        assert table.frame is not None
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(min(batch_rows, _MOST_BATCH_ROWS)))
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_MOST_BATCH_BYTES))
 
@@ -394,7 +443,35 @@ def _over_parts(
             yield pa.RecordBatch.from_pydict({"summary": [text]})
 
         frame = table.frame.select(*_selected(table.frame, roles, dtype))
-        return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
+        with logged_progress(context, f"ingest: {table.source} is read"):
+            return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
+
+
+@contextmanager
+def logged_progress(context: SparkContext, what: str) -> Iterator[None]:
+    """Log how many tasks of the stage that runs have ended, every some seconds, as long as the block runs.
+
+    Args:
+        context: Spark's.
+        what: Is done by the tasks, for the log.
+    """
+    is_done = threading.Event()
+    tracker = context.statusTracker()
+
+    def report() -> None:
+        while not is_done.wait(_REPORT_S):
+            with suppress(Py4JError, AttributeError):  # Spark stops, or the stage has ended meanwhile
+                for number in tracker.getActiveStageIds():
+                    stage = tracker.getStageInfo(number)
+                    _log.info("%s: %s of %s tasks have ended", what, stage.numCompletedTasks, stage.numTasks)
+
+    watcher = threading.Thread(target=report, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        watcher.join()
 
 
 def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColumn]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,25 @@ from deepspark_ops.ingest.dataset_findings import find_thin_classes
 from deepspark_ops.ingest.findings import WARNINGS_NAME, Finding, Findings, ordered, write_warnings
 from deepspark_ops.ingest.named_classes import sorted_classes
 from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES, Recipe, shard_name
-from deepspark_ops.ingest.records import Rejection
+from deepspark_ops.ingest.records import Positions, Rejection
 from deepspark_ops.ingest.selection.splits import split_rule
 from deepspark_ops.ingest.shard_assignment import asked_shards
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.columns import TableRoles
-from deepspark_ops.ingest.tables.duplicate_rows import find_duplicate_rows
-from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list, read_listed_rows
+from deepspark_ops.ingest.tables.known_files import (
+    KnownFiles,
+    SeenFiles,
+    SeenRows,
+    SeenSource,
+    StoredRun,
+    write_seen_files,
+)
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_choice import choose_rows, require_classes
 from deepspark_ops.ingest.tables.row_files import PartSummary, Run, write_chosen
-from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows, all_rows
+from deepspark_ops.ingest.tables.selection.duplicate_rows import find_duplicate_rows
+from deepspark_ops.ingest.tables.selection.listed_rows import ListedRows, find_in_list, read_listed_rows
+from deepspark_ops.ingest.tables.selection.row_choice import choose_rows, require_classes
+from deepspark_ops.ingest.tables.selection.split_rows import CODES_SUFFIX, SplitRows, all_rows
 from deepspark_ops.ingest.tables.table_shards import (
     TableShardResult,
     TableShards,
@@ -51,16 +60,26 @@ from deepspark_ops.ingest.versions.row_changes import RowChange, TableBase, colu
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.hdf5_shard import write_hdf5_list
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, FileRecord, ShardRecord, SplitName, write_manifest
+from deepspark_ops.shards.manifest import (
+    SPLITS,
+    DatasetManifest,
+    FileRecord,
+    ShardRecord,
+    SplitName,
+    sha256_of_file,
+    write_manifest,
+)
 from deepspark_ops.shards.row_records import rows_path
 from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns
 from deepspark_ops.stores.store_path import StorePath
-from deepspark_ops.stores.writing import remove_tree
+from deepspark_ops.stores.writing import local_output, remove_tree
 
 FEW_CLASSES = 1000
 """Whole labels below this, from 0, are classes unless label_kind says otherwise."""
 _DRIFT = 0.1
 """A mean that has moved by more deviations than this, or a deviation that has changed by more, is told."""
+_log = logging.getLogger(__name__)
+_NO_ROWS = np.empty(0, np.int64)
 _DIGITS = 12
 """Of mean and deviation: the last ones depend on the order in which parts were added up."""
 
@@ -85,6 +104,7 @@ class TablePlan:
         changes: What is taken over of it, by split; empty without.
         carried_counts: Labels of what is taken over, (n_classes,) by split.
         shift: Largest distance of a feature's mean from that of the base, in its deviations; 0 without a base.
+        seen: What there is to keep of the table's files; None where all of it is read every time.
     """
 
     tasks: tuple[TableShardTask, ...]
@@ -99,6 +119,7 @@ class TablePlan:
     changes: Mapping[SplitName, RowChange] = field(default_factory=dict)
     carried_counts: Mapping[SplitName, npt.NDArray[np.int64]] = field(default_factory=dict)
     shift: float = 0.0
+    seen: SeenFiles | None = None
 
     @property
     def version(self) -> int:
@@ -196,9 +217,67 @@ Spread = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Does work for each item, maybe on many machines, and returns the results in the items' order."""
 
 
+@dataclass(frozen=True)
+class WhatWasRead:
+    """What is known of a table's rows.
+
+    Attributes:
+        rows: How the training source was read.
+        parts: What tasks saw of each source, now or for the dataset that is gone on from.
+        names: Of the classes, in label order, if they are given or labels are text.
+    """
+
+    rows: RowRecipe
+    parts: Parts
+    names: tuple[str, ...] = ()
+
+
+class MoreToRead(Exception):
+    """Rows that were not read have to be, since they go into other shards.
+
+    Attributes:
+        files: Of each source, the files that have them.
+    """
+
+    def __init__(self, why: str, files: Mapping[SplitName, Collection[int]]) -> None:
+        """Name the files."""
+        super().__init__(why)
+        self.files = files
+
+
 def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """Do the work here: the ``Spread`` of a table that is small."""
     return [work(item) for item in items]
+
+
+def plan_read_table(
+    config: IngestConfig,
+    recipe: Recipe,
+    found: WhatWasRead,
+    folder: Path,
+    spread: Spread,
+    base: TableBase | None,
+    now: Mapping[SplitName, SeenSource] | None,
+    known: KnownFiles | None,
+    read: Callable[[KnownFiles | None], WhatWasRead],
+) -> TablePlan:
+    """Plan as ``plan_table`` does, reading again with further files where that finds that they have to be read.
+
+    Raises:
+        ConfigError: As ``plan_table``.
+        DataError: Likewise.
+    """
+    while True:
+        try:
+            return plan_table(
+                config, recipe, found.rows, found.parts, folder, found.names, spread, base, now=now, known=known
+            )
+        except MoreToRead as more:
+            assert known is not None
+            known = known.without(more.files)
+            n_more = "all" if known is None else f"{sum(map(len, more.files.values())):,} more"
+            _log.info("ingest: %s files are read: %s", n_more, more)
+            found = read(known)
 
 
 def plan_table(
@@ -210,6 +289,8 @@ def plan_table(
     class_names: Sequence[str] = (),
     spread: Spread = one_by_one,
     base: TableBase | None = None,
+    now: Mapping[SplitName, SeenSource] | None = None,
+    known: KnownFiles | None = None,
 ) -> TablePlan:
     """Decide labels, which rows are taken, standardisation and shards.
 
@@ -222,8 +303,11 @@ def plan_table(
         class_names: In label order, if they are given or labels are text.
         spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
         base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
+        now: The files of each source, where ``parts`` are of a file each.
+        known: Those of them that were not read: the base's rows stand for theirs, and ``parts`` has what it kept.
 
     Raises:
+        MoreToRead: Files that were not read have to be.
         ConfigError: Options leave a split empty, or classes are too many, or there are none to be balanced.
         DataError: No usable row, or a missing value that is refused.
     """
@@ -239,8 +323,12 @@ def plan_table(
     if has_codes:
         _write_codes(every, class_names, folder)
     runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
-    there = {split: runs[split] for split in SPLITS if runs[split] or split in _asked(rows, parts)}
-    held = {split: all_rows(folder, of_split, has_codes=has_codes) for split, of_split in there.items()}
+    stored = {split: [] if known is None else known.stored(split) for split in SPLITS}
+    held = {
+        split: all_rows(folder, runs[split], stored[split], has_codes=has_codes)
+        for split in SPLITS
+        if runs[split] or any(len(run.rows) for run in stored[split]) or split in _asked(rows, parts)
+    }
     listed = Findings() if rows.listed is None else _list_findings(rows.listed, held, every)
     choice = choose_rows(config, rows, folder, held, n_classes=n_classes)
     for split, chosen in choice.splits.items():
@@ -253,13 +341,24 @@ def plan_table(
     base = _base_that_fits(base, columns, class_names, n_classes)
     changes = _changes(base, choice.splits)
     base = base if changes else None
-    written = {
-        split: chosen if base is None else chosen.taken(changes[split].added) for split, chosen in choice.splits.items()
+    added = {
+        split: np.arange(chosen.n_rows) if base is None else changes[split].added
+        for split, chosen in choice.splits.items()
     }
+    written = {split: chosen.taken(added[split]) for split, chosen in choice.splits.items()}
+    if known is not None:
+        _require_read(known, written, class_names, base)
     are_chosen = base is not None or not choice.are_all
     if base is not None:
         _note_chosen(written, folder)
-    tasks = _tasks(config, recipe, written, rows.n_features, base)
+    tasks, order = _tasks(config, recipe, written, rows.n_features, base)
+    seen = None
+    if now is not None and choice.are_all:
+        places = {
+            split: np.concatenate([changes[split].places if changes else _NO_ROWS, added[split][order[split]]])
+            for split in written
+        }
+        seen = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, places))
     findings = find_duplicate_rows(folder, rows, choice.splits)
     for split, found in choice.findings.items():
         findings[split].merge(found)
@@ -282,12 +381,56 @@ def plan_table(
         base=base,
         changes=changes,
         carried_counts={
-            split: np.bincount(choice.splits[split].label()[change.in_carried].astype(np.int64), minlength=n_classes)
+            split: np.bincount(choice.splits[split].label()[change.places].astype(np.int64), minlength=n_classes)
             for split, change in changes.items()
             if n_classes
         },
         shift=shift,
+        seen=seen,
     )
+
+
+def _require_read(
+    known: KnownFiles,
+    written: Mapping[SplitName, SplitRows],
+    class_names: Sequence[str],
+    base: TableBase | None,
+) -> None:
+    """Raise ``MoreToRead`` unless every row that is written was read."""
+    others = {source: range(len(seen.names)) for source, seen in known.now.items()}
+    if base is None:
+        msg = "all is written anew"
+        raise MoreToRead(msg, others)
+    if tuple(class_names) != base.manifests["train"].class_names and len(known.now) > 1:
+        msg = "there are other classes, by which rows of the other sources may be good now that were not"
+        raise MoreToRead(msg, others)
+    wanted: dict[SplitName, set[int]] = {}
+    for split, chosen in written.items():
+        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+            if isinstance(run, StoredRun) and len(taken):
+                wanted.setdefault(known.source_of(split), set()).update(np.unique(run.files[taken]).tolist())
+    if wanted:
+        msg = "small shards, or shards of which much has gone, are written anew"
+        raise MoreToRead(msg, wanted)
+
+
+def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[SplitName, SeenSource]:
+    return {source: replace(files, parts=tuple(parts[source])) for source, files in now.items()}
+
+
+def _rows_of_files(
+    splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], places: Mapping[SplitName, Positions]
+) -> dict[SplitName, SeenRows]:
+    """Return what is kept of the rows of each split, in the order of its shards."""
+    file_of = {run.file: part.file for part in parts for run in part.runs}
+    return {
+        split: SeenRows(
+            files=chosen.files(file_of)[places[split]],
+            contents=chosen.column("content")[places[split]],
+            labels=chosen.label()[places[split]],
+        )
+        for split, chosen in splits.items()
+    }
 
 
 def _base_that_fits(
@@ -333,7 +476,8 @@ def _chosen_sums(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder:
     """Note which rows are taken, and return the sums of the features of the training rows among them."""
     _note_chosen(splits, folder)
     train = splits["train"]
-    items = [(run, len(taken)) for run, taken in zip(train.runs, train.rows, strict=True) if len(taken)]
+    runs = zip(train.runs, train.rows, strict=True)
+    items = [(run, len(taken)) for run, taken in runs if isinstance(run, Run) and len(taken)]
 
     def work(item: tuple[Run, int]) -> ColumnSums:
         return chosen_sums(folder, rows, *item)
@@ -344,7 +488,8 @@ def _chosen_sums(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder:
 def _note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
     for chosen in splits.values():
         for run, taken in zip(chosen.runs, chosen.rows, strict=True):
-            write_chosen(folder, run, taken)
+            if isinstance(run, Run):
+                write_chosen(folder, run, taken)
 
 
 def _tasks(
@@ -353,11 +498,16 @@ def _tasks(
     splits: Mapping[SplitName, SplitRows],
     n_features: int,
     base: TableBase | None,
-) -> list[TableShardTask]:
+) -> tuple[list[TableShardTask], dict[SplitName, Positions]]:
+    """Return the tasks, and of each split the places of the rows that are written, in the order of its shards."""
     tasks: list[TableShardTask] = []
+    order: dict[SplitName, Positions] = {}
     for split, chosen in splits.items():
+        order[split] = _NO_ROWS
         if not chosen.n_rows:
             continue
+        starts = np.cumsum([0, *(len(taken) for taken in chosen.rows)])
+        of_shards = []
         keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
         n_rows = chosen.n_rows
         most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
@@ -367,15 +517,22 @@ def _tasks(
             first = free_number(config.output, split, None if base is None else base.manifests.get(split))
         for number, ranges in enumerate(cut_runs(keys, most, least), start=first):
             found = zip(chosen.runs, ranges, strict=True)
+            pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]
+            places = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
+            of_keys = np.concatenate([of_run[start:stop] for of_run, _, start, stop in pieces])
+            of_shards.append(places[np.argsort(of_keys, kind="stable")])
             tasks.append(
                 TableShardTask(
                     split=split,
                     number=number,
                     path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
-                    pieces=tuple((run, start, stop) for run, (start, stop) in found if stop > start),
+                    pieces=tuple(
+                        (run, start, stop) for run, (start, stop) in found if isinstance(run, Run) and stop > start
+                    ),
                 )
             )
-    return tasks
+        order[split] = np.concatenate(of_shards)
+    return tasks, order
 
 
 def _n_rows(parts: Sequence[PartSummary]) -> int:
@@ -469,9 +626,7 @@ def _write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folde
             np.save((folder / file).with_suffix(CODES_SUFFIX), codes)
 
 
-def _list_findings(
-    listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]
-) -> Findings:
+def _list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]) -> Findings:
     names = np.concatenate([np.empty(0, np.uint64), *(rows.column("name") for rows in held.values())])
     outside, before = [], 0
     for part in parts:
@@ -562,10 +717,12 @@ def commit_table(
         keep_version(config.output)
     previous = None if plan.base is None else version_digest(plan.base.folder)
     manifests = {}
+    seen = None if plan.seen is None else _write_seen(config, recipe, plan.seen)
     for split in plan.splits():
         manifest = _manifest(config, recipe, plan, results, split).model_copy(
             update={
                 "previous": previous,
+                "source_files": seen if split == "train" else None,
                 "warnings": ordered(findings[split].counts),
                 "warnings_file": WARNINGS_NAME if findings[split].counts else None,
             }
@@ -578,6 +735,14 @@ def commit_table(
     for split in set(SPLITS) - set(manifests):
         remove_tree(paths.split(split))
     return manifests
+
+
+def _write_seen(config: IngestConfig, recipe: Recipe, seen: SeenFiles) -> FileRecord:
+    """Write what is kept of the table's files beside the training set's shards."""
+    target = DatasetPaths(config.output).split("train") / f"files-{recipe.sha256[:8]}.npz"
+    with local_output(target) as path:
+        write_seen_files(path, seen)
+        return FileRecord(file=target.name, sha256=sha256_of_file(path))
 
 
 def discard_table(plan: TablePlan) -> None:

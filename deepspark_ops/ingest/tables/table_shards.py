@@ -14,7 +14,7 @@ from deepspark_ops.ingest.shard_assignment import shard_bounds
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype
-from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
+from deepspark_ops.ingest.tables.selection.split_rows import CODES_SUFFIX
 from deepspark_ops.shards.full_disk import is_no_room, write_trouble
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file

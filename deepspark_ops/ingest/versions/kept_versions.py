@@ -88,8 +88,9 @@ def _files(folder: Path, manifest: DatasetManifest) -> list[str]:
 
 
 def _lists(folder: Path, manifest: DatasetManifest) -> list[str]:
-    """Return the names of the mean and of the lists of records."""
+    """Return the names of the mean, of the lists of records, and of what is known of the source's files."""
     others = [manifest.mean_file.file if manifest.mean_file and manifest.split == "train" else None]
+    others += [manifest.source_files.file if manifest.source_files else None]
     others += [manifest.rejected_file, manifest.warnings_file]
     return [name for name in others if name is not None and (folder / name).is_file()]
 

@@ -93,12 +93,12 @@ class RowChange(ChangeCounts):
 
     Attributes:
         carried: Shards that stay, with the rows that do not count any more.
-        in_carried: Places of the wanted rows that are in them, ascending.
+        places: Places of the wanted rows that are in them, shard by shard, in their order.
         added: Places of the wanted rows that are to be written, ascending.
     """
 
     carried: tuple[ShardRecord, ...]
-    in_carried: Positions
+    places: Positions
     added: Positions
 
 
@@ -139,14 +139,14 @@ def find_row_changes(base: TableBase, split: SplitName, names: Hashes, states: H
         update = {"excluded": as_ranges(gone.tolist()), "n_samples": int((found >= 0).sum())}
         carried.append(shard.model_copy(update=update))
         in_carried.append(found[found >= 0])
-    stay = np.sort(np.concatenate(in_carried))
+    stay = np.concatenate(in_carried)
     return RowChange(
         n_kept=n_kept,
         n_new=len(names) - n_kept - n_changed,
         n_changed=n_changed,
         n_removed=len(held_names) - n_kept - n_changed,
         carried=tuple(carried),
-        in_carried=stay,
+        places=stay,
         added=np.setdiff1d(np.arange(len(names)), stay),
     )
 

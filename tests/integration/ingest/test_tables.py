@@ -51,7 +51,7 @@ def digests(manifests) -> list[str]:
 
 
 @pytest.mark.spark
-def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path):
+def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, caplog):
     table = a_table(150)
     halves = [table.slice(0, 70), table.slice(70)]
     options = {"feature_columns": "f*", "validation_fraction": 0.1, "samples_per_shard": 60}
@@ -91,6 +91,13 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path):
     assert digests(first)[0] in digests(found)
     counts = {split: manifest.label_histogram for split, manifest in found.items()}
     assert counts == {split: verify(tmp_path / "expected" / split).label_histogram for split in counts}
+    folder = tmp_path / "parquet" / "a table [1]"
+    write_table(folder / "part-2.parquet", a_table(30, seed=1))
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        found = ingest(context, tmp_path / "parquet", source=folder, **options)
+    assert "1 of 3 files are read" in caplog.text
+    assert sum(manifest.n_samples for manifest in found.values()) == 180
     with pytest.raises(ConfigError, match=r"Spark says: .*nowhere"):
         ingest(context, tmp_path / "x", source=Path("table:nowhere"), **options)
 

@@ -1,9 +1,7 @@
 """A table that changes: the dataset has the rows of a new ingestion, and the files of the old one."""
 
 import logging
-from collections import Counter
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,9 +14,8 @@ from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.reader import open_dataset, verify
-from tests.reference.table_files import a_table, ingest_parts, write_table
+from tests.reference.table_files import a_table, counted_rows, ingest_parts, write_table
 
 
 def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
@@ -37,22 +34,6 @@ def brought_up(tmp_path, table, **options):
     return found
 
 
-def samples(folder, split) -> Counter:
-    """Id, label and features as the table has them, of every row that counts."""
-    manifest = verify(folder / split)
-    found: Counter = Counter()
-    for shard in manifest.shards:
-        with h5py.File(folder / split / shard.file) as held:
-            rows = kept_rows(shard.excluded, shard.n_rows)
-            values = manifest.table.restore(held["data"][:][rows]).astype(float).round(4)
-            names = held["id"][:][rows] if "id" in held else [b""] * len(rows)
-            labels = held["label"][:][rows].reshape(len(rows), -1)
-            for i, label, row in zip(names, labels.tolist(), values.tolist(), strict=True):
-                found[str(i), *label, *row] += 1
-    assert sum(found.values()) == manifest.n_samples
-    return found
-
-
 def require_as_new(tmp_path, table, **options) -> None:
     whole = brought_up(tmp_path, table, output="whole", full=True, **options)
     for split, manifest in whole.items():
@@ -61,7 +42,7 @@ def require_as_new(tmp_path, table, **options) -> None:
             assert getattr(found, name) == getattr(manifest, name)
         kept = {kind: count for kind, count in found.warnings.items() if kind != "drifted_column"}
         assert kept == manifest.warnings
-        assert samples(tmp_path / "out", split) == samples(tmp_path / "whole", split)
+        assert counted_rows(tmp_path / "out", split) == counted_rows(tmp_path / "whole", split)
     verify_dataset(tmp_path / "out", lambda _: None)
 
 

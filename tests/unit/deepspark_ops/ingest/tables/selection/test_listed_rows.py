@@ -81,7 +81,12 @@ def test_another_list_moves_rows_of_a_dataset_that_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "error", "told"),
     [
-        ("a,train\nb,test\n", {}, DataError, 'names no row of the source: it has "a", the source "1000"; give the values'),
+        (
+            "a,train\nb,test\n",
+            {},
+            DataError,
+            'names no row of the source: it has "a", the source "1000"; give the values',
+        ),
         ("1000,train\n", {"id_column": None, "drop": True}, ConfigError, "a row of .* has no name .* give id_column"),
         ("1000,train\n77,test\n", {}, ConfigError, "leaves the test set empty: it names no usable row for it"),
     ],
@@ -94,7 +99,7 @@ def test_lists_that_do_not_fit_are_refused(tmp_path, text, options, error, told)
 
 def test_a_long_list_is_looked_up_as_a_dictionary_would(tmp_path):
     from deepspark_ops.ingest.tables.arrow_columns import hashes_of
-    from deepspark_ops.ingest.tables.listed_rows import read_listed_rows
+    from deepspark_ops.ingest.tables.selection.listed_rows import read_listed_rows
 
     rng = np.random.default_rng(0)
     sides = dict(zip(map(str, rng.permutation(5000)), rng.choice(["train", "val", "test"], 5000), strict=True))

@@ -16,9 +16,9 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.selection.row_hash import mixed
 from deepspark_ops.ingest.selection.sampling import balanced, stable_sample
-from deepspark_ops.ingest.tables.duplicate_rows import without_duplicates
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.split_rows import SplitRows
+from deepspark_ops.ingest.tables.selection.duplicate_rows import without_duplicates
+from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
 from deepspark_ops.shards.manifest import SplitName
 
 _LIMIT, _BALANCE = 0x6C696D, 0x62616C

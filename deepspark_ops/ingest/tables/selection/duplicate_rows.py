@@ -9,7 +9,7 @@ import numpy as np
 
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.split_rows import SplitRows
+from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
 

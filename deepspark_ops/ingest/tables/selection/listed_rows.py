@@ -13,7 +13,7 @@ import pyarrow as pa
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.selection.row_hash import Hashes
-from deepspark_ops.ingest.selection.splits import OUTSIDE, read_split_list, split_of_others
+from deepspark_ops.ingest.selection.splits import read_split_list, split_of_others
 from deepspark_ops.ingest.tables.arrow_columns import hashes_of
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
@@ -62,9 +62,7 @@ def _hashes(names: Sequence[str]) -> Hashes:
     return hashes_of(pa.array([name.encode("utf-8", "replace").decode() for name in names], pa.string()))
 
 
-def find_in_list(
-    listed: ListedRows, names: Hashes, outside: Sequence[tuple[int, str]], n_outside: int
-) -> Findings:
+def find_in_list(listed: ListedRows, names: Hashes, outside: Sequence[tuple[int, str]], n_outside: int) -> Findings:
     """Return the ids of a list that no usable row has, and the rows that it leaves out.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.row_hash import Hashes
+from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, told_id
 
@@ -24,13 +25,13 @@ class SplitRows:
     """The rows of a split that are taken.
 
     Attributes:
-        runs: Where they are.
+        runs: Where they are; those of shards come before those that were read.
         keys: Of each run, all of its rows.
         labels: Of each run, classes where there are some.
         rows: Of each run, ascending; one that is taken several times stands there as often.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[Run | StoredRun]
     keys: Sequence[RowKeys]
     labels: Sequence[npt.NDArray[np.float64]]
     rows: Sequence[Positions]
@@ -59,7 +60,19 @@ class SplitRows:
         rows = [self.rows[i][places[cuts[i] : cuts[i + 1]] - starts[i]] for i in range(len(self.rows))]
         return SplitRows(self.runs, self.keys, self.labels, rows)
 
-    def told(self, folder: Path, recipe: RowRecipe, place: int) -> tuple[str, list[float], int]:
+    def files(self, file_of: Mapping[str, int]) -> npt.NDArray[np.int32]:
+        """Return the (n,) files of the rows that are taken.
+
+        Args:
+            file_of: By the name of a run's file in the scratch folder.
+        """
+        of_runs = [
+            run.files[rows] if isinstance(run, StoredRun) else np.full(len(rows), file_of[run.file], np.int32)
+            for run, rows in zip(self.runs, self.rows, strict=True)
+        ]
+        return _joined(of_runs, np.int32)
+
+    def told(self, folder: Path, recipe: RowRecipe, place: int) -> tuple[str, list[float], int | None]:
         """Return what a message calls a row that is taken, its labels, and its position in its part of the table.
 
         Args:
@@ -70,24 +83,27 @@ class SplitRows:
         ends = np.cumsum([len(rows) for rows in self.rows])
         number = int(np.searchsorted(ends, place, "right"))
         run, row = self.runs[number], int(self.rows[number][place - int(ends[number])])
+        if isinstance(run, StoredRun):
+            return *run.told(row), None
         held = read_run(folder, run, recipe, (row, row + 1))[0]
         position = int(held["position"])
         shown = f"row {position} of part {run.part}" if recipe.roles.id is None else told_id(held["id"])
         # A single one as it was looked up: each part of a table numbers names of classes by itself.
-        labels = held["label"].tolist()
-        return shown, labels if len(labels) > 1 else [float(self.labels[number][row])], position
+        labels = held["label"] if len(held["label"]) > 1 else self.labels[number][row : row + 1]
+        return shown, labels.astype(np.float32).tolist(), position
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def all_rows(folder: Path, runs: Sequence[Run], *, has_codes: bool) -> SplitRows:
+def all_rows(folder: Path, runs: Sequence[Run], stored: Sequence[StoredRun] = (), *, has_codes: bool) -> SplitRows:
     """Return all rows of runs.
 
     Args:
         folder: Of the runs.
         runs: Of one split.
+        stored: Its rows that were not read.
         has_codes: Whether a file beside each part says which class its numbers are.
     """
     keys = [read_keys(folder, run) for run in runs]
@@ -95,4 +111,6 @@ def all_rows(folder: Path, runs: Sequence[Run], *, has_codes: bool) -> SplitRows
     if has_codes:
         codes = [np.load((folder / run.file).with_suffix(CODES_SUFFIX)) for run in runs]
         labels = [code[label.astype(np.int64)] for code, label in zip(codes, labels, strict=True)]
-    return SplitRows(runs, keys, labels, [np.arange(run.n_rows) for run in runs])
+    of_stored = [run.keys for run in stored]
+    keys, labels = of_stored + keys, [held.label for held in of_stored] + labels
+    return SplitRows([*stored, *runs], keys, labels, [np.arange(len(held.name)) for held in keys])

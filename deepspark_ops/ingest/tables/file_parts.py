@@ -1,0 +1,200 @@
+"""The files of a table that our tasks read by themselves: Avro, whose reader Spark does not bring, and Parquet.
+
+Spark hands a row's numbers over one by one, which takes several times as long as reading them. And what comes of one
+file alone can be known again when files are added to the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.table_files import data_files
+from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat
+
+MOST_FILES: Final = 1000
+"""Of more files Spark puts many into one task."""
+_PART_BYTES: Final = 2**27
+"""Of a Parquet file's row groups, uncompressed, that a task reads."""
+_BUFFER_BYTES: Final = 2**16
+"""Read at a time of each column of a Parquet file: without, Arrow holds a whole row group."""
+_OPEN_BYTES: Final = 2**27
+"""That a task may hold of the pages of all columns, which are open at the same time."""
+_PAGE_BYTES: Final = 160_000
+"""Of a column's page: Spark and Arrow put 20,000 rows into one."""
+_DICTIONARY_BYTES: Final = 2_600_000
+"""Measured of a column with a dictionary, which both end at 1 MiB."""
+_FOOTERS_AT_A_TIME: Final = 8
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """What one task reads of a table's files.
+
+    Attributes:
+        file: Number of the file in its table.
+        groups: Row groups of a Parquet file; empty for a file as a whole.
+    """
+
+    file: int
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """A table of files.
+
+    Attributes:
+        form: Of the files.
+        files: In their order.
+        schema: Of the first file; all Parquet files have the same.
+        parts: All that there is to read, in the files' order.
+    """
+
+    form: Literal["avro", "parquet"]
+    files: tuple[Path, ...]
+    schema: pa.Schema
+    parts: tuple[FilePart, ...]
+
+    def batches(self, part: FilePart, columns: Sequence[str], n_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part.
+
+        Args:
+            part: One of ``parts``.
+            columns: Names of those that are read.
+            n_rows: Of a batch, at most; Avro's are as small as its records want them.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        path = self.files[part.file]
+        if self.form == "avro":
+            for batch in avro_batches(path, self.schema):
+                yield flat(batch)
+            return
+        try:
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
+                chosen = list(dict.fromkeys(columns))
+                for batch in held.iter_batches(n_rows, list(part.groups), chosen, use_threads=False):
+                    yield _plain(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(path, error) from error
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with values in the place of numbers of a dictionary."""
+    if not any(pa.types.is_dictionary(field.type) for field in batch.schema):
+        return batch
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}")
+
+
+def avro_table(source: Path) -> FileTable:
+    """Return a table of Avro files.
+
+    Raises:
+        DataError: The first is none.
+    """
+    files = tuple(data_files(source))
+    return FileTable("avro", files, avro_schema(files[0]), tuple(FilePart(file) for file in range(len(files))))
+
+
+def parquet_table(source: Path) -> FileTable | None:
+    """Return a table of Parquet files that hold what Arrow and Spark take for the same; None where Spark has to read.
+
+    That is: columns in the names of folders (``day=3/``), vectors of Spark ML and other structs, decimals, unsigned
+    numbers, files that differ in their columns, very many files, and row groups of which a page a column is too much
+    for a task.
+
+    Raises:
+        DataError: A file is damaged.
+    """
+    files = tuple(data_files(source))
+    folders = {part for file in files for part in file.relative_to(source).parts[:-1]} if source.is_dir() else set()
+    if not 0 < len(files) <= MOST_FILES or any("=" in folder for folder in folders):
+        return None
+    with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
+        footers = list(pool.map(_footer, files))
+    columns = [
+        [(field.name, _value_type(field.type)) for field in footer.schema.to_arrow_schema()] for footer in footers
+    ]
+    if any(of_file != columns[0] for of_file in columns) or not all(_is_plain(kind) for _, kind in columns[0]):
+        return None
+    if any(_open_bytes(footer) > _OPEN_BYTES for footer in footers):
+        return None
+    parts = [FilePart(number, groups) for number, footer in enumerate(footers) for groups in _cut(footer)]
+    return FileTable("parquet", files, pa.schema(columns[0]), tuple(parts))
+
+
+def _footer(path: Path) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _open_bytes(footer: pq.FileMetaData) -> int:
+    """Return about what a task holds of a row group at a time: of each column a page and the dictionary."""
+    found = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        if group.total_byte_size > found:
+            columns = (group.column(i) for i in range(group.num_columns))
+            found = max(found, sum(min(one.total_uncompressed_size, _open_bytes_of(one)) for one in columns))
+    return found
+
+
+def _open_bytes_of(column: pq.ColumnChunkMetaData) -> int:
+    return _PAGE_BYTES + (_DICTIONARY_BYTES if column.has_dictionary_page else 0)
+
+
+def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
+    """Yield runs of row groups, each as many as a task reads; one run without rows for a file without."""
+    groups: list[int] = []
+    n_bytes = 0
+    for number in range(footer.num_row_groups):
+        size = footer.row_group(number).total_byte_size
+        if groups and n_bytes + size > _PART_BYTES:
+            yield tuple(groups)
+            groups, n_bytes = [], 0
+        groups.append(number)
+        n_bytes += size
+    yield tuple(groups)
+
+
+def _value_type(found: pa.DataType) -> pa.DataType:
+    return found.value_type if pa.types.is_dictionary(found) else found
+
+
+def _is_plain(found: pa.DataType) -> bool:
+    """Whether Spark would hand such a column over as the same values; times and dates are used for nothing."""
+    if pa.types.is_list(found) or pa.types.is_large_list(found):
+        found = found.value_type
+        return bool(pa.types.is_signed_integer(found) or _is_float(found) or pa.types.is_boolean(found))
+    tests = (
+        pa.types.is_signed_integer,
+        _is_float,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_temporal,
+    )
+    return any(is_of(found) for is_of in tests)
+
+
+def _is_float(found: pa.DataType) -> bool:
+    return bool(pa.types.is_float32(found) or pa.types.is_float64(found))

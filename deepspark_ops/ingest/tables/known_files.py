@@ -1,0 +1,282 @@
+"""Files of a table that need no second reading: they are as they were when a dataset was made, which kept their rows.
+
+A dataset made of files that tasks read by themselves keeps beside the shards of its training set which file each row
+came from and what was seen in each file. An ingestion that goes on from it reads the other files alone, and finds in
+them what has moved. Format version 1: an archive of ``record_archive``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.image_files import file_stamp
+from deepspark_ops.ingest.selection.splits import digest_of_split_list
+from deepspark_ops.ingest.tables.column_sums import ColumnSums
+from deepspark_ops.ingest.tables.row_files import PartSummary, RowKeys, told_id
+from deepspark_ops.ingest.versions.row_changes import TableBase
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import SPLITS, SplitName, sha256_of_file, shard_folder
+from deepspark_ops.shards.record_archive import opened_archive, write_archive
+from deepspark_ops.stores.staging import local_copy
+
+_log = logging.getLogger(__name__)
+FILES_VERSION: Final = 1
+_ROW_ARRAYS: Final = ("files", "contents", "labels")
+_SUMS: Final = tuple(item.name for item in fields(ColumnSums))
+
+
+@dataclass(frozen=True)
+class SeenSource:
+    """The files of one source.
+
+    Attributes:
+        names: Of the files, below the source; "" for a source that is a file.
+        stamps: Size and time of change of each.
+        parts: What tasks saw of them, in the files' order; without runs.
+    """
+
+    names: tuple[str, ...]
+    stamps: tuple[str, ...]
+    parts: tuple[PartSummary, ...]
+
+
+@dataclass(frozen=True)
+class SeenRows:
+    """The rows of a split that count, in the manifest's order, (n,) each.
+
+    Attributes:
+        files: Number of each row's file in its source.
+        contents: Hash of the features.
+        labels: The first one, as it is stored.
+    """
+
+    files: npt.NDArray[np.int32]
+    contents: npt.NDArray[np.uint64]
+    labels: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SeenFiles:
+    """What a dataset keeps of its files.
+
+    Attributes:
+        sources: Of the splits that have a source of their own.
+        rows: Of each split.
+    """
+
+    sources: Mapping[SplitName, SeenSource]
+    rows: Mapping[SplitName, SeenRows]
+
+
+def look_at_files(source: Path, files: Sequence[Path]) -> SeenSource:
+    """Return the files of a source as they are now."""
+    names = tuple(str(file.relative_to(source)) if file != source else "" for file in files)
+    return SeenSource(names, tuple(file_stamp(file).decode() for file in files), ())
+
+
+def write_seen_files(path: Path, seen: SeenFiles) -> None:
+    """Write them whole.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    arrays: dict[str, Any] = {}
+    told = {}
+    for split, source in seen.sources.items():
+        parts = [json.loads(replace(part, runs=[]).to_json()) for part in source.parts]
+        for name in _SUMS:
+            arrays[f"{split}.{name}"] = np.array([part["sums"][name] for part in parts], np.float64)
+        told[split] = {
+            "names": [name.encode("utf-8", "surrogateescape").hex() for name in source.names],
+            "stamps": source.stamps,
+            "parts": [{name: value for name, value in part.items() if name != "sums"} for part in parts],
+        }
+    for split, rows in seen.rows.items():
+        arrays |= {f"{split}.{name}": getattr(rows, name) for name in _ROW_ARRAYS}
+    arrays["told"] = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    write_archive(path, FILES_VERSION, arrays)
+
+
+def read_seen_files(path: Path) -> SeenFiles:
+    """Return what ``write_seen_files`` wrote.
+
+    Raises:
+        DataError: There is no such file, or it is damaged or of another version.
+    """
+    with opened_archive(path, (FILES_VERSION,)) as held:
+        sources: dict[SplitName, SeenSource] = {}
+        for split, told in json.loads(held["told"].tobytes()).items():
+            sums = {name: held[f"{split}.{name}"] for name in _SUMS}
+            parts = [
+                PartSummary.from_json(json.dumps({**part, "sums": {name: sums[name][i].tolist() for name in _SUMS}}))
+                for i, part in enumerate(told["parts"])
+            ]
+            names = tuple(bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in told["names"])
+            sources[split] = SeenSource(names, tuple(told["stamps"]), tuple(parts))
+        rows = {
+            split: SeenRows(*(held[f"{split}.{name}"] for name in _ROW_ARRAYS))
+            for split in SPLITS
+            if f"{split}.files" in held
+        }
+        return SeenFiles(sources, rows)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """Rows of a shard whose files have not changed: they stand for rows that are not read.
+
+    Attributes:
+        shard: The file.
+        rows: (n,) which rows of it, ascending.
+        files: (n,) the number of each row's file now.
+        keys: Of the rows; they have no place in an order of their own, and ``key`` is 0.
+    """
+
+    shard: Path
+    rows: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int32]
+    keys: RowKeys
+
+    def told(self, row: int) -> tuple[str, list[float]]:
+        """Return what a message calls a row, by its place among these, and its labels."""
+        number = int(self.rows[row])
+        with local_copy(self.shard) as local, h5py.File(local) as held:
+            shown = told_id(held["id"][number]) if "id" in held else f"row {number} of {self.shard.name}"
+            return shown, np.atleast_1d(held["label"][number]).tolist()
+
+
+@dataclass(frozen=True)
+class KnownFiles:
+    """The files of a table, and which of them need no reading.
+
+    Attributes:
+        now: The files of each source.
+        before: Of each source, by the number of a file now: the number that it had; -1 for one that is to be read.
+        base: The dataset whose rows stand for those of the others.
+        seen: What it kept.
+    """
+
+    now: Mapping[SplitName, SeenSource]
+    before: Mapping[SplitName, npt.NDArray[np.int64]]
+    base: TableBase
+    seen: SeenFiles
+
+    def to_read(self, source: SplitName) -> set[int]:
+        """Return the numbers of the files of a source that are read."""
+        return set(np.flatnonzero(self.before[source] < 0).tolist())
+
+    def without(self, files: Mapping[SplitName, Collection[int]]) -> KnownFiles | None:
+        """Return the same with further files that are to be read; None if all are."""
+        before = {source: numbers.copy() for source, numbers in self.before.items()}
+        for source, more in files.items():
+            before[source][list(more)] = -1
+        is_left = any((numbers >= 0).any() for numbers in before.values())
+        return replace(self, before=before) if is_left else None
+
+    def parts(self, source: SplitName) -> list[PartSummary]:
+        """Return what was seen in the files of a source that are not read."""
+        now = {int(number): place for place, number in enumerate(self.before[source]) if number >= 0}
+        return [replace(part, file=now[part.file]) for part in self.seen.sources[source].parts if part.file in now]
+
+    def source_of(self, split: SplitName) -> SplitName:
+        """Return the split whose source has the rows of a split."""
+        return split if split in self.now else "train"
+
+    def stored(self, split: SplitName) -> list[StoredRun]:
+        """Return the rows of a split that are not read."""
+        manifest, seen = self.base.manifests.get(split), self.seen.rows.get(split)
+        if manifest is None or seen is None:
+            return []
+        source = self.source_of(split)
+        place_of = np.full(len(self.seen.sources[source].names), -1, np.int32)
+        is_known = self.before[source] >= 0
+        place_of[self.before[source][is_known]] = np.flatnonzero(is_known)
+        folder = shard_folder(DatasetPaths(self.base.folder).split(split))
+        found, first = [], 0
+        for shard, records in zip(manifest.shards, self.base.records[split], strict=True):
+            kept = kept_rows(shard.excluded, shard.n_rows)
+            of_shard = slice(first, first + len(kept))
+            first += len(kept)
+            files = place_of[seen.files[of_shard]]
+            there = np.flatnonzero(files >= 0)
+            rows = kept[there]
+            keys = RowKeys(
+                key=np.zeros(len(rows), np.uint64),
+                content=seen.contents[of_shard][there],
+                name=records.names[rows],
+                state=records.states[rows],
+                label=seen.labels[of_shard][there],
+            )
+            found.append(StoredRun(folder / shard.file, rows, files[there], keys))
+        return found
+
+
+def find_known_files(
+    config: IngestConfig, base: TableBase | None, now: Mapping[SplitName, SeenSource] | None
+) -> KnownFiles | None:
+    """Return which files need no reading; None where all rows are read, and the log says why.
+
+    Args:
+        config: What is asked for.
+        base: Dataset that is gone on from; None without.
+        now: The files of each source; None where Spark reads them.
+    """
+    if base is None:
+        return None
+    try:
+        found = _why_all(config, base, now)
+    except DataError as error:
+        found = str(error)
+    if isinstance(found, str):
+        _log.info("ingest: every row is read and compared: %s", found)
+        return None
+    return found
+
+
+def _why_all(config: IngestConfig, base: TableBase, now: Mapping[SplitName, SeenSource] | None) -> KnownFiles | str:
+    """Return the files, or why all must be read."""
+    train = base.manifests["train"]
+    if now is None:
+        return "what a query, a table of the catalog, CSV, JSON, ORC or folders like day=3 give is known by reading it"
+    chosen = [name for name in ("limit", "balance", "deduplicate") if name in train.options]
+    if chosen:
+        return f"{', '.join(chosen)} chooses among all of them"
+    if train.source_files is None:
+        return "the version before kept nothing of its files"
+    if config.split_list is not None and (
+        train.split_rule is None or train.split_rule.named != digest_of_split_list(config.split_list)
+    ):
+        return "the list of the splits has changed"
+    path = DatasetPaths(base.folder).split("train") / train.source_files.file
+    with local_copy(path) as local:
+        if sha256_of_file(local) != train.source_files.sha256:
+            msg = f"{path}: the digest is not that of {path.parent}/dataset.json"
+            raise DataError(msg)
+    seen = read_seen_files(path)
+    if set(seen.sources) != set(now):
+        return "the splits have other sources"
+    before: dict[SplitName, npt.NDArray[np.int64]] = {}
+    for source, files in now.items():
+        held = seen.sources[source]
+        places = {pair: place for place, pair in enumerate(zip(held.names, held.stamps, strict=True))}
+        pairs = zip(files.names, files.stamps, strict=True)
+        before[source] = np.array([places.get(pair, -1) for pair in pairs], np.int64)
+    if not any((numbers >= 0).any() for numbers in before.values()):
+        return "every file has changed"
+    n_files, n_read = (
+        sum(map(len, sizes)) for sizes in (before.values(), [np.flatnonzero(n < 0) for n in before.values()])
+    )
+    _log.info("ingest: %s of %s files are read; the others have not changed", f"{n_read:,}", f"{n_files:,}")
+    return KnownFiles(now, before, base, seen)

@@ -1,0 +1,1 @@
+"""Which rows of a table become samples, and on which side: by limit, duplicates, classes, lists of ids."""
