@@ -15,7 +15,7 @@ from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows,
 from deepspark_ops.ingest.selection.splits import SPLIT_WORDS
 from deepspark_ops.ingest.tables.arrow_columns import Flags, arrays, hashes_of, is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
-from deepspark_ops.ingest.tables.selection.listed_rows import ListedRows
+from deepspark_ops.ingest.tables.listed_rows import ListedRows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.table_columns import MissingRule
 

@@ -40,10 +40,10 @@ from deepspark_ops.ingest.tables.known_files import (
     StoredRun,
     write_seen_files,
 )
+from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list, read_listed_rows
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, Run, write_chosen
 from deepspark_ops.ingest.tables.selection.duplicate_rows import find_duplicate_rows
-from deepspark_ops.ingest.tables.selection.listed_rows import ListedRows, find_in_list, read_listed_rows
 from deepspark_ops.ingest.tables.selection.row_choice import choose_rows, require_classes
 from deepspark_ops.ingest.tables.selection.split_rows import CODES_SUFFIX, SplitRows, all_rows
 from deepspark_ops.ingest.tables.table_shards import (

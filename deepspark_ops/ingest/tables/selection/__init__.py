@@ -1,1 +1,1 @@
-"""Which rows of a table become samples, and on which side: by limit, duplicates, classes, lists of ids."""
+"""Which rows of a table become samples: by limit, without duplicates, with classes that have as many."""
