@@ -339,9 +339,9 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
             _verify_digest(split_folder, shard)
             for beside in shard.beside:
                 _verify_digest(split_folder, beside)
-    for beside in (manifest.mean_file, manifest.source_files):
-        if digests and beside is not None:
-            _verify_digest(split_folder, beside)
+    for of_all in (manifest.mean_file, manifest.source_files):
+        if digests and of_all is not None:
+            _verify_digest(split_folder, of_all)
     if not digests and manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
     _verify_first_samples(split_folder, manifest, range(len(manifest.shards)))
