@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StringType
 
+from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from deepspark_ops.config.base import StageConfig, parse_config
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -28,6 +29,7 @@ from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.spark_ml.answer_columns import sample_column, set_given
 from deepspark_ops.spark_ml.model import DeepSparkModel, local_folder
+from deepspark_ops.train.data.data_binding import READS_FILES
 
 _log = logging.getLogger(__name__)
 _SAMPLE, _LABEL = "sample", "label"
@@ -71,7 +73,8 @@ class DeepSparkEstimator(
         testFraction: Share of the rows that the solver's test nets get.
         trainOptions: Further options of ``deepspark train``, by the names of ``TrainConfig``: ``{"n_workers": 4}``.
         ingestOptions: Likewise of ``deepspark ingest``: ``{"resize_height": 32, "resize_width": 32}`` for images.
-            Numbers are taken as they are, unless ``{"standardize": True}``.
+            Numbers are taken as they are, unless ``{"standardize": True}``. Labels that only an EuclideanLoss reads are
+            values to be predicted; otherwise whole numbers from 0 are classes.
         exportOptions: Likewise of ``deepspark export``.
     """
 
@@ -127,6 +130,7 @@ class DeepSparkEstimator(
 
         Raises:
             ConfigError: A parameter is missing or an option is wrong.
+            CaffeImportError: The solver or a net it names cannot be read.
         """
         for param in (self.solver, self.runsDir):
             if not self.isDefined(param):
@@ -151,10 +155,13 @@ class DeepSparkEstimator(
             "run_dir": folder / "run",
             "master": master,
         }
+        to_train = parse_config(TrainConfig, {**train, **self.getOrDefault(self.trainOptions)})
+        if _predicts_a_value(load_solver(to_train.solver, to_train.overrides)):
+            ingest["label_kind"] = "value"
         return FitPlan(
             folder,
             parse_config(IngestConfig, {**ingest, **self.getOrDefault(self.ingestOptions)}),
-            parse_config(TrainConfig, {**train, **self.getOrDefault(self.trainOptions)}),
+            to_train,
             parse_config(ExportConfig, {"run_dir": folder / "run", **self.getOrDefault(self.exportOptions)}),
         )
 
@@ -181,6 +188,14 @@ class DeepSparkEstimator(
             # By default it is there only if the net gives probabilities.
             probabilityCol=self.getProbabilityCol() if self.isSet(self.probabilityCol) else None,
         )
+
+
+def _predicts_a_value(solver: LoadedSolver) -> bool:
+    """Whether the net is trained to give the label as a number, also where all labels of a table are whole numbers."""
+    net = solver.train_net
+    labels = {layer.top[1] for layer in net.layer if layer.type in READS_FILES and len(layer.top) > 1}
+    readers = {layer.type for layer in net.layer if labels & set(layer.bottom)}
+    return readers == {"EuclideanLoss"}
 
 
 def _run(module: str, config: StageConfig) -> None:
