@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -193,11 +193,12 @@ def open_prediction(work: Path, bundle: Path, dataset: Path, net: Net, n_threads
     return lambda: write().n_records
 
 
-def compare(name: str, n_rounds: int) -> dict[str, Any]:
-    """Run the three on one net in turns."""
+def compare(name: str, n_rounds: int, n_images: int | None = None) -> dict[str, Any]:
+    """Run the three on one net in turns; ``n_images``: of a round, if not as many as the net has."""
+    net = NETS[name] if n_images is None else replace(NETS[name], n_images=max(n_images, NETS[name].batch_size))
     n_threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="deepspark-predict-") as work:
-        turns = contenders(Path(work), NETS[name], n_threads)
+        turns = contenders(Path(work), net, n_threads)
         for one_round in turns.values():
             one_round()  # graphs are traced, files and memory are warm for all three
         rounds = [{label: measure(one_round) for label, one_round in turns.items()} for _ in range(n_rounds)]
@@ -232,10 +233,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a line per net")
     parser.add_argument("--nets", nargs="+", choices=sorted(NETS), default=list(NETS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--images", type=int, help="of a round, at least a batch; default: 20,000 of 32x32, 200 of 256x256"
+    )
     options = parser.parse_args()
     results = {}
     for name in options.nets:
-        results[name] = compare(name, options.rounds)
+        results[name] = compare(name, options.rounds, options.images)
         if not options.json:
             print(as_line(name, results[name]))
     if options.json:

@@ -28,7 +28,10 @@ def settings_of(run_dir: Path, summary: RunSummary) -> dict[str, str]:
         Name -> text: the options of stage train, ``solver: <field>`` of the solver as used, digests of net and data.
     """
     paths = RunPaths(run_dir)
-    config = {name: _text(value) for name, value in read_config(run_dir).items() if name not in _OF_ONE_RUN}
+    read = read_config(run_dir)
+    together = {name: value for name, value in read.items() if isinstance(value, dict)}  # options of several stages
+    config = {name: _text(value) for name, value in read.items() if name not in (*_OF_ONE_RUN, *together)}
+    config |= {name: _text(value) for options in together.values() for name, value in options.items()}
     found = {"net": summary.net or "", **config, "dataset digest": summary.dataset_digest or ""}
     with suppress(OSError):
         found["net digest"] = file_digest(paths.net)
@@ -57,6 +60,8 @@ def differences(settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
 def _text(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

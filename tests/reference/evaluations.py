@@ -51,13 +51,19 @@ def evaluation(
     return Evaluated(metrics, samples)
 
 
+def of_pairs(distances, targets, *, weights="w") -> Evaluated:
+    """Return the evaluation of a net whose vectors of pair i are ``distances[i]`` apart; 1 of ``targets`` is alike."""
+    return of_task(np.asarray(distances)[:, None], targets, task="embedding", weights=weights)
+
+
 def of_task(answers, targets, *, task="regression", weights="w", data="same") -> Evaluated:
     """Return the evaluation of a net that gives ``answers`` (n, 1) where ``targets`` are true, as another task."""
+    is_pair = task == "embedding"  # the second vector of a pair is 0
     n_classes = 1 if task == "multi_label" else 0
     total = sum_of(
         ChosenTask(
             task=task,
-            outputs=("ip",),
+            outputs=("ip", "other") if is_pair else ("ip",),
             target="y",
             is_target_fed=True,
             activation="none",
@@ -67,7 +73,8 @@ def of_task(answers, targets, *, task="regression", weights="w", data="same") ->
             found_by="a test",
         )
     )
-    total.add([np.asarray(answers, np.float64)], np.asarray(targets, np.float64), start=0)
+    given = np.asarray(answers, np.float64)
+    total.add([given, np.zeros_like(given)] if is_pair else [given], np.asarray(targets, np.float64), start=0)
     scored = ScoredOn(
         net="n",
         run="r",

@@ -286,7 +286,8 @@ def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:
         [
             Section(
                 "Worst images",
-                "Classes in colours over the picture; class 0 has none, pixels that do not count are grey.",
+                "The image, then the true classes and those that the net found in colours over it; class 0 has none,"
+                " pixels that do not count are grey.",
                 shown=worst,
             )
         ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Template
 
@@ -14,6 +14,9 @@ from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.tasks.metrics_head import figure_text
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.chart_lines import is_share
+
+_ALL_DIGITS_BELOW: Final = 1e12
+"""The loss of a net that diverges has more digits than a table has room for."""
 
 
 @cache
@@ -41,12 +44,12 @@ def _number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits, whole ones with thousands apart; a dash for none.
 
     Example:
-        >>> _number(4480.4), _number(0.03125), _number(1.5e-7), _number(None)
-        ('4,480', '0.0312', '1.5e-07', '\u2013')
+        >>> _number(4480.4), _number(0.03125), _number(1.5e-7), _number(7.7e20), _number(None)
+        ('4,480', '0.0312', '1.5e-07', '7.7e+20', '\u2013')
     """
     if value is None:
         return "\u2013"
-    if isinstance(value, int) or abs(value) >= 1000:
+    if isinstance(value, int) or 1000 <= abs(value) < _ALL_DIGITS_BELOW:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
+from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.run_paths import RunPaths
 
@@ -202,8 +203,10 @@ def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
     return {
         "kind": "errors",
         "task": both[0].metrics.task,
-        "error": ERRORS[both[0].metrics.task],
+        "error": _error_in_words(both[0].metrics),
+        "pictured": _PICTURED.get(both[0].metrics.task, ""),
         **{name: getattr(found, name) for name in ("n_samples", "n_first", "n_second", "first", "second", "p")},
+        "n_same": found.n_samples - found.n_first - found.n_second,
         "interval": found.interval,
         "first_better": [told(pair) for pair in found.first_better],
         "second_better": [told(pair) for pair in found.second_better],
@@ -211,14 +214,26 @@ def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
 
 
 ERRORS: Final = {
-    "multi_label": "cross entropy, mean over the labels",
-    "regression": "mean squared residual",
-    "reconstruction": "mean squared residual",
-    "embedding": "loss of the pair; of single vectors 1 where the nearest neighbour is of another class",
-    "segmentation": "share of wrong pixels",
+    "multi_label": "its cross entropy, mean over the labels",
+    "regression": "its mean squared residual",
+    "reconstruction": "its mean squared residual",
+    "embedding": "the contrastive loss of the pair",
+    "segmentation": "the share of its pixels that are wrong",
 }
 """A sample's own error, by task, as docs/evaluation.md has it."""
+_NEIGHBOUR_ERROR: Final = "1 where its nearest neighbour is of another class, else 0"
+_PICTURED: Final = {
+    "segmentation": "Pictures: the image, the true classes in colours over it, and those that the net found.",
+    "reconstruction": "Pictures: what was given, and what the net gave back.",
+}
+"""What the pictures of one sample are, from left to right."""
 _NUMBERS_SHOWN: Final = 4
+
+
+def _error_in_words(metrics: MetricsReport) -> str:
+    if isinstance(metrics, EmbeddingMetrics) and metrics.neighbours is not None:
+        return _NEIGHBOUR_ERROR
+    return ERRORS[metrics.task]
 
 
 def answers_in_words(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deepspark_ops.operators.pages.lists.compare import ComparePage
 from deepspark_ops.operators.pages.lists.compared_scores import (
     answers_in_words,
     confusion_of,
@@ -20,7 +21,7 @@ from deepspark_ops.operators.tasks.run_plan import Decided
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.versions import Figures
 from deepspark_ops.tracking.points import evaluation_points
-from tests.reference.evaluations import evaluation, of_task, write_evaluation
+from tests.reference.evaluations import evaluation, of_pairs, of_task, write_evaluation
 
 TRUE = [[0.0], [1.0], [2.0], [3.0]]
 
@@ -46,8 +47,37 @@ def test_two_regressions_are_compared_by_their_errors(tmp_path):
     assert [(one["index"], one["errors"]) for one in pair["first_better"]] == [(1, [0.0, 4.0])]
     assert [(one["index"], one["errors"]) for one in pair["second_better"]] == [(0, [0.25, 0.0]), (3, [0.0625, 0.0])]
     assert (pair["first"], pair["second"]) == (0.3125 / 4, 1.0)
+    assert (pair["error"], pair["pictured"], pair["n_same"]) == ("its mean squared residual", "", 1)
     assert pair["first_better"][0]["pictures"] == [None, None]
     assert json.loads(json.dumps(pair))["p"] == 1.0
+
+
+def test_the_page_says_what_an_error_is_of_vectors_and_what_pictures_show(tmp_path):
+    alike = [[1.0], [1.0], [0.0], [0.0]]
+    folders = runs_of(
+        tmp_path, of_pairs([0.5, 0.5, 3.0, 0.25], alike), of_pairs([0.25, 2e13, 3.0, 0.5], alike, weights="v")
+    )
+    metrics = [metrics_of(folder) for folder in folders]
+    pair = pair_of(folders, metrics, ("a", "b"))
+    assert (pair["n_first"], pair["n_second"], pair["n_same"]) == (1, 2, 1)
+    page = compared_page(metrics, pair)
+    assert (
+        "The error of a sample is the contrastive loss of the pair. Of 4 samples a has the smaller error on 1" in page
+    )
+    assert "b on 2; on 1 they are equal." in page
+    assert "2e+26" in page  # half the squared distance, of a net that diverges
+    pictured = {**pair, "pictured": "Pictures: left, right."}
+    assert "left, right" not in compared_page(metrics, pictured), "there are none"
+    pictured["first_better"] = [{**pair["first_better"][0], "pictures": ["data:x", None]}]
+    assert "Pictures: left, right." in compared_page(metrics, pictured)
+
+
+def compared_page(metrics, pair) -> str:
+    numbers = dict.fromkeys(("accuracy", "figure", "loss", "images_per_s", "clock", "seconds", "when", "who"))
+    rows = [{"label": label, "run": label, "key": label, "dag": "d", "state": "waiting", **numbers} for label in "ab"]
+    compared = {"settings": [], "differences": [], "confusions": [None, None]}
+    answer = {**compared, "runs": rows, "figures": figures_of(metrics), "pair": pair}
+    return ComparePage(None, None).page(answer, nonce="n")
 
 
 def test_the_rows_of_two_evaluations_say_what_was_answered(tmp_path):
