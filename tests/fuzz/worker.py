@@ -15,6 +15,7 @@ import struct
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +197,7 @@ def _feed(
 
 def bound_this_process() -> None:
     """Let this process end at an input that takes too much memory or time by an exception."""
+    warnings.simplefilter("error", RuntimeWarning)  # numpy's, of numbers that it has made something else of
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_mapped() + MEMORY_BYTES,) * 2)
     signal.signal(signal.SIGPROF, _too_long)

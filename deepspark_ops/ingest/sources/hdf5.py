@@ -26,6 +26,8 @@ from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import StorePath, joined
 
+_MOST_EXACT = 2.0**53
+"""From here on float64 skips whole numbers, and soon none is an int64."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _ENDINGS = (".h5", ".hdf5", ".hdf")
 _DATA_NAMES = ("data", "images", "image", "x", "X")
@@ -193,8 +195,8 @@ def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
             " class number a row. Name another with label_column; a net's HDF5Data layer reads them without it"
         )
         raise ConfigError(msg)
-    values = values.reshape(n_rows).astype(np.float64)  # exact for every class number
-    if (is_bad := ~(np.isfinite(values) & (values == np.floor(values)))).any():
+    values = values.reshape(n_rows).astype(np.float64)
+    if (is_bad := ~((np.abs(values) < _MOST_EXACT) & (values == np.floor(values)))).any():
         row = int(np.flatnonzero(is_bad)[0])
         msg = (
             f'{path}: data set "{column}" holds {values[row]} in row {row:,}, which is no class number;'

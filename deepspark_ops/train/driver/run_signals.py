@@ -26,6 +26,8 @@ _STATES_S = 2.0
 """How much longer those who answered may take to send their states."""
 _LEAVE_S = 2.0
 """How long workers may take to leave a run that has ended."""
+LAST_TASKS_S = 30.0
+"""How long tasks may go on once all is done and no worker is left: Spark takes minutes to miss a silent host."""
 
 
 class RunSignals:
@@ -81,12 +83,15 @@ def watch_run(
 ) -> ExchangeStatus:
     """Look after a run until its workers have ended or a signal has stopped it; return the last status.
 
+    Tasks that nothing is heard of do not keep a run that is done from ending: ``LAST_TASKS_S``.
+
     Args:
         step: Looks once: shows events, writes snapshots, returns the exchange's status.
         is_busy: Waits a moment; returns whether workers still run.
         exchange: The run's.
         signals: Taken over before.
     """
+    done_at: float | None = None
     with signals.noted():
         while is_busy():
             if signals.stopped_by is not None:
@@ -94,7 +99,16 @@ def watch_run(
             if signals.take_snapshot_request():
                 _LOG.info("SIGHUP: a snapshot is taken at the present clock")
                 exchange.control(TakeSnapshot())
-            step()
+            status = step()
+            if not status.finished or status.live_workers:
+                done_at = None
+            elif done_at is None:
+                done_at = time.monotonic()
+            elif time.monotonic() - done_at > LAST_TASKS_S:
+                _LOG.warning(
+                    "all is done, but not every worker's task has ended within %g s: ending them", LAST_TASKS_S
+                )
+                return status
         return step()
 
 

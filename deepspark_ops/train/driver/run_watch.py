@@ -81,6 +81,7 @@ class RunWatch:
         self.fetched_shards = self.fetched_bytes = 0
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
+        self._missing: dict[int, Event] = {}
         self._told_of_devices = False
         self._max_iter: int | None = None
         self._started: Event | None = None
@@ -111,6 +112,10 @@ class RunWatch:
             if iteration not in self._written and self._snapshots.is_pending(iteration):
                 self._write(iteration)
         return status
+
+    def missing(self) -> dict[int, Event]:
+        """Return worker -> how it was lost, of those that have not joined again; ascending."""
+        return dict(sorted(self._missing.items()))
 
     def images_per_s(self) -> float | None:
         """Return the images per second so far."""
@@ -152,8 +157,12 @@ class RunWatch:
                 self.fetched_bytes += event.data.get("bytes", 0)
             if event.kind == "worker_devices":
                 self._tell_of_devices(event)
-            if event.kind == "worker_lost" and self._fatal is None:
-                self._fatal = _fatal_error(event)
+            # One that joins when all is given out, in the slot of a worker that has ended, brings nothing.
+            if event.kind == "worker_joined" and (self._max_iter is None or event.clock < self._max_iter):
+                self._missing.pop(event.worker, None)
+            if event.kind == "worker_lost":
+                self._missing[event.worker] = event
+                self._fatal = self._fatal or _fatal_error(event)
 
     def _tell_of_lost_events(self) -> None:
         """Begin the file anew with what pages must know of the run; everything else in it was for people only."""

@@ -22,7 +22,14 @@ from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
 from deepspark_ops.train.driver.run_folder import sole_owner
-from deepspark_ops.train.driver.run_report import report_end, report_pages, report_stage, report_start, report_stop
+from deepspark_ops.train.driver.run_report import (
+    report_end,
+    report_missing,
+    report_pages,
+    report_stage,
+    report_start,
+    report_stop,
+)
 from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -147,6 +154,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
             check_result(config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
             if text := slots.at_end():
                 watch.warn(text, clock=status.acknowledged)
+            report_missing(watch, n_workers=config.n_workers, clock=status.acknowledged)
         except DeepSparkError as error:
             report_stage(run, "failed", watch.clock, reason=str(error))
             raise

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,8 @@ from tests.integration.train.test_spark_job import Job, training
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 START_TIMEOUT_S = 120.0
+SPARK_CLASS = Path(sys.executable).with_name("spark-class")
+REGISTERED = "Successfully registered"
 IPV4 = b"\x08\x00"
 CLOSURE = (b"ExchangeAddress", b"exchange_timeout_s", b"run_in_task", b"start_state")
 """Names in the pickled closure of a training's tasks; the first is the class that holds the exchange's secret."""
@@ -61,9 +63,14 @@ def outside_address() -> str:
 
 
 @contextmanager
-def spark_class(*arguments: str, log: Path, ready: str, settings: Path) -> Iterator[None]:
+def spark_class(
+    *arguments: str,
+    log: Path,
+    ready: str,
+    settings: Path,
+    program: Path = SPARK_CLASS,
+) -> Iterator[None]:
     """Run a daemon of Spark until the block ends, from the line on that says that it is ready."""
-    program = Path(sys.executable).with_name("spark-class")
     environment = {**os.environ, "SPARK_CONF_DIR": str(settings), "PYTHONPATH": os.pathsep.join(sys.path)}
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -82,24 +89,32 @@ def spark_class(*arguments: str, log: Path, ready: str, settings: Path) -> Itera
 
 
 @contextmanager
-def cluster(folder: Path, address: str, settings: str, *, cores: int = 1, memory: str = "1g") -> Iterator[str]:
-    """Start a master and a worker with these lines in ``folder``/conf/spark-defaults.conf; yield the master's name."""
+def standalone_master(folder: Path, address: str, settings: str) -> Iterator[str]:
+    """Start a master with these lines in ``folder``/conf/spark-defaults.conf; yield its name."""
     # Without compression a name in a closure is found as it is.
     (folder / "conf").mkdir(mode=0o700)
     (folder / "conf" / "spark-defaults.conf").write_text(f"spark.broadcast.compress false\n{settings}")
     with socket.socket() as probe:
         probe.bind((address, 0))
-        master = f"spark://{address}:{probe.getsockname()[1]}"
-    host = ["--host", address, "--webui-port", "0"]
-    deploy = "org.apache.spark.deploy"
-    daemon = {"settings": folder / "conf"}
-    with ExitStack() as stack:
-        start = [f"{deploy}.master.Master", *host, "--port", master.rpartition(":")[2]]
-        stack.enter_context(spark_class(*start, log=folder / "master.log", ready="New state: ALIVE", **daemon))
-        work = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / "work")]
-        start = [f"{deploy}.worker.Worker", *host, *work, master]
-        stack.enter_context(spark_class(*start, log=folder / "worker.log", ready="Successfully registered", **daemon))
-        yield master
+        port = probe.getsockname()[1]
+    start = ["org.apache.spark.deploy.master.Master", "--host", address, "--port", str(port), "--webui-port", "0"]
+    with spark_class(*start, log=folder / "master.log", ready="New state: ALIVE", settings=folder / "conf"):
+        yield f"spark://{address}:{port}"
+
+
+def worker_arguments(master: str, host: str, work: Path, *, cores: int = 1, memory: str = "1g") -> list[str]:
+    """Return what starts a worker of a cluster; its ``ready`` is REGISTERED."""
+    place = ["--host", host, "--webui-port", "0", "--work-dir", str(work), "--cores", str(cores), "--memory", memory]
+    return ["org.apache.spark.deploy.worker.Worker", *place, master]
+
+
+@contextmanager
+def cluster(folder: Path, address: str, settings: str, *, cores: int = 1, memory: str = "1g") -> Iterator[str]:
+    """Start a master and a worker; as ``standalone_master``."""
+    with standalone_master(folder, address, settings) as master:
+        start = worker_arguments(master, address, folder / "work", cores=cores, memory=memory)
+        with spark_class(*start, log=folder / "worker.log", ready=REGISTERED, settings=folder / "conf"):
+            yield master
 
 
 class Packets:

@@ -118,3 +118,13 @@ def test_a_group_of_an_hdf5_model_that_is_no_text_is_no_blob(tmp_path: Path) -> 
         file["data/conv/0"] = np.ones(2, "f4")
         file["data/conv"][b"\xff"] = np.ones(2, "f4")
     assert [len(blob) for blob in read_caffemodel(tmp_path / "m.h5")["conv"]] == [2]
+
+
+def test_a_server_that_lets_in_whoever_speaks_tls_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader = READERS["handshake_tls"]
+    stranger = next(content for content in made_corpus(reader) if content[0] == 2)
+    assert one_input(reader, stranger, tmp_path) is False
+    monkeypatch.setattr("deepspark_ops.exchange.transport.channel.handshake.hmac.compare_digest", lambda *_: True)
+    found = one_input(reader, stranger, tmp_path)
+    assert isinstance(found, dict)
+    assert found["detail"] == "AssertionError: a peer without the secret was let in, or believed"

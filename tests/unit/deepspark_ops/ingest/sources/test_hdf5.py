@@ -72,6 +72,8 @@ def test_columns_have_usual_names_or_are_named(tmp_path):
     ("datasets", "message"),
     [
         ({"data": np.zeros((2, 1)), "label": [0.0, 0.5]}, "holds 0.5 in row 1, which is no class number"),
+        ({"data": np.zeros((2, 1)), "label": [0.0, 1e300]}, "holds 1e[+]300 in row 1, which is no class number"),
+        ({"data": np.zeros((2, 1)), "label": [0.0, -np.inf]}, "holds -inf in row 1, which is no class number"),
         ({"data": np.zeros((2, 1)), "label": [np.nan, 1]}, "holds nan in row 0"),
         ({"data": np.zeros((2, 1)), "label": [0, 1, 2]}, r"has shape \(3,\) for 2 rows"),
         ({"data": np.zeros(2), "label": [0, 1]}, r"has shape \(2,\); allowed: \(n, channels, height, width\)"),

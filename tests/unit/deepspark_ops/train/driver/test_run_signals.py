@@ -57,6 +57,17 @@ def test_a_run_without_signals_goes_to_its_end(signals: RunSignals) -> None:
     assert (run.controls, signals.stopped_by) == ([], None)
 
 
+@pytest.mark.parametrize(("live_workers", "looks"), [((), 2), ((1,), 10)])
+def test_tasks_of_lost_workers_do_not_keep_a_run_that_is_done(
+    signals: RunSignals, monkeypatch: pytest.MonkeyPatch, live_workers: tuple[int, ...], looks: int
+) -> None:
+    monkeypatch.setattr(run_signals, "LAST_TASKS_S", 0.0)
+    run = FakeRun({})
+    done = replace(STATUS, finished=True, live_workers=live_workers)
+    assert watch_run(lambda: done, run.is_busy, run, signals) == done  # type: ignore[arg-type]
+    assert run.looks == looks
+
+
 def test_sighup_takes_a_snapshot_and_the_run_goes_on(signals: RunSignals) -> None:
     run = FakeRun({3: signal.SIGHUP})
     assert run.watch(signals).finished

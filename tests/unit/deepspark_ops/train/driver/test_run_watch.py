@@ -11,6 +11,7 @@ import pytest
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import DRIVER, Event, append_event, make_event, read_events
 from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.train.driver.run_report import report_missing
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import Snapshot
@@ -111,6 +112,25 @@ def test_last_words_of_a_worker_end_the_run_with_its_message(watch, tmp_path, en
     append_event(tmp_path / "events.jsonl", event)
     with pytest.raises(error, match="loss is nan"):
         watch.step(status)
+
+
+def test_a_worker_that_did_not_come_back_is_told_at_the_end(watch, tmp_path, caplog) -> None:
+    path = tmp_path / "events.jsonl"
+    append_event(path, make_event("stage", stage="train", status="started", max_iter=9))
+    for worker in (2, 0, 1):
+        append_event(path, make_event("worker_lost", clock=5, worker=worker, reason="silent"))
+    append_event(path, make_event("worker_joined", clock=6, worker=1, transport="socket"))
+    append_event(path, make_event("worker_joined", clock=9, worker=2, transport="socket"))  # nothing is left for it
+    watch.step(status)
+    report_missing(watch, n_workers=4, clock=9)
+    watch.step(status)
+    text = "worker {} was lost at minibatch 5 (silent) and did not come back; the run ended with 2 of 4 workers"
+    assert [event.data["text"] for event in read_events(path) if event.kind == "note"] == [
+        text.format(0),
+        text.format(2),
+    ]
+    told = [record for record in caplog.records if "did not come back" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.WARNING] * 2
 
 
 def test_failure_of_the_exchange_ends_the_run(watch) -> None:

@@ -1,0 +1,95 @@
+"""Network namespaces with cables to a bridge of this host, which can be cut and slowed; and Spark's programs in them.
+
+Each has an address of its own, and what runs in it a /dev/shm of its own: nothing but the cable leads to the others.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+NETWORK = "198.18.93"
+"""Of the addresses that nobody has: they are set apart for measurements (RFC 2544)."""
+HOST = f"{NETWORK}.1"
+
+
+class Room:
+    """A network namespace with one cable.
+
+    Attributes:
+        address: Its own.
+    """
+
+    def __init__(self, number: int, bridge: str) -> None:
+        self.address = f"{NETWORK}.{10 + number}"
+        self._name, self._cable, self._bridge = f"{bridge}-room{number}", f"{bridge}c{number}", bridge
+
+    def open(self, stack: ExitStack) -> None:
+        """Make it, until the stack ends; what still runs in it then keeps nothing but the name-less rest."""
+        _run("ip", "netns", "add", self._name)
+        stack.callback(_run, "ip", "netns", "del", self._name)
+        _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._name)
+        _run("ip", "link", "set", self._cable, "master", self._bridge, "up")
+        _run("ip", "-n", self._name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        for device in ("eth0", "lo"):
+            _run("ip", "-n", self._name, "link", "set", device, "up")
+
+    def cut(self) -> None:
+        """From now on nothing passes the cable, and nobody is told."""
+        _run("ip", "link", "set", self._cable, "down")
+
+    def join(self) -> None:
+        """The cable is whole again."""
+        _run("ip", "link", "set", self._cable, "up")
+
+    def limit(self, *, kbit_per_s: int) -> None:
+        """Let so much pass from now on, in each direction."""
+        filter_ = ["root", "tbf", "rate", f"{kbit_per_s}kbit", "burst", "16kbit", "latency", "2s"]
+        try:
+            _run("tc", "qdisc", "replace", "dev", self._cable, *filter_)
+            _run("tc", "-n", self._name, "qdisc", "replace", "dev", "eth0", *filter_)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"this kernel cannot slow a device: {_reason(error)}")
+
+    def program(self, folder: Path) -> Path:
+        """Return a program that runs Spark's classes in here."""
+        path, spark = folder / f"spark-class-{self._name}", Path(sys.executable).with_name("spark-class")
+        # `ip netns exec` gives its program mounts of its own, so that the host keeps its /dev/shm.
+        inner = f'mount -t tmpfs tmpfs /dev/shm && exec {shlex.quote(str(spark))} "$@"'
+        command = f"ip netns exec {self._name} sh -c {shlex.quote(inner)}"
+        path.write_text(f'#!/bin/sh\nexec {command} spark-class "$@"\n')
+        path.chmod(0o700)
+        return path
+
+
+@contextmanager
+def rooms(n: int) -> Iterator[list[Room]]:
+    """Make namespaces with cables to a bridge that is ``HOST``; skips the test where that is not allowed."""
+    bridge = f"ds{os.getpid()}"
+    with ExitStack() as stack:
+        try:
+            _run("ip", "link", "add", bridge, "type", "bridge")
+            stack.callback(_run, "ip", "link", "del", bridge)
+            _run("ip", "addr", "add", f"{HOST}/24", "dev", bridge)
+            _run("ip", "link", "set", bridge, "up")
+            made = [Room(number, bridge) for number in range(n)]
+            for room in made:
+                room.open(stack)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces cannot be made here (root, iproute2): {_reason(error)}")
+        yield made
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _reason(error: OSError | subprocess.CalledProcessError) -> str:
+    return (getattr(error, "stderr", None) or b"").decode().strip() or str(error)
