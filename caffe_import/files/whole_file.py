@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_SUFFIX = ".tmp"
+
 
 @contextmanager
 def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[Path]:
@@ -24,7 +26,7 @@ def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator
         'done'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_SUFFIX)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -41,6 +43,13 @@ def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files of writers that were killed; the caller knows that nobody writes there now."""
+    for path in folder.glob(f".*{_SUFFIX}"):
+        if path.is_file():
+            path.unlink()
 
 
 def write_text_whole(path: Path, text: str) -> None:

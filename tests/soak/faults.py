@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tests.soak.proxy import Proxy
 
-SERVER = -1
+SERVER, DRIVER = -1, -2
 STORM_S, CALM_S = 40.0, 14.0
 """Faults come for so long, then none for so long: what is measured of a process that has settled is measured then."""
 
@@ -26,19 +26,24 @@ class Kind:
 
     Attributes:
         seconds: From and to: how long it lasts; 0, 0 for one that is a moment.
-        of_server: Whether it is done to the server, else to a worker or its link.
+        target: ``SERVER`` or ``DRIVER``; None for a worker or its link.
+        every: It comes once in so many turns,
+        first: beginning with this one.
     """
 
     seconds: tuple[float, float] = (0.0, 0.0)
-    of_server: bool = False
+    target: int | None = None
+    every: int = 1
+    first: int = 0
 
 
 KINDS: Mapping[str, Kind] = {
     "kill worker": Kind(),
     "stop worker": Kind((0.5, 3.0)),
     "stop worker until it is given up": Kind((10.0, 12.0)),
-    "kill server": Kind(of_server=True),
-    "stop server": Kind((0.5, 3.0), of_server=True),
+    "kill server": Kind(target=SERVER, every=2),
+    "stop server": Kind((0.5, 3.0), target=SERVER),
+    "kill driver": Kind(target=DRIVER, every=3, first=1),
     "cut link": Kind(),
     "link down": Kind((1.0, 6.0)),
     "half-open link": Kind((1.0, 5.0)),
@@ -48,7 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "flip a bit": Kind(),
     "drop a piece": Kind(),
     "repeat a piece": Kind(),
-    "strangers": Kind((1.0, 3.0), of_server=True),
+    "strangers": Kind((1.0, 3.0), target=SERVER),
 }
 DAMAGE = {"flip a bit": "flip", "drop a piece": "drop", "repeat a piece": "twice"}
 N_STRANGERS = 150
@@ -62,7 +67,7 @@ class Fault:
     Attributes:
         at_s: After the first step of the run.
         kind: Of ``KINDS``.
-        worker: Whom it hits; ``SERVER`` for the server.
+        worker: Whom it hits; ``SERVER``, ``DRIVER``.
         seconds: How long it lasts.
         seed: For what it draws itself.
     """
@@ -77,19 +82,19 @@ class Fault:
 def draw_faults(seed: int, n_workers: int, *, gap_s: float = 2.5, storm_s: float = STORM_S) -> Iterator[Fault]:
     """Yield faults without end, in order of time: each kind once, in random order, then each once again.
 
-    Every other time the server is not killed, so that some of its lives are long enough to be measured.
+    Server and driver are killed less often, so that some lives are long enough to be measured.
     """
     drawn = random.Random(seed)
     at_s = 0.0
     for turn in itertools.count():
-        kinds = [name for name in KINDS if name != "kill server" or turn % 2 == 0]
+        kinds = [name for name, kind in KINDS.items() if turn % kind.every == kind.first]
         drawn.shuffle(kinds)
         for name in kinds:
             kind = KINDS[name]
             at_s += drawn.uniform(0.4, 1.6) * gap_s
             if at_s % (storm_s + CALM_S) > storm_s:
                 at_s += storm_s + CALM_S - at_s % (storm_s + CALM_S)
-            worker = SERVER if kind.of_server else drawn.randrange(n_workers)
+            worker = drawn.randrange(n_workers) if kind.target is None else kind.target
             seconds = round(drawn.uniform(*kind.seconds), 2)
             yield Fault(round(at_s, 2), name, worker, seconds, drawn.randrange(2**31))
 
@@ -130,6 +135,7 @@ class Injector:
         server_pid: Callable[[], int],
         server_address: tuple[str, int],
         proxies: Mapping[int, Proxy],
+        kill_driver: Callable[[Done], bool],
         begun: Callable[[Done], None],
         ended: Callable[[Done], None],
     ) -> None:
@@ -139,6 +145,7 @@ class Injector:
         self._server_pid = server_pid
         self._server_address = server_address
         self._proxies = proxies
+        self._kill_driver = kill_driver
         self._begun, self._ended = begun, ended
         self._is_over = threading.Event()
         self._busy: set[int] = set()
@@ -175,7 +182,7 @@ class Injector:
         done = Done(fault, time.monotonic())
         self._begun(done)
         try:
-            if self._act(fault):
+            if self._act(done):
                 done.ended = time.monotonic()
                 self.done.append(done)
                 self._ended(done)
@@ -183,8 +190,11 @@ class Injector:
             with self._lock:
                 self._busy.discard(fault.worker)
 
-    def _act(self, fault: Fault) -> bool:
+    def _act(self, done: Done) -> bool:
         """Do it; returns whether there was something to do it to."""
+        fault = done.fault
+        if fault.worker == DRIVER:
+            return self._kill_driver(done)
         if fault.kind == "strangers":
             return self._strangers(fault)
         if fault.kind.endswith(("server", "worker", "given up")):

@@ -62,13 +62,15 @@ def descriptor_findings(lives: Iterable[Life]) -> list[str]:
     return findings
 
 
-def left_findings(lives: Iterable[Life], center: Path, run_dir: Path, expected: Sequence[str]) -> list[str]:
-    """Say what a run has left behind: processes, its shared memory, files that an undisturbed run does not have."""
+def left_findings(lives: Iterable[Life], *centers: Path) -> list[str]:
+    """Say what a run has left behind outside of its folder: processes, shared memory."""
     findings = [f"process {life.pid} ({life.role}) is alive" for life in lives if is_alive(life.pid)]
-    if center.exists():
-        findings.append(f"{center} is there")
-    findings += [f"{run_dir}/{name} is there" for name in files_of(run_dir) if name not in expected]
-    return findings
+    return [*findings, *(f"{center} is there" for center in centers if center.exists())]
+
+
+def file_findings(run_dir: Path, expected: Sequence[str]) -> list[str]:
+    """Say what a run has in its folder that an undisturbed one has not."""
+    return [f"{run_dir}/{name} is there" for name in files_of(run_dir) if name not in expected]
 
 
 def files_of(run_dir: Path) -> list[str]:

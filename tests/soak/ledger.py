@@ -156,18 +156,21 @@ class StepCount:
     twice: int
 
 
-def count_steps(account: Account, max_iter: int) -> StepCount:
-    """Compare what workers noted as acknowledged with the clock.
+def count_steps(account: Account, first: int, stop: int) -> StepCount:
+    """Compare what workers noted as acknowledged with the clock from ``first`` to ``stop``.
 
     A worker that was killed after the server's answer and before its note leaves a grant that it knows of; the clock
-    itself has its steps. A step that is in no grant at all was never given out.
+    itself has its steps. A step that is in no grant at all was never given out. What lies behind ``stop`` was done for
+    nothing, since the next driver went on from there.
     """
-    done, granted = np.zeros(max_iter, np.int64), np.zeros(max_iter, np.int64)
-    for start, stop in account.done:
-        done[start:stop] += 1
-    for start, stop in account.granted:
-        granted[start:stop] += 1
-    return StepCount(int(((done == 0) & (granted == 0)).sum()), int((done > 1).sum()))
+    n = max([stop, *(end for _, end in (*account.done, *account.granted))])
+    done, granted = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for start, end in account.done:
+        done[start:end] += 1
+    for start, end in account.granted:
+        granted[start:end] += 1
+    here = slice(first, stop)
+    return StepCount(int(((done == 0) & (granted == 0))[here].sum()), int((done > 1)[here].sum()))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.page_templates import template_environment
-from tests.soak.faults import KINDS
+from tests.soak.faults import DRIVER, KINDS, SERVER
 from tests.soak.run import RunResult
 
 WIDTH, ROW, TOP, CHART = 960, 16, 8, 110
@@ -90,14 +90,14 @@ def _chart(result: RunResult) -> dict[str, object]:
     bars = []
     for one in result.done:
         waited = max(one.worker_s or 0.0, one.clock_s or 0.0)
-        worker = "server" if one.fault.worker < 0 else f"worker {one.fault.worker}"
+        target = {SERVER: "server", DRIVER: "driver"}.get(one.fault.worker, f"worker {one.fault.worker}")
         bars.append(
             Bar(
                 x(one.begun),
                 CHART + TOP + ROW * kinds.index(one.fault.kind),
                 max(1.5, x(one.ended) - x(one.begun)),
                 x(one.ended + waited) - x(one.ended),
-                f"{one.begun - result.begun:.1f} s: {one.fault.kind} ({worker}), lasted {one.ended - one.begun:.2f} s,"
+                f"{one.begun - result.begun:.1f} s: {one.fault.kind} ({target}), lasted {one.ended - one.begun:.2f} s,"
                 f" recovered after {waited:.2f} s",
                 one.clock_s is None,
             )

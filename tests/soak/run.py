@@ -1,14 +1,23 @@
-"""One training by the real driver, undisturbed or under a schedule of faults, and what is known of it afterwards."""
+"""One training by the real driver, undisturbed or under a schedule of faults, and what is known of it afterwards.
+
+Each driver is a process of its own. One that is killed leaves an account in a file, as of that moment; the same command
+is started again.
+"""
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,17 +34,19 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.driver import training
 from deepspark_ops.train.driver.run_signals import RunSignals
 from tests.paths import ROOT
+from tests.processes import descendants, is_alive
 from tests.reference.ingest_in_process import ingest
 from tests.soak.faults import Done, Fault, Injector
 from tests.soak.invariants import (
     Growth,
     descriptor_findings,
+    file_findings,
     files_of,
     growths,
     left_findings,
     memory_findings,
 )
-from tests.soak.ledger import CenterCheck, StepCount, check_center, count_steps
+from tests.soak.ledger import Account, CenterCheck, StepCount, check_center, count_steps
 from tests.soak.proxy import Proxy
 from tests.soak.watch import Life, Watch
 from tests.soak.workers import WorkerProcesses
@@ -46,6 +57,8 @@ N_TESTED = 720
 TRANSPORTS = {0: "auto", 1: "auto", 2: "socket", 3: "socket"}
 """Where a worker's address says ``auto`` it maps the center, since it is on the server's host."""
 GRANT_TIMEOUT_S, EXCHANGE_TIMEOUT_S = 8.0, 30.0
+SERVER_LEAVES_S = 30.0
+"""A server ends with its driver at once; on a busy machine it takes some seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +70,17 @@ class Plan:
         max_iter: Its length.
         strategy: Of the exchange.
         tls: As the option.
-        faults: What happens to it; None: nothing.
-        limit_s: A run that takes longer has hung.
+        faults: From the number of a driver to what happens while it lives; None: nothing.
+        n_snapshots: How many it takes: from the last one a new driver goes on.
+        limit_s: A driver that lives longer has hung.
     """
 
     name: str
     max_iter: int
     strategy: str = "easgd"
     tls: str = "on"
-    faults: Iterator[Fault] | None = None
+    faults: Callable[[int], Iterator[Fault]] | None = None
+    n_snapshots: int = 10
     limit_s: float = 3_600.0
 
 
@@ -79,7 +94,8 @@ class RunResult:
         accuracy: Of the center on the test split, at the end.
         steps: How the clock was counted by the workers.
         acknowledged: By the server, at the end.
-        center: The center against what was pushed; None where the strategy is not additive.
+        center: The center against what was pushed since the last driver's start; None where the strategy is not
+            additive.
         uncertain: Chunks that a killed server was adding; each may be there in part.
         begun: ``time.monotonic`` of the first step.
         done: The faults.
@@ -88,6 +104,7 @@ class RunResult:
         files: What the run left in its folder.
         n_starts: Processes of workers.
         n_server_starts: Processes of the server.
+        n_driver_starts: Processes of the driver.
         findings: Everything that must not be, in words.
     """
 
@@ -105,6 +122,7 @@ class RunResult:
     files: list[str] = field(default_factory=list)
     n_starts: int = 0
     n_server_starts: int = 0
+    n_driver_starts: int = 0
     findings: list[str] = field(default_factory=list)
 
     @property
@@ -125,8 +143,47 @@ def make_digits(folder: Path) -> Path:
     return output
 
 
+@dataclass
+class Part:
+    """What is known of one driver, from its start to its end or to the moment before it was killed.
+
+    Attributes:
+        first: Clock at which it began.
+        is_over: Whether it came to its own end.
+        snapshot: Iteration of the last snapshot that was whole, 0 for none.
+        error: Why the run failed; empty if it did not.
+        initial, final: The center at its start and at its end; empty where that is not known.
+        chunk: Floats of a chunk.
+        center: File of the center.
+        restarts: Of its server.
+        n_starts: Of its workers' processes.
+        account: Ledgers of the workers' processes that had ended.
+        acknowledged, uncertain: As its server last said.
+        clock: (time, steps).
+        lives: Processes.
+        done: The faults.
+    """
+
+    first: int = 0
+    is_over: bool = False
+    snapshot: int = 0
+    error: str = ""
+    initial: Vector = field(default_factory=lambda: np.empty(0, np.float32))
+    final: Vector = field(default_factory=lambda: np.empty(0, np.float32))
+    chunk: int = 1
+    center: Path = Path("none")
+    restarts: int = 0
+    n_starts: int = 0
+    account: Account = field(default_factory=Account)
+    acknowledged: int = 0
+    uncertain: int = 0
+    clock: list[tuple[float, int]] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
+
+
 def run_once(plan: Plan, context: Any, dataset: Path, folder: Path, expected_files: list[str] | None) -> RunResult:
-    """Train once, in this thread; the driver's log goes to ``folder``.
+    """Train once, by as many drivers as are killed; their log goes to ``folder``.
 
     Args:
         plan: The run.
@@ -135,26 +192,79 @@ def run_once(plan: Plan, context: Any, dataset: Path, folder: Path, expected_fil
         folder: The run's folder is made in it.
         expected_files: Of an undisturbed run; None for that one.
     """
-    result, run_dir = RunResult(plan), folder / plan.name
+    result, parts = RunResult(plan), []
+    fork = multiprocessing.get_context("fork")
+    while not (parts and parts[-1].is_over) and not result.findings:
+        told, tells = fork.Pipe(duplex=False)
+        arguments = (plan, len(parts), context, dataset, folder, tells)
+        driver = fork.Process(target=_drive, args=arguments, name=plan.name)
+        driver.start()
+        tells.close()
+        part = _told(told, plan.limit_s)
+        if part is None:
+            driver.kill()
+        driver.join()
+        if part is None or driver.exitcode != (0 if part.is_over else -signal.SIGKILL):
+            result.findings.append(f"driver {len(parts)} ended with code {driver.exitcode}; see its log")
+        part = part or Part()
+        if not part.is_over:
+            result.findings += _left_by_killed(part, folder / f"{plan.name}.ledgers")
+        parts.append(part)
+    _judge(result, parts, folder / plan.name, expected_files)
+    return result
+
+
+def _told(told: Connection, limit_s: float) -> Part | None:
+    """Return what a driver says last; None if it said nothing, or not in time."""
+    try:
+        part: Part | None = told.recv() if told.poll(limit_s) else None
+    except EOFError:
+        part = None
+    told.close()
+    return part
+
+
+def _drive(plan: Plan, number: int, context: Any, dataset: Path, folder: Path, tells: Connection) -> None:
+    """Be a driver of the run, in a process that was forked for it; what is known in the end is told."""
+    # The processes' template is our parent's child, which only the parent may ask whether it lives.
+    forkserver._forkserver.ensure_running = lambda: None
+    error = ""
     with ExitStack() as stack:
         stack.enter_context(_log_to(folder / f"{plan.name}.log"))
-        stack.enter_context(_handlers_kept())
-        scene = _Scene(plan, context, folder, stack)
+        scene = _Scene(plan, number, context, folder, stack, tells)
         stack.enter_context(mock.patch.object(training, "start_exchange", scene.start_exchange))
         try:
-            training.train(_config(plan, dataset, run_dir), RunSignals(), lambda *_: scene.workers)
-        except DeepSparkError as error:
-            result.findings.append(f"the run failed: {error}")
+            training.train(_config(plan, dataset, folder / plan.name), RunSignals(), lambda *_: scene.workers)
+        except DeepSparkError as failed:
+            error = str(failed)
         scene.stop()
-    _judge(result, scene, run_dir, expected_files)
-    return result
+        tells.send(replace(scene.part(), is_over=True, error=error))
+
+
+def _left_by_killed(part: Part, ledgers: Path) -> list[str]:
+    """End what Spark would have ended with the driver, take its ledgers; say what the driver's own has left."""
+    own = [life for life in part.lives if life.role == "server"]
+    deadline = time.monotonic() + SERVER_LEAVES_S
+    while (findings := left_findings(own, part.center)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    template = forkserver._forkserver._forkserver_pid
+    while workers := [pid for pid in descendants(template) if pid != template and is_alive(pid)]:
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    for place in ledgers.glob("worker_*"):
+        part.account.take(place)
+        place.rmdir()
+    return [f"after the driver's death: {finding}" for finding in findings]
 
 
 def _config(plan: Plan, dataset: Path, run_dir: Path) -> TrainConfig:
     tests = max(1, plan.max_iter // 4)
     return TrainConfig(
         solver=DIGITS / "lenet_solver.prototxt",
-        overrides=f"max_iter: {plan.max_iter} snapshot: {max(1, plan.max_iter // 3)} test_interval: {tests}"
+        overrides=f"max_iter: {plan.max_iter} snapshot: {max(1, plan.max_iter // plan.n_snapshots)}"
+        f" test_interval: {tests}"
         f" test_iter: {N_TESTED // 60} display: 100",
         dataset=dataset,
         run_dir=run_dir,
@@ -171,21 +281,18 @@ def _config(plan: Plan, dataset: Path, run_dir: Path) -> TrainConfig:
 
 
 class _Scene:
-    """What stands around one run: proxies, workers, watch, faults; and copies of what the run takes with it."""
+    """What stands around one driver: proxies, workers, watch, faults; and copies of what it takes with it."""
 
-    def __init__(self, plan: Plan, context: Any, folder: Path, stack: ExitStack) -> None:
-        self.initial: Vector = np.empty(0, np.float32)
-        self.final: Vector = self.initial
-        self.chunk = 1
-        self.center = Path("none")
-        self.restarts = 0
-        self.watch: Watch | None = None
-        self.injector: Injector | None = None
-        self.workers: WorkerProcesses
-        self._plan = plan
-        self._context = context
-        self._folder = folder
+    def __init__(
+        self, plan: Plan, number: int, context: Any, folder: Path, stack: ExitStack, tells: Connection
+    ) -> None:
+        self._part = Part()
+        self._watch: Watch | None = None
+        self._injector: Injector | None = None
+        self._plan, self._number, self._tells = plan, number, tells
+        self._paths = RunPaths(folder / plan.name)
         self._stack = stack
+        self._restarts: Callable[[], int] = lambda: 0
         self._ports: dict[int, int] = {}
         self.workers = WorkerProcesses(
             context, N_WORKERS, folder / f"{plan.name}.ledgers", ports=self._ports, transports=TRANSPORTS
@@ -195,75 +302,126 @@ class _Scene:
         """Stand in for ``launch.start_exchange``: the same, with everything of the soak around it."""
         running = start_exchange(settings, initial, **options)
         assert running.center.path is not None
-        self.initial, self.chunk, self.center = initial.copy(), settings.chunk, running.center.path
+        self._part = Part(
+            first=settings.schedule.first, initial=initial.copy(), chunk=settings.chunk, center=running.center.path
+        )
         address = running.address.host, running.address.port
         proxies = {worker: Proxy(address) for worker in range(N_WORKERS)}
         for worker, proxy in proxies.items():
             self._ports[worker] = proxy.port
             self._stack.callback(proxy.close)
-        self.watch = watch = Watch(running, lambda: self.workers.pids)
+        self._watch = watch = Watch(running, lambda: self.workers.pids)
         if self._plan.faults is not None:
-            self.injector = Injector(
-                self._plan.faults,
+            self._injector = Injector(
+                self._plan.faults(self._number),
                 worker_pids=lambda: self.workers.pids,
                 server_pid=lambda: running.pid,
                 server_address=address,
                 proxies=proxies,
+                kill_driver=self._kill_this_process,
                 begun=watch.fault_begun,
                 ended=watch.fault_ended,
             )
-            watch.when_begun(self.injector.start)
+            watch.when_begun(self._injector.start)
         watch.start()
         stop = running.stop
 
         def stop_all() -> None:
             """Stop what looks at the center before it is unmapped."""
             self.stop()
-            if not len(self.final) and len(running.center.vector):
-                self.final, self.restarts = running.center.snapshot(), running.restarts
+            if not len(self._part.final) and len(running.center.vector):
+                self._part.final, self._part.restarts = running.center.snapshot(), running.restarts
             stop()
 
         running.stop = stop_all  # type: ignore[method-assign]
+        self._restarts = lambda: running.restarts
         return running
 
     def stop(self) -> None:
-        if self.injector is not None:
-            self.injector.stop()
-        if self.watch is not None:
-            self.watch.stop()
+        if self._injector is not None:
+            self._injector.stop()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def part(self) -> Part:
+        """Return what is known now."""
+        watch, injector = self._watch, self._injector
+        if watch is None:
+            return self._part
+        status, clock, done = watch.status, list(watch.clock), [] if injector is None else list(injector.done)
+        warmed = _warmed(done, self._paths.events)
+        return replace(
+            self._part,
+            snapshot=max(self._paths.snapshot_iterations(), default=0),
+            n_starts=sum(self.workers.starts),
+            account=self.workers.account,
+            acknowledged=0 if status is None else status.acknowledged,
+            uncertain=0 if status is None else status.uncertain_chunks,
+            clock=clock,
+            lives=watch.lives_until(clock[-1][0] if clock else time.monotonic(), warmed),
+            done=done,
+        )
+
+    def _kill_this_process(self, done: Done) -> bool:
+        """Die as a driver does, unless the next one would begin where this one did."""
+        if max(self._paths.snapshot_iterations(), default=0) <= self._part.first:
+            return False
+        with self.workers.lock:  # whose account must not change any more
+            done.ended = time.monotonic()
+            part = self.part()
+            self._tells.send(replace(part, restarts=self._restarts(), done=[*part.done, done]))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
 
 
-def _judge(result: RunResult, scene: _Scene, run_dir: Path, expected_files: list[str] | None) -> None:
-    plan, watch, account = result.plan, scene.watch, scene.workers.account
-    if watch is None or watch.status is None or not watch.clock:
+def _judge(result: RunResult, parts: Sequence[Part], run_dir: Path, expected_files: list[str] | None) -> None:
+    result.findings += [f"the run failed: {part.error}" for part in parts if part.error]
+    result.n_driver_starts = len(parts)
+    result.clock = [point for part in parts for point in part.clock]
+    if not result.clock:
         result.findings.append("the run did not begin")
         return
-    result.begun, result.clock = watch.clock[0][0], watch.clock
-    result.seconds = watch.clock[-1][0] - watch.clock[0][0]
-    status, lives = watch.status, watch.lives_until(watch.clock[-1][0], _warmed(scene, run_dir))
-    result.acknowledged, result.uncertain = status.acknowledged, status.uncertain_chunks
-    result.steps = count_steps(account, plan.max_iter)
-    result.n_starts, result.n_server_starts = sum(scene.workers.starts), 1 + scene.restarts
-    result.done = scene.injector.done if scene.injector is not None else []
-    if isinstance(account.total, np.ndarray):
-        spans = [slice(*found) for found in chunk_ranges(len(scene.initial), scene.chunk)]
-        result.center = check_center(scene.initial, scene.final, account, spans)
+    last, lives = parts[-1], [life for part in parts for life in part.lives]
+    result.begun = result.clock[0][0]
+    result.seconds = result.clock[-1][0] - result.begun
+    result.acknowledged, result.uncertain = last.acknowledged, last.uncertain
+    result.n_starts = sum(part.n_starts for part in parts)
+    result.n_server_starts = sum(1 + part.restarts for part in parts)
+    result.done = [done for part in parts for done in part.done]
+    for part, following in pairwise(parts):
+        _join_parts(result, part, following)
+    stops = [*(part.first for part in parts[1:]), result.plan.max_iter]
+    counts = [count_steps(part.account, part.first, stop) for part, stop in zip(parts, stops, strict=True)]
+    result.steps = StepCount(sum(count.lost for count in counts), sum(count.twice for count in counts))
+    if isinstance(last.account.total, np.ndarray):
+        spans = [slice(*found) for found in chunk_ranges(len(last.initial), last.chunk)]
+        result.center = check_center(last.initial, last.final, last.account, spans)
     result.accuracy = last_accuracy(run_dir)
     result.growths, result.files = growths(lives), files_of(run_dir)
     result.findings += _findings(result, lives)
     expected = result.files if expected_files is None else expected_files
-    result.findings += left_findings(lives, scene.center, run_dir, expected)
+    result.findings += left_findings(lives, *(part.center for part in parts)) + file_findings(run_dir, expected)
 
 
-def _warmed(scene: _Scene, run_dir: Path) -> dict[str, list[float]]:
+def _join_parts(result: RunResult, part: Part, following: Part) -> None:
+    """See where the next driver went on from, and when the run did."""
+    if following.first < part.snapshot:
+        text = f"a driver went on from {following.first}, although the snapshot of {part.snapshot} was whole"
+        result.findings.append(text)
+    death = part.done[-1]
+    if following.clock:
+        death.clock_s = following.clock[0][0] - death.ended
+        death.stall_s = following.clock[0][0] - part.clock[-1][0]
+
+
+def _warmed(done: Sequence[Done], events: Path) -> dict[str, list[float]]:
     """Return when workers tested, which builds another graph, and the server had many strangers, each a thread."""
     offset = time.monotonic() - time.time()
     found: dict[str, list[float]] = {}
-    for event in read_events(RunPaths(run_dir).events):
+    for event in read_events(events):
         if event.kind == "evaluation":
             found.setdefault(f"worker {event.worker}", []).append(event.time + offset)
-    if scene.injector is not None:
-        found["server"] = [done.ended for done in scene.injector.done if done.fault.kind == "strangers"]
+    found["server"] = [one.ended for one in done if one.fault.kind == "strangers"]
     return found
 
 
@@ -286,17 +444,6 @@ def last_accuracy(run_dir: Path) -> float:
     """Return that of the run's last test."""
     found = [event for event in read_events(RunPaths(run_dir).events) if event.kind == "evaluation"]
     return float(np.ravel(found[-1].data["accuracy"])[0]) if found else 0.0
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Put signal handlers back: the driver's are for a process of its own."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

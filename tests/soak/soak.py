@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.soak.faults import draw_faults
+from tests.soak.faults import Fault, draw_faults
 from tests.soak.page import recoveries, write_page
 from tests.soak.run import N_WORKERS, Plan, RunResult, make_digits, run_once
 from tests.soak.workers import worker_template
@@ -53,8 +53,10 @@ def soak(wanted: Soak, say: Callable[[str], None]) -> tuple[str, bool, list[RunR
         dataset = make_digits(folder)
 
         def run(name: str, max_iter: int, *, number: int = 0) -> RunResult:
-            faults = draw_faults(wanted.seed + number, N_WORKERS, gap_s=wanted.gap_s) if number else None
-            plan = Plan(name, max_iter, wanted.strategy, faults=faults)
+            def faults(driver: int) -> Iterator[Fault]:
+                return draw_faults(wanted.seed + number + 1_000 * driver, N_WORKERS, gap_s=wanted.gap_s)
+
+            plan = Plan(name, max_iter, wanted.strategy, faults=faults if number else None)
             expected = results[0].files if number else None
             result = run_once(plan, context, dataset, folder, expected)
             (wanted.folder / f"{name}.log").write_bytes((folder / f"{name}.log").read_bytes())
@@ -89,8 +91,8 @@ def _line(result: RunResult) -> str:
     kinds = len({one.fault.kind for one in result.done})
     return (
         f"{result.plan.name}: {result.plan.strategy}, {result.acknowledged} steps in {result.seconds:.0f} s,"
-        f" {len(result.done)} faults of {kinds} kinds, {result.n_starts} starts of workers,"
-        f" {result.n_server_starts} of the server, accuracy {100 * result.accuracy:.2f} %"
+        f" {len(result.done)} faults of {kinds} kinds, {result.n_starts} starts of workers, {result.n_server_starts} of"
+        f" the server, {result.n_driver_starts} of the driver, accuracy {100 * result.accuracy:.2f} %"
     )
 
 

@@ -37,6 +37,7 @@ def worker_template() -> Iterator[multiprocessing.context.ForkServerContext]:
     os.environ.update(ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.soak.workers", "deepspark_ops.train.worker.process"])
+    forkserver.ensure_running()  # drivers are forked, and share it
     try:
         yield context
     finally:
@@ -51,6 +52,7 @@ class WorkerProcesses(Workers):
     Attributes:
         account: Ledgers of the processes that have ended.
         starts: How often each worker was started.
+        lock: Held while the account changes, or a process starts.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class WorkerProcesses(Workers):
         self._folder = folder
         self._ports = ports
         self._transports = transports
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._is_over = threading.Event()
         self._processes: dict[int, Any] = {}
         self._outcomes: dict[int, WorkerOutcome] = {}
@@ -81,12 +83,12 @@ class WorkerProcesses(Workers):
     @property
     def pids(self) -> dict[int, int]:
         """Worker -> process id, of those that run."""
-        with self._lock:
+        with self.lock:
             return {worker: process.pid for worker, process in self._processes.items() if process.is_alive()}
 
     def __exit__(self, *exception: object) -> None:
         self._is_over.set()
-        with self._lock:
+        with self.lock:
             processes = list(self._processes.values())
         for process in processes:
             process.kill()
@@ -128,7 +130,7 @@ class WorkerProcesses(Workers):
             folder = self._folder / f"worker_{worker}_{self.starts[worker]}"
             folder.mkdir()
             outcome = self._run(worker, settings, folder)
-            with self._lock:
+            with self.lock:
                 self.account.take(folder)
             folder.rmdir()
             if outcome is not None:
@@ -140,11 +142,11 @@ class WorkerProcesses(Workers):
         told, tells = self._context.Pipe(duplex=False)
         arguments = (settings, worker, self.starts[worker], str(folder), str(self._folder / "workers.log"), tells)
         process = self._context.Process(target=work, args=arguments, name=f"soak worker {worker}", daemon=True)
-        process.start()
-        tells.close()
-        with self._lock:
+        with self.lock:  # a driver that dies in the midst of a start would take the template with it
+            process.start()
             self._processes[worker] = process
             self.starts[worker] += 1
+        tells.close()
         process.join()
         try:
             found = told.recv() if told.poll() else None

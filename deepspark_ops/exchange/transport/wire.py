@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,13 +241,11 @@ class Connection:
         """Say to the other side why this connection ends, as an ``ERROR`` frame.
 
         What the other side has sent meanwhile is read for a moment: closing with unread data would reset the
-        connection, and the reason would be lost.
+        connection, and the reason would be lost. One that neither listens nor closes is not told.
         """
-        self.send_json(ERROR, {"kind": type(error).__name__, "message": str(error)})
-        try:
+        with suppress(ExchangeUnavailable, OSError):
+            self.send_json(ERROR, {"kind": type(error).__name__, "message": str(error)})
             self.channel.finish(REFUSAL_S)
-        except OSError as broken:
-            raise self.gone(broken) from broken
 
     def close(self) -> None:
         """Close; a thread that waits on this connection wakes with an error."""

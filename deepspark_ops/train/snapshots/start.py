@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.files.whole_file import remove_unfinished
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.param_layout import Vector
 from deepspark_ops.errors import ConfigError
@@ -58,15 +59,16 @@ class Start:
 def plan_start(run: Run) -> Start:
     """Return where the run begins.
 
-    The scratch of an earlier life is removed. A retry of our own run goes on from its ``state.h5``; a Caffe
-    solverstate gives iteration and history to every worker, with data from row one, as Caffe; weights count only
-    where there is neither.
+    The scratch of an earlier life is removed, and what it had not finished of a snapshot. A retry of our own run goes
+    on from its ``state.h5``; a Caffe solverstate gives iteration and history to every worker, with data from row one,
+    as Caffe; weights count only where there is neither.
 
     Raises:
         ConfigError: Options that exclude each other, or a snapshot of another net.
         WeightsError: A file that is damaged or does not fit the net.
     """
     _clear_scratch(run.paths.work)
+    remove_unfinished(run.paths.snapshots)
     own = last_state(run.paths)
     if own is not None:
         return _from_own_state(run, own)

@@ -41,7 +41,6 @@ from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.shards.manifest import read_manifest
 from deepspark_ops.train.snapshots.state_file import (
     RunState,
-    read_run_state,
     read_server_state,
     read_worker_state,
     write_run_state,
@@ -68,9 +67,8 @@ def _state(folder: Path) -> list[bytes]:
 
 
 def _read_state(path: Path) -> None:
-    read_run_state(path)
     read_server_state(path)
-    read_worker_state(path, 0)
+    read_worker_state(path, 0)  # both read the rest first
 
 
 _MANIFEST = {

@@ -11,11 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import start_exchange
-from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.state.grants import Grant, Wait
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.connection import expect_json
+from deepspark_ops.exchange.transport.wire import Frame
+from tests.processes import wait_until
 from tests.soak.proxy import Proxy
-from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
+from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, initial_vector, make_settings
 
 TIMEOUT_S = 3.0
 
@@ -44,3 +50,62 @@ def test_a_worker_whose_connection_is_silent_takes_another_one_within_its_timeou
         status = running.poll()
         assert (status.acknowledged, status.exchanges, status.duplicate_chunks) == (4, (1, 0), 0)
         np.testing.assert_array_equal(running.center.vector, initial_vector() + np.float32(1.0))
+
+
+def test_a_link_that_carries_nothing_any_more_is_named_by_both_sides_and_the_others_go_on(tmp_path: Path) -> None:
+    limits = {"exchange_timeout_s": 2.0, "grant_timeout_s": 2.0}
+    settings = make_settings(tmp_path, transport="socket", strategy="downpour", **limits)
+    with start_exchange(settings, initial_vector()) as running, ExitStack() as stack:
+        proxy = Proxy((running.address.host, running.address.port))
+        stack.callback(proxy.close)
+        gone, other = connect(replace(running.address, port=proxy.port)), connect(running.address)
+        stack.callback(other.close)
+        stack.callback(gone.close)
+        gone.join(0)
+        local, held = gone.pull(), gone.request_grant(4)
+        assert isinstance(held, Grant)
+        proxy.condition.is_half_open = True  # also of connections that are made from now on
+        begun = time.monotonic()
+        said = (
+            rf"^worker 0: no answer from exchange server 127.0.0.1:{proxy.port} after exchange_timeout_s=2, [2-9] tries"
+        )
+        with pytest.raises(ExchangeUnavailable, match=said):
+            gone.exchange(local)
+        assert time.monotonic() - begun < 10 * settings.exchange_timeout_s
+        other.join(1)
+        while (own := other.request_grant(4)) != replace(held, id=own.id if isinstance(own, Grant) else 0):
+            assert time.monotonic() - begun < 60, own
+            if isinstance(own, Wait):
+                time.sleep(own.seconds)
+            else:
+                assert isinstance(own, Grant)
+                assert other.acknowledge(own)
+        lost = [event for event in read_events(settings.events) if event.kind == "worker_lost"]
+        assert [(event.worker, event.data["reason"]) for event in lost] == [(0, "silent")]
+
+
+def test_the_server_names_a_worker_that_falls_silent_in_a_frame(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = make_settings(tmp_path, transport="socket", exchange_timeout_s=1.0)
+    with start_exchange(settings, initial_vector()) as running, ExitStack() as stack:
+        proxy = Proxy((running.address.host, running.address.port))
+        stack.callback(proxy.close)
+        link = connect(replace(running.address, port=proxy.port))
+        stack.callback(link.close)
+        link.join(0)
+        raw = link._server._connection  # type: ignore[attr-defined]
+        raw.send(Frame(wire.BEGIN, worker=0, sequence=1))
+        expect_json(raw, wire.ANSWER)
+        frame = Frame(wire.PUSH, wire.FLOAT32, 0, 0, 1, 0, CHUNK)
+        raw.channel.sock.sendall(frame.pack(running.address.run_id) + bytes(100))
+        printed: list[str] = []
+
+        def is_told() -> bool:
+            printed.append(capfd.readouterr().err)
+            return "worker 0 (127.0.0.1:" in "".join(printed)
+
+        wait_until(is_told, "the server's word of a silent worker", timeout_s=30.0)
+        assert " was silent for 1 s: waited for " in "".join(printed)
+        link.exchange(link.pull())
+        assert running.poll().exchanges == (1, 0)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.train.namespaces import HOST, Room, rooms
 from tests.integration.train.test_cluster import REGISTERED, spark_class, standalone_master, worker_arguments
-from tests.integration.train.test_spark_job import Job, training
+from tests.integration.train.test_spark_job import Job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
@@ -54,8 +54,8 @@ class Run:
     def __init__(self, folder: Path, master: str, **options: object) -> None:
         # The defaults: what may go through common memory does, so that nothing is common.
         fields = {"n_workers": 2, "master": master, "comm_period": 4, "exchange_timeout_s": 60.0, **options}
-        overrides = f"max_iter: {MAX_ITER} snapshot: {MAX_ITER // 2} display: 20"
-        self.job: Job = training(folder, overrides, **fields)
+        often = f"max_iter: {MAX_ITER} snapshot: {MAX_ITER // 2} display: 20"
+        self.job = Job(folder, overrides=f"test_interval: {MAX_ITER} {often}", **fields)
         self.await_that(lambda: min(self.n_exchanges()) > 0)
 
     def await_that(self, holds: Callable[[], bool]) -> None:

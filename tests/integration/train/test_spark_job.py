@@ -183,10 +183,13 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
         time.sleep(0.1)
 
     last = job.paths.snapshot_iterations()[-1]
+    unfinished = job.paths.snapshots / f".snap_iter_{last + 2000}.state.h5.abcdefgh.tmp"
+    unfinished.touch()
     again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", n_workers=2)
     assert again.wait() == 0, "\n".join(again.lines)
     assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
     assert again.paths.snapshot_iterations()[-1] == last + 1000
+    assert not unfinished.exists()
 
 
 def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: Path) -> None:

@@ -76,15 +76,17 @@ def test_steps(tmp_path: Path) -> None:
     (tmp_path / "a.grants").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     found = Account()
     found.take(tmp_path)
-    assert count_steps(found, 13) == StepCount(lost=3, twice=2)
+    assert count_steps(found, 0, 13) == StepCount(lost=3, twice=2)
+    assert count_steps(found, 4, 8) == StepCount(lost=0, twice=2)
+    assert count_steps(found, 4, 6) == StepCount(lost=0, twice=0), "what a snapshot of 6 does not have does not count"
 
 
 def test_a_seed_is_a_schedule_with_every_kind() -> None:
     one, again, other = (draw_faults(seed, 4) for seed in (5, 5, 6))
-    first = [next(one) for _ in range(40)]
-    assert first == [next(again) for _ in range(40)]
-    assert first != [next(other) for _ in range(40)]
-    assert {fault.kind for fault in first[: len(KINDS)]} == set(KINDS)
+    first = [next(one) for _ in range(60)]
+    assert first == [next(again) for _ in range(60)]
+    assert first != [next(other) for _ in range(60)]
+    assert {fault.kind for fault in first[: 2 * len(KINDS)]} == set(KINDS)
     assert sorted(first, key=lambda fault: fault.at_s) == first
 
 

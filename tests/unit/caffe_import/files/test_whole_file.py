@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caffe_import.files.whole_file import write_text_whole, write_whole
+from caffe_import.files.whole_file import remove_unfinished, write_text_whole, write_whole
 
 
 def test_file_appears_at_the_end_only(tmp_path: Path) -> None:
@@ -47,3 +47,16 @@ def test_mode_is_private_while_written_and_as_asked_in_the_end(tmp_path: Path) -
 def test_text_is_utf_8(tmp_path: Path) -> None:
     write_text_whole(tmp_path / "a", "Größe")
     assert (tmp_path / "a").read_bytes() == "Größe".encode()
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    write_text_whole(tmp_path / "a.tmp", "whole")
+    (tmp_path / ".hidden").touch()
+    (tmp_path / ".folder.tmp").mkdir()
+    with write_whole(tmp_path / "b.txt") as temporary:
+        temporary.write_text("half")
+        left = temporary.with_name(f"{temporary.name[:-4]}x.tmp")
+        left.write_text("half")
+    remove_unfinished(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".folder.tmp", ".hidden", "a.tmp", "b.txt"]
+    remove_unfinished(tmp_path / "none")

@@ -145,3 +145,13 @@ def test_refusal_arrives_although_the_other_side_is_sending(pair: tuple[socket.s
     left.close()
     refusing.join(5)
     assert not refusing.is_alive()
+
+
+def test_a_refusal_that_nobody_takes_is_no_error_of_its_own(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "REFUSAL_S", 0.05)
+    make_connection(pair[0]).refuse(ProtocolError("no"))  # the other side neither closes nor says anything
+    assert b'"message": "no"' in pair[1].recv(1000)
+    pair[0].close()
+    make_connection(pair[1]).refuse(ProtocolError("no"))
