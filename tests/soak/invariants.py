@@ -53,12 +53,16 @@ def memory_findings(found: Sequence[Growth]) -> list[str]:
 
 
 def descriptor_findings(lives: Iterable[Life]) -> list[str]:
-    """Say whose open files differ between times at which nothing was going on; files of the dataset do not count."""
+    """Say whose open files grew from the first quarter to the last of the times at which nothing was going on.
+
+    The fewest of each count, since a snapshot that is being written holds files for a while; the data do not count.
+    """
     findings = []
     for life in lives:
-        calm = [s.n_descriptors for s in life.settled() if s.is_calm]
-        if len(calm) >= FEW_SAMPLES and statistics.median(calm[:4]) != statistics.median(calm[-4:]):
-            findings.append(f"{life.role}: {calm[0]} open files at first, {calm[-1]} at last")
+        calm = [sample.n_descriptors for sample in life.settled() if sample.is_calm]
+        quarter = len(calm) // 4
+        if quarter >= FEW_SAMPLES and min(calm[-quarter:]) > min(calm[:quarter]):
+            findings.append(f"{life.role}: {min(calm[:quarter])} open files at first, {min(calm[-quarter:])} at last")
     return findings
 
 
