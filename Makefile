@@ -38,7 +38,7 @@ test: setup lint types .venv/spark-classes.jsa ## Everything: lint, import borde
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
 
-test-cluster: setup ## The tests that start a Spark standalone cluster and read packets; not part of make test
+test-cluster: setup ## A Spark standalone cluster, also in network namespaces, and its packets; as root; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration
 
 test-browser: setup ## The tests of form and pages in a real browser (Chromium); not part of make test
