@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from deepspark_ops.page_templates import template_environment
@@ -84,9 +85,10 @@ def _chart(result: RunResult) -> dict[str, object]:
     def x(at: float) -> float:
         return round(max(0.0, min(1.0, (at - result.begun) / span)) * WIDTH, 1)
 
-    points = " ".join(
-        f"{x(at)},{CHART - (CHART - TOP) * steps / result.plan.max_iter:.1f}" for at, steps in _thinned(result.clock)
-    )
+    lines = [
+        " ".join(f"{x(at)},{CHART - (CHART - TOP) * steps / result.plan.max_iter:.1f}" for at, steps in _thinned(line))
+        for line in _rising(result.clock)
+    ]
     bars = []
     for one in result.done:
         waited = max(one.worker_s or 0.0, one.clock_s or 0.0)
@@ -106,7 +108,22 @@ def _chart(result: RunResult) -> dict[str, object]:
     step = next(step for step in (1, 5, 10, 30, 60, 120, 300, 600, 3600) if span / step <= 12 or step == 3600)
     ticks = [(x(result.begun + at), at) for at in range(0, int(span) + 1, step)]
     height = CHART + TOP + ROW * len(kinds) + 24
-    return {"points": points, "bars": bars, "rows": rows, "ticks": ticks, "height": height, "row": ROW}
+    return {
+        "lines": lines,
+        "chart": CHART,
+        "top": TOP,
+        "bars": bars,
+        "rows": rows,
+        "ticks": ticks,
+        "height": height,
+        "row": ROW,
+    }
+
+
+def _rising(points: Sequence[tuple[float, int]]) -> list[Sequence[tuple[float, int]]]:
+    """Return the clock of each driver: a new one begins at a snapshot."""
+    falls = [i for i in range(1, len(points)) if points[i][1] < points[i - 1][1]]
+    return [points[begin:end] for begin, end in pairwise([0, *falls, len(points)])]
 
 
 def _thinned(points: Sequence[tuple[float, int]]) -> Sequence[tuple[float, int]]:

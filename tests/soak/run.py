@@ -363,8 +363,8 @@ class _Scene:
         )
 
     def _kill_this_process(self, done: Done) -> bool:
-        """Die as a driver does, unless the next one would begin where this one did."""
-        if max(self._paths.snapshot_iterations(), default=0) <= self._part.first:
+        """Die as a driver does, unless the next one would begin where this one did, or find nothing to do."""
+        if not self._part.first < max(self._paths.snapshot_iterations(), default=0) < self._plan.max_iter:
             return False
         with self.workers.lock:  # whose account must not change any more
             done.ended = time.monotonic()
@@ -381,6 +381,9 @@ def _judge(result: RunResult, parts: Sequence[Part], run_dir: Path, expected_fil
     if not result.clock:
         result.findings.append("the run did not begin")
         return
+    if not len(parts[-1].initial) and result.plan.max_iter in RunPaths(run_dir).snapshot_iterations():
+        # The one before was killed when its last snapshot was whole, so that nothing was left to do.
+        parts = [*parts[:-2], replace(parts[-2], acknowledged=result.plan.max_iter)]
     last, lives = parts[-1], [life for part in parts for life in part.lives]
     result.begun = result.clock[0][0]
     result.seconds = result.clock[-1][0] - result.begun
@@ -393,7 +396,7 @@ def _judge(result: RunResult, parts: Sequence[Part], run_dir: Path, expected_fil
     stops = [*(part.first for part in parts[1:]), result.plan.max_iter]
     counts = [count_steps(part.account, part.first, stop) for part, stop in zip(parts, stops, strict=True)]
     result.steps = StepCount(sum(count.lost for count in counts), sum(count.twice for count in counts))
-    if isinstance(last.account.total, np.ndarray):
+    if isinstance(last.account.total, np.ndarray) and len(last.final):
         spans = [slice(*found) for found in chunk_ranges(len(last.initial), last.chunk)]
         result.center = check_center(last.initial, last.final, last.account, spans)
     result.accuracy = last_accuracy(run_dir)

@@ -70,14 +70,15 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, run.paths.snapshots / last)
 
 
-def report_missing(watch: RunWatch, *, n_workers: int, clock: int) -> None:
+def report_missing(watch: RunWatch, status: ExchangeStatus) -> None:
     """Warn of workers that were lost and did not come back: the others have done their part."""
-    for worker, lost in watch.missing().items():
+    missing, n_workers = watch.missing(status), len(status.exchanges)
+    for worker, lost in missing.items():
         text = (
             f"worker {worker} was lost at minibatch {lost.clock} ({lost.data.get('reason')}) and did not come back;"
-            f" the run ended with {n_workers - len(watch.missing())} of {n_workers} workers"
+            f" the run ended with {n_workers - len(missing)} of {n_workers} workers"
         )
-        watch.warn(text, clock=clock)
+        watch.warn(text, clock=status.acknowledged)
 
 
 def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:

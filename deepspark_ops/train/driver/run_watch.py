@@ -81,7 +81,8 @@ class RunWatch:
         self.fetched_shards = self.fetched_bytes = 0
         self._written: set[int] = set()
         self._fatal: DeepSparkError | None = None
-        self._missing: dict[int, Event] = {}
+        self._lost: dict[int, Event] = {}
+        self._exchanges_when_lost: dict[int, int] = {}
         self._told_of_devices = False
         self._max_iter: int | None = None
         self._started: Event | None = None
@@ -104,6 +105,8 @@ class RunWatch:
             raise self._fatal
         status = poll()
         self.clock = max(self.clock, status.acknowledged)
+        for worker in self._lost.keys() - self._exchanges_when_lost.keys():
+            self._exchanges_when_lost[worker] = status.exchanges[worker]
         if status.failure:
             raise TrainingFailed(status.failure)
         if status.acknowledged > self._first:
@@ -113,9 +116,14 @@ class RunWatch:
                 self._write(iteration)
         return status
 
-    def missing(self) -> dict[int, Event]:
-        """Return worker -> how it was lost, of those that have not joined again; ascending."""
-        return dict(sorted(self._missing.items()))
+    def missing(self, status: ExchangeStatus) -> dict[int, Event]:
+        """Return worker -> how it was lost, of those that have ended no exchange since; ascending."""
+        known = self._exchanges_when_lost
+        return {
+            worker: event
+            for worker, event in sorted(self._lost.items())
+            if status.exchanges[worker] <= known.get(worker, status.exchanges[worker])
+        }
 
     def images_per_s(self) -> float | None:
         """Return the images per second so far."""
@@ -157,11 +165,9 @@ class RunWatch:
                 self.fetched_bytes += event.data.get("bytes", 0)
             if event.kind == "worker_devices":
                 self._tell_of_devices(event)
-            # One that joins when all is given out, in the slot of a worker that has ended, brings nothing.
-            if event.kind == "worker_joined" and (self._max_iter is None or event.clock < self._max_iter):
-                self._missing.pop(event.worker, None)
             if event.kind == "worker_lost":
-                self._missing[event.worker] = event
+                self._lost[event.worker] = event
+                self._exchanges_when_lost.pop(event.worker, None)
                 self._fatal = self._fatal or _fatal_error(event)
 
     def _tell_of_lost_events(self) -> None:

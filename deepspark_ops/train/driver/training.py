@@ -154,7 +154,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
             check_result(config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
             if text := slots.at_end():
                 watch.warn(text, clock=status.acknowledged)
-            report_missing(watch, n_workers=config.n_workers, clock=status.acknowledged)
+            report_missing(watch, status)
         except DeepSparkError as error:
             report_stage(run, "failed", watch.clock, reason=str(error))
             raise

@@ -52,8 +52,9 @@ class Run:
     """A training on both, begun and watched."""
 
     def __init__(self, folder: Path, master: str, **options: object) -> None:
-        # The defaults: what may go through common memory does, so that nothing is common.
-        fields = {"n_workers": 2, "master": master, "comm_period": 4, "exchange_timeout_s": 60.0, **options}
+        # What may go through common memory does, by default: nothing is common.
+        limits = {"exchange_timeout_s": 60.0, "grant_timeout_s": 60.0}
+        fields = {"n_workers": 2, "master": master, "comm_period": 4, **limits, **options}
         often = f"max_iter: {MAX_ITER} snapshot: {MAX_ITER // 2} display: 20"
         self.job = Job(folder, overrides=f"test_interval: {MAX_ITER} {often}", **fields)
         self.await_that(lambda: min(self.n_exchanges()) > 0)

@@ -20,7 +20,7 @@ from deepspark_ops.train.snapshots.snapshot import Snapshot
 def status(**changes: object) -> ExchangeStatus:
     fields = {
         "clock": 0, "acknowledged": 0, "finished": False, "live_workers": (), "reissued_grants": 0, "snapshots": (),
-        "failure": None, "exchanges": (), "applied": 0, "staleness_sums": (), "overlap_sums": (), "duplicate_chunks": 0,
+        "failure": None, "exchanges": (0, 0), "applied": 0, "staleness_sums": (), "overlap_sums": (), "duplicate_chunks": 0,
         "uncertain_chunks": 0,
         "moved_bytes": 0,
     }  # fmt: skip
@@ -116,14 +116,14 @@ def test_last_words_of_a_worker_end_the_run_with_its_message(watch, tmp_path, en
 
 def test_a_worker_that_did_not_come_back_is_told_at_the_end(watch, tmp_path, caplog) -> None:
     path = tmp_path / "events.jsonl"
-    append_event(path, make_event("stage", stage="train", status="started", max_iter=9))
     for worker in (2, 0, 1):
         append_event(path, make_event("worker_lost", clock=5, worker=worker, reason="silent"))
-    append_event(path, make_event("worker_joined", clock=6, worker=1, transport="socket"))
+    watch.step(lambda: status(exchanges=(7, 7, 0, 7)))
     append_event(path, make_event("worker_joined", clock=9, worker=2, transport="socket"))  # nothing is left for it
-    watch.step(status)
-    report_missing(watch, n_workers=4, clock=9)
-    watch.step(status)
+    last = status(exchanges=(7, 8, 0, 9))
+    watch.step(lambda: last)
+    report_missing(watch, last)
+    watch.step(lambda: last)
     text = "worker {} was lost at minibatch 5 (silent) and did not come back; the run ended with 2 of 4 workers"
     assert [event.data["text"] for event in read_events(path) if event.kind == "note"] == [
         text.format(0),
