@@ -20,9 +20,8 @@ from deepspark_ops.train.snapshots.snapshot import Snapshot
 def status(**changes: object) -> ExchangeStatus:
     fields = {
         "clock": 0, "acknowledged": 0, "finished": False, "live_workers": (), "reissued_grants": 0, "snapshots": (),
-        "failure": None, "exchanges": (0, 0), "applied": 0, "staleness_sums": (), "overlap_sums": (), "duplicate_chunks": 0,
-        "uncertain_chunks": 0,
-        "moved_bytes": 0,
+        "failure": None, "exchanges": (0, 0), "applied": 0, "staleness_sums": (), "overlap_sums": (),
+        "duplicate_chunks": 0, "uncertain_chunks": 0, "moved_bytes": 0,
     }  # fmt: skip
     return ExchangeStatus(**{**fields, **changes})
 
