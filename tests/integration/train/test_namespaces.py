@@ -27,7 +27,7 @@ KBIT_PER_S = 400
 """Of each cable from the beginning: a run takes its time on any machine."""
 MAX_ITER = 6_000
 CUT_S, IN_FLIGHT_S = 20.0, 5.0
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 IPV4_TABLE = Path("/proc/net/tcp")
 
 
@@ -89,6 +89,7 @@ class Run:
 
     def end(self) -> None:
         """See that it comes to a whole end."""
+        self.job.process.wait(LIMIT_S)
         assert self.job.wait() == 0, "\n".join(self.job.lines)
         assert {event.data["transport"] for event in self.job.events("worker_joined")} == {"socket"}
         last = self.job.events("stage")[-1]
