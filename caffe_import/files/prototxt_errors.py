@@ -211,6 +211,10 @@ def explain_parse_error(
     return source.error(offset, finding, width=len(place.text) if place else 1)
 
 
+_TWICE = "should not have multiple"
+"""What protobuf says of a field that is given twice."""
+
+
 def _plain_reason(error: text_format.ParseError) -> str:
     """Return protobuf's message without its position and its quote of the text."""
     reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
@@ -220,6 +224,8 @@ def _plain_reason(error: text_format.ParseError) -> str:
         return "a text without its ending quote"
     if "codec can't" in reason:
         return "a text whose backslash escapes do not give UTF-8"
+    if _TWICE in reason:
+        return _TWICE
     return _word(re.sub(r"^Expected\b", "expected", reason))
 
 
@@ -249,7 +255,7 @@ def _explain_place(
         allowed = sorted(descriptor.fields_by_name)
         remedy = _other_root(place, root) or _missing_brace(place, root_type)
         return source.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)
-    if "should not have multiple" in reason:
+    if reason == _TWICE:
         finding = f'"{place.field_name}"{_where(place.block, root)} is given twice; it can be given once'
         return source.error(place.start, finding, width=width)
     if place.role != "value" or _value_fits(declared, place.text):

@@ -175,6 +175,16 @@ class TestMergeSolver:
             self.merged("base_rl: 1")
 
 
+@pytest.mark.parametrize("text", ["display: 20\ndisplay: 30\n", 'net: "a"\nnet: "b"\n'])
+def test_a_field_that_is_given_twice_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "s.prototxt").write_text(text)
+    name = text.partition(":")[0]
+    with pytest.raises(
+        PrototxtError, match=rf's.prototxt:2:\d+: "{name}" in the solver is given twice; it can be given'
+    ):
+        prototxt.read_solver(tmp_path / "s.prototxt")
+
+
 LENET = (FIXTURES / "caffe" / "nets" / "lenet_mini.prototxt").read_text()
 FRAGMENTS = st.sampled_from(
     ["layer {", "}", "name: ", '"a"', "'", "\\", "\0", "convolution_param", "pool: MAX", "<", ">", "[", "]", ":", "#",
