@@ -79,15 +79,18 @@ class Fault:
     seed: int
 
 
-def draw_faults(seed: int, n_workers: int, *, gap_s: float = 2.5, storm_s: float = STORM_S) -> Iterator[Fault]:
+def draw_faults(
+    seed: int, n_workers: int, *, gap_s: float = 2.5, storm_s: float = STORM_S, turn: int = 0
+) -> Iterator[Fault]:
     """Yield faults without end, in order of time: each kind once, in random order, then each once again.
 
-    Server and driver are killed less often, so that some lives are long enough to be measured.
+    Server and driver are killed less often, so that some lives are long enough to be measured; which turn is the first
+    one says how soon.
     """
     drawn = random.Random(seed)
     at_s = 0.0
-    for turn in itertools.count():
-        kinds = [name for name, kind in KINDS.items() if turn % kind.every == kind.first]
+    for number in itertools.count(turn):
+        kinds = [name for name, kind in KINDS.items() if number % kind.every == kind.first]
         drawn.shuffle(kinds)
         for name in kinds:
             kind = KINDS[name]

@@ -54,7 +54,9 @@ def soak(wanted: Soak, say: Callable[[str], None]) -> tuple[str, bool, list[RunR
 
         def run(name: str, max_iter: int, *, number: int = 0) -> RunResult:
             def faults(driver: int) -> Iterator[Fault]:
-                return draw_faults(wanted.seed + number + 1_000 * driver, N_WORKERS, gap_s=wanted.gap_s)
+                # Every other driver lives for three turns, so that something is seen of a long life.
+                seed, turn = wanted.seed + number + 1_000 * driver, 2 * (driver % 2)
+                return draw_faults(seed, N_WORKERS, gap_s=wanted.gap_s, turn=turn)
 
             plan = Plan(name, max_iter, wanted.strategy, faults=faults if number else None)
             expected = results[0].files if number else None
