@@ -195,7 +195,8 @@ def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
             " class number a row. Name another with label_column; a net's HDF5Data layer reads them without it"
         )
         raise ConfigError(msg)
-    values = values.reshape(n_rows).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN, which is refused as any other
+        values = values.reshape(n_rows).astype(np.float64)
     if (is_bad := ~((np.abs(values) < _MOST_EXACT) & (values == np.floor(values)))).any():
         row = int(np.flatnonzero(is_bad)[0])
         msg = (
