@@ -111,13 +111,14 @@ class JobLog:
         is_continuation = line.startswith((" ", "\t")) or self._level >= logging.ERROR
         return self._level if is_continuation else logging.INFO
 
-    def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None) -> StageFailed:
+    def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None, reads: str = "") -> StageFailed:
         """Return the error of a job that ended with ``exit_code``: the stage's last message, else how it ended.
 
         Args:
             stage: The stage's word.
             exit_code: The process' exit code; negative for a signal.
             ended_by: Who ended it on purpose, so that neither its last message nor the signal is the reason.
+            reads: The data that it was given, for the message of a read that killed it.
         """
         if ended_by is not None:
             return StageFailed(f"stage {stage} was ended by {ended_by}", exit_code)
@@ -129,5 +130,10 @@ class JobLog:
             how = f"signal {number}"
             if number == signal.SIGKILL:
                 how += " (killed; was the machine out of memory?)"
+            elif number == signal.SIGBUS:
+                how += (
+                    f" (a bus error: a file that it read, mostly an LMDB, was cut short meanwhile, or its disk fails;"
+                    f" it read {reads or 'what its config names'})"
+                )
         last = f"; its last line: {self._last_line}" if self._last_line else ""
         return StageFailed(f"stage {stage} ended with {how} and left no message{last}", exit_code)

@@ -33,6 +33,8 @@ _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
 """Environment: the JVM that spark-submit has started for this driver."""
 _LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_DATA = ("source", "test_source", "dataset", "input", "run_dir")
+"""Fields of stages' configs that name what is read."""
 _STOP_TIMEOUT_S = 10.0
 _JAVA_TIMEOUT_S = 60.0
 
@@ -203,8 +205,20 @@ def run_job(
         command = [sys.executable, "-m", module, str(path)]
         master = getattr(config, "master", None) or "local[*]"
         run_command(
-            command, stage=stage_of(module), on_line=on_line, master=master, cwd=cwd, answers_signals=answers_signals
+            command,
+            stage=stage_of(module),
+            on_line=on_line,
+            master=master,
+            cwd=cwd,
+            answers_signals=answers_signals,
+            reads=_reads(config),
         )
+
+
+def _reads(config: StageConfig) -> str:
+    """Return the data that a stage's config names, for a message."""
+    given = {name: getattr(config, name, None) for name in _DATA}
+    return ", ".join(f"{name}={value}" for name, value in given.items() if value)
 
 
 def stage_of(module: str) -> str:
@@ -232,6 +246,7 @@ def run_command(
     master: str = "local[*]",
     cwd: Path | None = None,
     answers_signals: bool = False,
+    reads: str = "",
 ) -> None:
     """Run a stage's command, hand on its lines, and raise its own last message if it fails; see ``run_job``.
 
@@ -264,7 +279,7 @@ def run_command(
     if exit_code:
         if answers_signals:
             raise_interruption(exit_code)
-        raise log.failure(stage, exit_code)
+        raise log.failure(stage, exit_code, reads=reads)
 
 
 def stop(process: subprocess.Popen[str]) -> None:

@@ -196,6 +196,7 @@ def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
 def _task_settings(run: Run, start: Start, exchange: RunningExchange, devices: RunDevices) -> dict[str, Any]:
     return {
         "run_dir": str(run.paths.root),
+        "work": str(run.paths.work),
         "start_state": str(start.state) if start.state is not None else "",
         "origin": start.origin,
         "worker_tries": run.config.worker_tries,

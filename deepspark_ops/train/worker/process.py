@@ -17,6 +17,7 @@ from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.snapshots.state_file import read_worker_state
 from deepspark_ops.train.worker.ending import to_its_end
+from deepspark_ops.train.worker.fault_file import note_reads
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.worker.loop import WorkerLoop, WorkerSummary
 from deepspark_ops.train.worker.loop_plan import LoopPlan
@@ -32,8 +33,12 @@ def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
+    if task.fault_before:
+        note = f"its process before ended by {task.fault_before}"
+        link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note, warning=True))
     run = with_restored_step(load_run(task.run_dir), task.start_state)
     try:
+        note_reads(run.paths.work, task.worker, _reads(run))
         is_first = task.attempt == 0
         state = read_worker_state(task.start_state, task.worker) if is_first and task.start_state else None
         if not is_first:
@@ -55,6 +60,15 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:
         run.binding.close()
+
+
+def _reads(run: Run) -> list[str]:
+    """Return the data of a run in a few words: its dataset, and the sources that its nets read themselves."""
+    nets = (run.train_layers(), *run.test_layers())
+    sources = [layer.samples.dataset for layers in nets for layer in layers]
+    own = [source.shards[0].name for source in sources if source.manifest is None and source.shards]
+    given = [] if run.config.dataset is None else [f"dataset {run.config.dataset}"]
+    return [*given, *own]
 
 
 def run_loop(

@@ -16,6 +16,7 @@ from typing import Any
 from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
+from deepspark_ops.train.worker.fault_file import last_fault, note_faults
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 _LOG = logging.getLogger(__name__)
@@ -29,18 +30,21 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     once.
 
     Args:
-        plain: What ``spark_job`` packed: ``address``, ``worker_tries``, ``devices``, ``core_share`` and the fields
-            of ``WorkerTask``.
+        plain: What ``spark_job`` packed: ``address``, ``work``, ``worker_tries``, ``devices``, ``core_share`` and
+            the fields of ``WorkerTask``.
         worker: Its id, the task's partition.
         attempt: Earlier starts of the task.
         grant: What Spark assigned to this one.
     """
     tries = int(plain["worker_tries"])
+    work = Path(plain["work"])
     if attempt >= tries:
         killed = (
             f"worker {worker}: its process was killed {tries} times; where memory ran out, lower batch_size or give"
             ' --recompute ("deepspark check SOLVER --memory" says what fits)'
         )
+        if fault := last_fault(work, worker):
+            killed = f"worker {worker}: its process ended {tries} times, the last one by {fault}"
         return WorkerOutcome(worker, "given_up", killed).to_plain()
     try:
         return _run_unless_fenced(plain, worker, attempt, grant).to_plain()
@@ -67,6 +71,9 @@ def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int, gran
 def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
     from deepspark_ops.exchange.client import connect
 
+    work = Path(plain["work"])
+    before = last_fault(work, worker) if attempt else ""
+    note_faults(work, worker)
     try:
         devices = devices_in_task(
             RunDevices.from_plain(plain["devices"]),
@@ -93,5 +100,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         Path(start_state) if start_state else None,
         int(plain["origin"]),
         devices,
+        before,
     )
     return run_worker(task, connect(plain["address"]))

@@ -25,6 +25,7 @@ class WorkerTask:
         start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
         origin: Clock at which the run first began.
         devices: What it computes on.
+        fault_before: By what its process before ended, if that left a note; see ``fault_file``.
     """
 
     run_dir: Path
@@ -33,6 +34,7 @@ class WorkerTask:
     start_state: Path | None
     origin: int
     devices: AssignedDevices = field(default_factory=AssignedDevices)
+    fault_before: str = ""
 
 
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:

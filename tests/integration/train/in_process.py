@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,8 +59,19 @@ class MortalLink(LocalLink):
         return super().acknowledge(grant)
 
 
-def run_in_process(config: TrainConfig, *, deaths: dict[int, int] | None = None) -> Finished:
-    """Run until every worker has ended; ``deaths`` has worker -> clock at which it dies and does not come back."""
+def run_in_process(
+    config: TrainConfig,
+    *,
+    deaths: dict[int, int] | None = None,
+    link_of: Callable[[LocalExchange, int], LocalLink] | None = None,
+) -> Finished:
+    """Run until every worker has ended.
+
+    Args:
+        config: Of the run.
+        deaths: Worker -> clock at which it dies and does not come back.
+        link_of: Makes a worker's link, in place of what ``deaths`` says.
+    """
     prepared = prepare_run(config)
     start = plan_start(prepared.run)
     run = with_restored_step(prepared.run, start.state)
@@ -70,7 +82,10 @@ def run_in_process(config: TrainConfig, *, deaths: dict[int, int] | None = None)
     def work(worker: int) -> None:
         task = WorkerTask(run.paths.root, worker, 0, start.state, start.origin)
         dies_at = (deaths or {}).get(worker)
-        link = exchange.link() if dies_at is None else MortalLink(exchange, dies_at)
+        if link_of is not None:
+            link = link_of(exchange, worker)
+        else:
+            link = exchange.link() if dies_at is None else MortalLink(exchange, dies_at)
         try:
             outcomes[worker] = run_worker(task, link)
         except Death:

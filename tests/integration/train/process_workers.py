@@ -24,6 +24,7 @@ from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.spark_task import run_in_task
 
 LIMIT_S = 120.0
+Prepare = Callable[[], None]
 
 
 class NoSignals:
@@ -55,18 +56,25 @@ def _kill_before_acknowledging(dies_at: int, connect: Callable[..., WorkerLink])
     return connected
 
 
-def _work(plain: Mapping[str, Any], worker: int, dies_at: int | None, answers: Any) -> None:
+def _work(
+    plain: Mapping[str, Any], worker: int, attempt: int, dies_at: int | None, prepare: Prepare | None, answers: Any
+) -> None:
     if dies_at is not None:
         client.connect = _kill_before_acknowledging(dies_at, client.connect)
-    answers.put(run_in_task(plain, worker, 0, TaskGrant((), 1)))
+    if prepare is not None:
+        prepare()
+    answers.put(run_in_task(plain, worker, attempt, TaskGrant((), 1)))
 
 
 class ProcessWorkers(Workers):
-    """Starts each worker once; one that is killed is given up, as by Spark after ``worker_tries``."""
+    """Starts each worker once and after a death ``restarts`` times more; then it is given up."""
 
-    def __init__(self, run: Run, deaths: Mapping[int, int]) -> None:
+    def __init__(self, run: Run, deaths: Mapping[int, int], prepare: Prepare | None, restarts: int) -> None:
         self._run = run
         self._deaths = deaths
+        self._prepare = prepare
+        self._restarts = restarts
+        self._attempts = [0] * run.config.n_workers
         self._spawn = multiprocessing.get_context("spawn")
         self._answers = self._spawn.SimpleQueue()
         self.processes: list[multiprocessing.process.BaseProcess] = []
@@ -89,14 +97,21 @@ class ProcessWorkers(Workers):
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         self._deadline = time.monotonic() + LIMIT_S
-        for worker in range(self._run.config.n_workers):
-            arguments = ({**settings, "core_share": 1}, worker, self._deaths.get(worker), self._answers)
-            process = self._spawn.Process(target=_work, args=arguments)
-            process.start()
-            self.processes.append(process)
+        self._settings = {**settings, "core_share": 1}
+        self.processes = [self._start(worker) for worker in range(self._run.config.n_workers)]
+
+    def _start(self, worker: int) -> multiprocessing.process.BaseProcess:
+        how = (self._attempts[worker], self._deaths.get(worker), self._prepare, self._answers)
+        process = self._spawn.Process(target=_work, args=(self._settings, worker, *how))
+        process.start()
+        return process
 
     def is_busy(self, timeout_s: float) -> bool:
         assert time.monotonic() < self._deadline, "the workers do not end"
+        for worker, process in enumerate(self.processes):
+            if (process.exitcode or 0) < 0 and self._attempts[worker] < self._restarts:
+                self._attempts[worker] += 1
+                self.processes[worker] = self._start(worker)
         alive = [process for process in self.processes if process.is_alive()]
         if alive:
             alive[0].join(timeout_s)
@@ -110,10 +125,23 @@ class ProcessWorkers(Workers):
         return found
 
 
-def train_in_processes(config: TrainConfig, *, deaths: Mapping[int, int] | None = None) -> None:
-    """Train as the stage does; ``deaths`` has worker -> clock at which its process is killed (SIGKILL), for good."""
+def train_in_processes(
+    config: TrainConfig,
+    *,
+    deaths: Mapping[int, int] | None = None,
+    prepare: Prepare | None = None,
+    restarts: int = 0,
+) -> None:
+    """Train as the stage does.
 
-    def prepare(run: Run, devices: RunDevices, address: str) -> Workers:
-        return ProcessWorkers(run, deaths or {})
+    Args:
+        config: Of the run.
+        deaths: Worker -> clock at which its process is killed (SIGKILL).
+        prepare: Called in each worker's process before its work; a function of a module.
+        restarts: How often a process that a signal has ended is started again.
+    """
 
-    train(config, NoSignals(), prepare)  # type: ignore[arg-type]
+    def workers(run: Run, devices: RunDevices, address: str) -> Workers:
+        return ProcessWorkers(run, deaths or {}, prepare, restarts)
+
+    train(config, NoSignals(), workers)  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.events import read_events
 from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.train.data.sample_cache import SampleCache
@@ -19,7 +21,9 @@ from deepspark_ops.train.driver.run_end import is_done
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
+from tests.integration.train.cut_shard import cut_short_while_it_is_read
 from tests.integration.train.in_process import run_in_process
+from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
 
 pytestmark = pytest.mark.tf
@@ -73,6 +77,17 @@ def test_a_shard_that_changes_while_it_is_read_ends_the_run_with_its_name(
     assert 'rerun task "ingest"; the same command then goes on from the last snapshot' in outcome.message
     lost = finished.events("worker_lost")[0].data
     assert (lost["ending"], lost["reason"]) == ("refused", outcome.message)
+
+
+def test_an_lmdb_that_is_cut_short_in_a_read_is_named_though_the_read_kills_its_process(
+    dataset: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000", worker_tries=2)
+    with pytest.raises(ConfigError, match=r"shard .*\.lmdb has changed since the run began: 4,096 bytes"):
+        train_in_processes(config, prepare=cut_short_while_it_is_read, restarts=1)
+    events = read_events(config.run_dir / "events.jsonl")
+    (warning,) = [event.data["text"] for event in events if event.kind == "note" and event.data.get("warning")]
+    assert warning.startswith(f"its process before ended by a bus error (SIGBUS) while it read dataset {dataset}: ")
 
 
 def test_clock_jumps_and_a_removed_events_file_change_nothing(

@@ -13,6 +13,7 @@ from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
+from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import java_version, require_java, run_command, run_job
 from tests.processes import is_alive, wait_until
 
@@ -41,6 +42,22 @@ def test_job_whose_spark_master_is_left_out_runs_in_its_own_process(tmp_path: Pa
         patch.setenv("PYTHONPATH", str(tmp_path))
         run_job("fake_prediction", config, on_line=lambda *line: lines.append(line))
     assert (config.master, [text for _, text in lines]) == (None, ["ran"])
+
+
+def test_a_read_that_kills_a_stage_is_told_with_the_data_that_it_was_given(tmp_path: Path) -> None:
+    tmp_path.joinpath("fake_export.py").write_text(
+        "import mmap, os, pathlib\n"
+        f"path = pathlib.Path({str(tmp_path / 'data.mdb')!r})\npath.write_bytes(bytes(8192))\n"
+        "with path.open('rb') as file:\n"
+        "    pages = mmap.mmap(file.fileno(), 8192, access=mmap.ACCESS_READ)\n"
+        "os.truncate(path, 4096)\npages[5000]\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(StageFailed, match=r"signal 7 \(a bus error: .*; it read run_dir=") as caught:
+            run_job("fake_export", ExportConfig(run_dir=tmp_path), on_line=lambda *line: None)
+    assert str(tmp_path) in str(caught.value)
+    assert not caught.value.is_user_mistake
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
-PLAIN = {"run_dir": "/run", "start_state": "", "origin": 0, "worker_tries": 3, "address": None}
+PLAIN = {"run_dir": "/run", "work": "/run/work", "start_state": "", "origin": 0, "worker_tries": 3, "address": None}
 
 
 def test_other_errors_are_raised_until_the_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,10 +58,33 @@ def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_withou
     assert not any(record.exc_info for record in caplog.records)
 
 
+@pytest.mark.parametrize(
+    ("crash", "told"),
+    [
+        (
+            "os.kill(os.getpid(), signal.SIGBUS)",
+            "a bus error (SIGBUS) while it read dataset /data/digits: a file of it",
+        ),
+        ("os.abort()", '"Aborted", a crash in compiled code, while it read dataset /data/digits'),
+    ],
+)
+def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, told: str, tmp_path: Path) -> None:
+    code = (
+        "import os, signal; from pathlib import Path; from deepspark_ops.train.worker.fault_file import *\n"
+        f"work = Path({str(tmp_path / 'work')!r})\n"
+        f"note_faults(work, 0); note_reads(work, 0, ['dataset /data/digits', 'dataset /data/digits']); {crash}"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, stdin=subprocess.DEVNULL).returncode < 0
+    plain = {**PLAIN, "work": str(tmp_path / "work")}
+    message = spark_task.run_in_task(plain, 0, 3, TaskGrant())["message"]
+    assert message.startswith(f"worker 0: its process ended 3 times, the last one by {told}")
+    assert "its process was killed 3 times" in spark_task.run_in_task(plain, 1, 3, TaskGrant())["message"]
+
+
 def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
     code = (
         "import sys; from deepspark_ops.train.worker.spark_task import run_in_task\n"
-        "found = run_in_task({'worker_tries': 3}, 1, 3, None)\n"
+        "found = run_in_task({'worker_tries': 3, 'work': '/run/work'}, 1, 3, None)\n"
         "heavy = [name for name in ('tensorflow', 'numpy', 'h5py', 'caffe_import') if name in sys.modules]\n"
         "print(found['ending'], found['message'], heavy, sep='|')"
     )
@@ -121,7 +145,7 @@ class Tracer:
             sys.exit(0)
 
 sys.meta_path.insert(0, Tracer())
-plain = {"worker_tries": 3, "devices": RunDevices(WantedDevices("gpu")).to_plain(), "core_share": 1}
+plain = {"worker_tries": 3, "work": "/w", "devices": RunDevices(WantedDevices("gpu")).to_plain(), "core_share": 1}
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}

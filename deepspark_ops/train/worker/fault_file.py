@@ -1,0 +1,63 @@
+"""What a worker's process leaves when a signal that it raised itself ends it: which one, and what it was reading.
+
+An LMDB is read through memory: where the file was cut short, the read is a SIGBUS, which Python cannot turn into an
+error. Python's ``faulthandler`` can write a few words before the process ends, and the worker's next start reads them.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = "faults"
+_FATAL: Final = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_BUS_ERROR: Final = "Bus error"
+
+
+def note_faults(work: Path, worker: int) -> None:
+    """Have this process leave a note when it ends by SIGBUS, SIGSEGV, SIGFPE, SIGILL or SIGABRT; once in a process.
+
+    Args:
+        work: The run's scratch folder.
+        worker: Which one this process is.
+    """
+    with suppress(OSError):  # a run must not fail for want of it
+        path = _path(work, worker, "fault")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        faulthandler.enable(path.open("w", encoding="utf-8"))  # which keeps the file
+
+
+def note_reads(work: Path, worker: int, reads: Iterable[str]) -> None:
+    """Note which data a worker's process reads."""
+    with suppress(OSError):
+        path = _path(work, worker, "reads")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(", ".join(dict.fromkeys(reads)), encoding="utf-8")
+
+
+def last_fault(work: Path, worker: int) -> str:
+    """Return by what the worker's last process ended, as what follows "ended by"; empty if it left no note."""
+    found = _FATAL.search(_text(work, worker, "fault"))
+    if found is None:
+        return ""
+    reads = _text(work, worker, "reads") or "no data yet"
+    if found[1] == _BUS_ERROR:
+        return (
+            f"a bus error (SIGBUS) while it read {reads}: a file of it was cut short meanwhile, or its disk fails;"
+            " make the data anew"
+        )
+    return f'"{found[1]}", a crash in compiled code, while it read {reads}'
+
+
+def _path(work: Path, worker: int, kind: str) -> Path:
+    return work / _FOLDER / f"worker_{worker}.{kind}"
+
+
+def _text(work: Path, worker: int, kind: str) -> str:
+    with suppress(OSError):
+        return _path(work, worker, kind).read_text(encoding="utf-8", errors="replace")
+    return ""
