@@ -4,7 +4,8 @@ Each cell is a run of stage train (Spark tasks, the exchange's server, real data
 test split; every option but the strategy and the number of workers has its default. With one worker there is nobody
 to meet and all strategies are one run. ``--results`` keeps what is done, cell by cell: an interrupted benchmark goes
 on; a cell with another number of minibatches is run anew, and a failed one with ``--again``. ``--write`` turns the
-results into ``docs/strategies.md`` and ``docs/strategies.png`` (the picture needs Chromium on PATH).
+results into their part of ``docs/strategies.md`` and ``docs/strategies.png`` (the picture needs Chromium on PATH);
+``benchmarks/defaults.py`` writes the rest, from runs in virtual time.
 
   lenet          LeNet on the digits of examples/digits, ingested into --work unless --digits names a dataset
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
@@ -36,6 +37,8 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+BEGIN, END = "<!-- real begin -->", "<!-- real end -->"
+"""Where the page has these runs."""
 TOLERANCE = 0.02
 """A strategy that loses more than this share against one worker, with two, has the wrong defaults."""
 
@@ -217,7 +220,7 @@ def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
     text = f"{ran} minibatches of {NETS[net].batch_size} over all workers."
     if lengths != [NETS[net].minibatches]:
         text += f" The solver's own number is {NETS[net].minibatches:,}; the drop of its rate comes in proportion."
-    lines = [f"## {NETS[net].title}", "", text, ""]
+    lines = [f"### {NETS[net].title}", "", text, ""]
     lines += [
         "| strategy | workers | accuracy | against one worker | training | exchanges | sent | tau | staleness |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -260,23 +263,8 @@ def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[s
 
 
 def page(results: Results) -> str:
-    """Return docs/strategies.md."""
-    lines = [
-        "# Strategies on real data",
-        "",
-        "Made by `python benchmarks/strategies.py`: every strategy with its defaults at the same clock, trained by",
-        "stage train and scored by stage evaluate on the test split, one run each. Times are those of a machine with",
-        "two cores that did other work meanwhile: compare accuracy and bytes, not seconds. A run differs from the next",
-        "by up to a point, since workers meet in another order (one test sample of the digits is 0.3 points), and the",
-        "default `comm_period=auto` chooses tau by what it measures, so a busy machine gets another one.",
-        "`lbfgs` is no stochastic method: each of its evaluations takes the whole training set, 23 minibatches of the",
-        "digits and 500 of CIFAR-10, so at the same clock it makes few steps, and is expected to stay behind.",
-        "With four workers those that meet every ten minibatches go that far at four times the solver's rate, which",
-        "costs cifar10_quick 4 points; `dcasgd` takes a quarter of the rate and has not arrived at the end.",
-        "",
-        "![Accuracy and bytes sent by strategy](strategies.png)",
-        "",
-    ]
+    """Return what docs/strategies.md says of these runs."""
+    lines = [""]
     for net in NETS:
         if cells := results.of(net):
             lines += table(net, cells)
@@ -349,7 +337,8 @@ def main() -> int:
     results = Results(options.results)
     done = run_all(options, results)
     if options.write:
-        write_text_whole(DOCS / "strategies.md", page(results))
+        before, _, rest = (DOCS / "strategies.md").read_text(encoding="utf-8").partition(BEGIN)
+        write_text_whole(DOCS / "strategies.md", f"{before}{BEGIN}\n{page(results)}{END}{rest.partition(END)[2]}")
         if not draw(results, DOCS / "strategies.png"):
             print("no Chromium found, or nothing to draw: the picture stays as it is", file=sys.stderr)
     if options.json:

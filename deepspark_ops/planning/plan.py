@@ -13,6 +13,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import Strategy, find_strategy
 from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import chunk_ranges
+from deepspark_ops.planning.accuracy import accuracy_of
 from deepspark_ops.planning.net_size import NetSize, measure_net
 from deepspark_ops.planning.plan_report import Advice, PlanReport, Row
 from deepspark_ops.planning.simulator import (
@@ -28,7 +29,7 @@ from deepspark_ops.planning.simulator import (
 from deepspark_ops.planning.step_time import step_time
 from deepspark_ops.train.worker.comm_period import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
 
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
 DATA_CORES: Final = 0.02
 """Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
@@ -75,6 +76,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
         saturation_workers=planner.saturation(rows[-1]),
         rows=rows,
         advice=tuple(planner.advice(row) for row in rows),
+        accuracy=tuple(accuracy_of(strategy.name, config.worker_counts)),
         notes=(*size.notes, *([note] if note else [])),
     )
 

@@ -56,6 +56,24 @@ class Advice(_Frozen):
     reason: str
 
 
+class Accuracy(_Frozen):
+    """What a number of workers costs in accuracy after as many minibatches as one worker, by measured runs of others.
+
+    Attributes:
+        workers: p.
+        measured_workers: Of the measured runs: the nearest number below.
+        lost_points: Net and data of the measured runs -> per cent of test samples, fewer right than with one worker.
+        better: A strategy that lost clearly less there; None for none.
+        text: The same for readers.
+    """
+
+    workers: int
+    measured_workers: int
+    lost_points: dict[str, float]
+    better: str | None
+    text: str
+
+
 class PlanReport(_Frozen):
     """The answer of stage plan.
 
@@ -73,6 +91,7 @@ class PlanReport(_Frozen):
             as given; more of them only queue.
         rows: One per number of workers, options as given.
         advice: One per number of workers, tau, key ranges and wire dtype chosen.
+        accuracy: What each number of workers above 1 costs in accuracy; empty for a strategy that was not measured.
         notes: What was assumed.
     """
 
@@ -88,4 +107,5 @@ class PlanReport(_Frozen):
     saturation_workers: int
     rows: tuple[Row, ...]
     advice: tuple[Advice, ...]
+    accuracy: tuple[Accuracy, ...]
     notes: tuple[str, ...]

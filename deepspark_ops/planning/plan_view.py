@@ -16,6 +16,9 @@ _SOURCES = {"given": "as given", "run": "as the run measured", "estimate": "an e
 def plan_view(report: PlanReport) -> RenderableType:
     """Return tables of the prediction and of what to choose, and what was assumed."""
     parts: list[RenderableType] = [_title(report), _predictions(report), _saturation(report), _choices(report)]
+    if report.accuracy:
+        parts.append(Text("Accuracy at the same clock, of small nets (docs/strategies.md)"))
+        parts += [Text(f"  {found.text}", style="dim") for found in report.accuracy]
     parts += [Text.from_markup(f"[yellow]note:[/yellow] {escape(note)}") for note in report.notes]
     return Group(*parts)
 

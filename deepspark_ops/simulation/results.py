@@ -141,7 +141,8 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     p = config.n_workers
     found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
     strategy = configure(config.strategy, found.options).for_workers(p)
-    own = (strategy.least_auto_period, strategy.default_moving_rate(p), strategy.progress_per_step(p))
+    alpha = strategy.default_moving_rate(p) if config.moving_rate is None else None
+    own = (strategy.least_auto_period, alpha, strategy.progress_per_step(p))
     scale = (rate_scale.RATE_SCALE_CAP, rate_scale.WARMUP_FRACTION, rate_scale.WARMUP_LIMIT, rate_scale.WARMUP_UPDATES)
     return repr((strategy, own, strategy.rate_limit(p), scale, EXCHANGE_SHARE, MAX_COMM_PERIOD))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.plan import PlanConfig
 from deepspark_ops.config.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.options import parse_strategy_options
+from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.choice import AUTO, USUAL, Choice, choose_strategy
+from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
 from deepspark_ops.planning.net_size import NetSize, measure_net
+from deepspark_ops.planning.simulator import Hardware, socket_cost
 from deepspark_ops.planning.step_time import StepSource, step_time
 from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.simulation.advice import advice_of
@@ -21,6 +24,8 @@ from deepspark_ops.simulation.run_processes import run_all
 
 REPORT_FILE = "simulation.json"
 PAGE_FILE = "simulation.html"
+UNEVEN_SPREAD = 0.2
+"""Workers whose speeds differ by more are worth a strategy that does not wait for the slowest."""
 Progress = Callable[[int, int], None]
 """Takes how many runs are done, and of how many."""
 
@@ -33,12 +38,12 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
         ConfigError, DataError: An option or the dataset.
         StageFailed: A run has failed, other than by its training; results so far are kept.
     """
-    for name in config.strategy_names:
-        parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+    _check_names(config)
     plan = _as_planned(config)
     size = measure_net(plan)
     step_s, source, note = step_time(plan, size)
-    configs = run_configs(config, 1e3 * step_s)
+    chosen = choices_of(config, size.n_params, step_s)
+    configs = run_configs(config, 1e3 * step_s, {count: choice.name for count, choice in chosen.items()})
     config.out.mkdir(parents=True, exist_ok=True)
     missing = [one for one in configs if read_result(one.result) is None]
     n_processes = host_cores() if config.processes == "auto" else config.processes
@@ -52,14 +57,41 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
 
     run_all(missing, n_processes, one_more)
     results = [result for one in configs if (result := read_result(one.result)) is not None]
-    report = make_report(config, size, step_s, source, results, [note] if note else [])
+    notes = [*([note] if note else []), *(choice.reason for choice in chosen.values())]
+    report = make_report(config, size, step_s, source, results, notes)
     write_text_whole(config.out / REPORT_FILE, report.model_dump_json(indent=1) + "\n")
     write_text_whole(config.out / PAGE_FILE, render_page(report))
     return report
 
 
-def run_configs(config: SimulateConfig, step_ms: float) -> list[VirtualRunConfig]:
+def _check_names(config: SimulateConfig) -> None:
+    for name in config.strategy_names:
+        if name != AUTO:
+            parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+        elif config.strategy_options:
+            msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"
+            raise ConfigError(msg)
+
+
+def choices_of(config: SimulateConfig, n_params: int, step_s: float) -> dict[int, Choice]:
+    """Return what ``auto`` stands for with each number of workers above 1; empty where nobody asked for it."""
+    if AUTO not in config.strategy_names:
+        return {}
+    hardware = Hardware(bandwidth_bytes=config.bandwidth_bytes, latency_s=config.latency_s)
+    cost = socket_cost(n_params, find_strategy(USUAL), hardware, wire_dtype="float32", n_servers=1)
+    uneven = config.stragglers > 0 or config.deaths > 0 or config.speed_spread > UNEVEN_SPREAD
+    share = cost.alone_s / step_s
+    counts = [count for count in config.worker_counts if count > 1]
+    return {count: choose_strategy(count, uneven=uneven, exchange_share=share) for count in counts}
+
+
+def run_configs(config: SimulateConfig, step_ms: float, chosen: Mapping[int, str]) -> list[VirtualRunConfig]:
     """Return the runs, numbers of workers ascending; with one worker all strategies are the same run.
+
+    Args:
+        config: The table of runs.
+        step_ms: Virtual milliseconds of a minibatch.
+        chosen: Number of workers -> what ``auto`` stands for.
 
     Raises:
         ConfigError: A strategy that cannot take an option.
@@ -70,7 +102,8 @@ def run_configs(config: SimulateConfig, step_ms: float) -> list[VirtualRunConfig
     found: list[VirtualRunConfig] = []
     inputs = ""
     for n_workers in config.worker_counts:
-        for strategy in config.strategy_names if n_workers > 1 else config.strategy_names[:1]:
+        named = [chosen.get(n_workers, USUAL) if name == AUTO else name for name in config.strategy_names]
+        for strategy in dict.fromkeys(named) if n_workers > 1 else named[:1]:
             for seed in config.seed_list:
                 own = {"strategy": strategy, "n_workers": n_workers, "seed": seed, "step_ms": step_ms}
                 one = parse_config(VirtualRunConfig, {**shared, **own, "result": config.out})

@@ -13,6 +13,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.exchange.strategies.choice import AUTO
 from deepspark_ops.operators.compare import (
     CheckTrialsOperator,
     CompareOperator,
@@ -67,7 +68,7 @@ def make_dag() -> DAG:
             ],
             {**digits_example(places.root), "strategies": ["easgd", "local_sgd"]},
             optional=["source"],
-            choices={"strategy": strategy_names(), "strategies": strategy_names()},
+            choices={"strategy": (AUTO, *strategy_names()), "strategies": (AUTO, *strategy_names())},
         ),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],

@@ -10,6 +10,7 @@ from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.exchange.strategies.choice import AUTO
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.evaluate import EvaluateOperator
@@ -55,7 +56,7 @@ def make_dag() -> DAG:
             ],
             digits_example(places.root),
             optional=["source"],
-            choices={"strategy": strategy_names()},
+            choices={"strategy": (AUTO, *strategy_names())},
         ),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],

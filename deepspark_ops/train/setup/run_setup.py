@@ -39,7 +39,7 @@ from deepspark_ops.train.setup.run_checks import check_data, check_dataset, chec
 from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamps_of, with_its_version
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.staged_reading import notes_on_staging
-from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.setup.strategy_plan import plan_strategy, with_strategy
 
 DEFAULT_SEED = 1
 """Of runs whose solver has no random_seed: Caffe draws one then, which no retry could repeat."""
@@ -79,8 +79,9 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     outside: list[str] = []
     limit_named_files(config.named_files, _own_folders(config), warn=outside.append)
     loaded = load_solver(config.solver, config.overrides)
+    config, chosen = with_strategy(config)
     plan = plan_strategy(config)
-    notes = list(plan.warnings)
+    notes = [*filter(None, [chosen]), *plan.warnings]
     if loaded.spec.random_seed < 0:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)

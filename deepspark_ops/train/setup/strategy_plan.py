@@ -17,6 +17,7 @@ from deepspark_ops.exchange.strategies.base import (
     find_strategy,
     strategy_names,
 )
+from deepspark_ops.exchange.strategies.choice import AUTO, choose_strategy
 from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
 
 Period = Literal["auto"] | int | tuple[tuple[int, float], ...]
@@ -52,6 +53,7 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     Raises:
         ConfigError: An unknown strategy or option, a value that is not allowed, or fields that contradict each other.
     """
+    config, _ = with_strategy(config)
     found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
     strategy = configure(config.strategy, found.options)
     running = strategy.for_workers(config.n_workers)
@@ -71,6 +73,30 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     rates = [rate for _, rate in moving_rates] if moving_rates else [given]
     warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
     return StrategyPlan(strategy, running, found.options, period, rates[0], moving_rates, tuple(warnings))
+
+
+def with_strategy(config: TrainConfig) -> tuple[TrainConfig, str]:
+    """Return the config with the strategy that ``auto`` stands for, and the reason; as it is where one is named.
+
+    Workers on one host are taken to be equally fast; those of a cluster may be not.
+
+    Raises:
+        ConfigError: Options of a strategy that nobody named.
+    """
+    if config.strategy != AUTO:
+        return config, ""
+    if config.strategy_options:
+        msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"
+        raise ConfigError(msg)
+    if config.overlap or config.comm_period not in ("auto", 1):
+        given = "overlap" if config.overlap else f"comm_period={config.comm_period}"
+        return _taking(config, "easgd"), f"strategy easgd: with {given}, which not every one takes"
+    chosen = choose_strategy(config.n_workers, uneven=not config.master.startswith("local"))
+    return _taking(config, chosen.name), chosen.reason
+
+
+def _taking(config: TrainConfig, strategy: str) -> TrainConfig:
+    return config.model_copy(update={"strategy": strategy})
 
 
 def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -> Period:

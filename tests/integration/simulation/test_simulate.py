@@ -17,6 +17,7 @@ from deepspark_ops.simulation.results import write_result
 from deepspark_ops.simulation.simulate import run_simulation
 from tests.integration.simulation.test_virtual_run import SOLVER
 from tests.integration.train.in_process import CAFFE
+from tests.unit.deepspark_ops.exchange.strategies.measured_table import measured_table
 from tests.unit.deepspark_ops.simulation.small_results import result
 
 pytestmark = pytest.mark.tf
@@ -42,7 +43,7 @@ def test_only_what_is_missing_is_run(solver: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(simulate, "run_all", run_all)
     out = tmp_path / "out"
     options = {"solver": solver, "step_ms": 20.0, "out": out, "seeds": "7", "workers": "1,2", "strategy": "downpour"}
-    alone, two = simulate.run_configs(parse_config(SimulateConfig, options), 20.0)
+    alone, two = simulate.run_configs(parse_config(SimulateConfig, options), 20.0, {})
     out.mkdir()
     write_result(alone.result, result("downpour", 1, 7, [3.0, 1.0, 0.7], figure="loss"))
     two.result.write_text("{")
@@ -70,3 +71,18 @@ def test_a_run_that_cannot_start_is_one_message(solver: Path, tmp_path: Path) ->
     with pytest.raises(StageFailed, match=r"strategy easgd, 2 workers \(log: .*has no test net") as found:
         run_simulation(config)
     assert found.value.exit_code == 2
+
+
+def test_auto_is_chosen_by_stragglers_and_network(solver: Path, tmp_path: Path) -> None:
+    rows = [("a", name, 4, share, 0.5, speed) for name, share, speed in
+            (("easgd", 0.0, 2.0), ("sync", 0.0, 3.0), ("easgd", 0.125, 2.0), ("sync", 0.125, 1.2))]  # fmt: skip
+    names = []
+    with measured_table(tmp_path, rows):
+        for given in ({}, {"stragglers": 0.25}, {"network": "100mbit,1ms"}):
+            options = {"solver": solver, "strategy": "auto,easgd", "workers": "1,4", "step_ms": 20.0, **given}
+            config = parse_config(SimulateConfig, options)
+            chosen = simulate.choices_of(config, 50_000, 0.02)
+            runs = simulate.run_configs(config, 20.0, {count: one.name for count, one in chosen.items()})
+            names.append([(run.n_workers, run.strategy) for run in runs])
+    alone = (1, "easgd")
+    assert names == [[alone, (4, "sync"), (4, "easgd")], [alone, (4, "easgd")], [alone, (4, "easgd")]]

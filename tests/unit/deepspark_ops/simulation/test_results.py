@@ -62,9 +62,11 @@ def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
 
 def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = result_file(tmp_path, config(), "inputs")
+    given = result_file(tmp_path, config(moving_rate=0.4), "inputs")
     with monkeypatch.context() as patched:
         patched.setattr(Elastic, "default_moving_rate", lambda _strategy, _n_workers: 0.25)
         assert result_file(tmp_path, config(), "inputs") != own
+        assert result_file(tmp_path, config(moving_rate=0.4), "inputs") == given
     with monkeypatch.context() as patched:
         patched.setattr(rate_scale, "RATE_SCALE_CAP", 2.0)
         assert result_file(tmp_path, config(), "inputs") != own

@@ -8,12 +8,17 @@ import pytest
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
+from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy, with_strategy
+from tests.unit.deepspark_ops.exchange.strategies.measured_table import measured_table
+
+
+def make_config(**fields: Any) -> TrainConfig:
+    values = {"solver": Path("s.prototxt"), "run_dir": Path("run"), "n_workers": 4}
+    return parse_config(TrainConfig, values | fields)
 
 
 def plan(**fields: Any) -> StrategyPlan:
-    values = {"solver": Path("s.prototxt"), "run_dir": Path("run"), "n_workers": 4}
-    return plan_strategy(parse_config(TrainConfig, values | fields))
+    return plan_strategy(make_config(**fields))
 
 
 def test_options_reach_the_strategy_as_text_and_as_a_mapping() -> None:
@@ -106,3 +111,22 @@ def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str
 def test_large_rates_are_warned_about() -> None:
     (warning,) = plan(moving_rate=0.6).warnings
     assert "moving_rate=0.6 is above 0.5" in warning
+
+
+def test_auto_is_the_strategy_that_was_measured_as_the_fastest(tmp_path: Path) -> None:
+    rows = [("a", name, 4, share, 0.5, speed) for name, share, speed in
+            (("easgd", 0.0, 2.0), ("sync", 0.0, 3.0), ("easgd", 0.125, 2.0), ("sync", 0.125, 1.2))]  # fmt: skip
+    with measured_table(tmp_path, rows):
+        for master, name in (("local[*]", "sync"), ("spark://host:7077", "easgd")):
+            config = make_config(strategy="auto", master=master)
+            found, reason = with_strategy(config)
+            assert (found.strategy, plan_strategy(config).running.name) == (name, name)
+            assert reason.startswith(f"strategy {name}: 4 workers that ")
+            assert with_strategy(found) == (found, "")
+
+
+def test_auto_takes_one_that_can_what_is_asked_for() -> None:
+    assert plan(strategy="auto", overlap=True).running.name == "easgd"
+    assert plan(strategy="auto", comm_period=5).comm_period == 5
+    with pytest.raises(ConfigError, match=r"strategy=auto and strategy_options='block_momentum: 0\.5': they are a"):
+        plan(strategy="auto", strategy_options="block_momentum: 0.5")

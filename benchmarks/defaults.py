@@ -1,0 +1,510 @@
+"""Which defaults are right for many workers, by runs of the virtual cluster: ``python benchmarks/defaults.py``.
+
+Each study varies one thing and keeps the rest; each cell is a run as ``deepspark simulate`` makes it (10 Gbit/s, 50 ms
+a minibatch), at the same clock for every number of workers. Runs are short enough that accuracy has not reached its
+end, where all would look alike. ``--out`` keeps what is done, run by run: an interrupted benchmark goes on, and a run
+whose defaults have changed since is made again. ``--write`` turns the results into the tables and the picture of
+``docs/strategies.md`` (between its marks), and into the table that ``deepspark plan`` and ``--strategy auto`` read.
+
+  lenet          LeNet on the digits of examples/digits, ingested into --work
+  table          the perceptron on the table of examples/table_mlp, made and ingested into --work
+  cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from xml.sax.saxutils import escape
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.evaluate.charts import Band, Line, line_chart
+from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
+from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.simulation.results import (
+    VirtualResult,
+    digest_of_inputs,
+    read_result,
+    result_file,
+    time_to,
+    write_result,
+)
+from deepspark_ops.train.worker import rate_scale as scaling
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SEEDS = (1, 2, 3)
+ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd")
+IN_ROUNDS = ("sync", "local_sgd", "diloco")
+TESTS = 20
+"""Tests in a run."""
+TARGET_BELOW = 0.02
+WIDTH, HEIGHT = 520, 250
+COLOURS = ("#2878be", "#d98a1f", "#2f9270", "#a3559d", "#c0392b", "#1d2026", "#8a8f98", "#6b8e23")
+STYLE = (
+    "text{font:11.5px Helvetica,Arial,sans-serif;fill:#1d2026}.tick,.axis{fill:#626873}"
+    ".grid{stroke:#e4e2dd;stroke-width:1}.title{font-size:17px;font-weight:bold}.name{font-size:13px;font-weight:bold}"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.band{fill-opacity:0.12;stroke:none}"
+    + "".join(
+        f".line-{i}{{stroke:{c}}}circle.line-{i}{{fill:{c};stroke:#fff}}.band.line-{i}{{fill:{c}}}"
+        for i, c in enumerate(COLOURS)
+    )
+)
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net to train.
+
+    Attributes:
+        title: For the tables.
+        solver: Its solver.
+        minibatches: Of a run.
+        overrides: Solver fields of such a run besides its length.
+    """
+
+    title: str
+    solver: str
+    minibatches: int
+    overrides: str = ""
+
+
+NETS = {
+    "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
+    "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
+    "cifar10_quick": Net("cifar10_quick, CIFAR-10", "examples/cifar10/solver.prototxt", 2_000, "stepvalue: 1600"),
+}
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, and what is tried for it.
+
+    Attributes:
+        title: The question.
+        workers: Numbers of workers.
+        variants: Column of the table -> the options of its runs, by the number of workers.
+        base: Options of all runs, by the row's name.
+    """
+
+    title: str
+    workers: Sequence[int]
+    variants: Mapping[str, Callable[[int], Fields]]
+    base: Mapping[str, Fields] = field(default_factory=lambda: {"": {}})
+
+
+def same(**fields: Any) -> Callable[[int], Fields]:
+    """Return options that do not depend on the number of workers."""
+    return lambda _n_workers: fields
+
+
+_TAUS: Mapping[str, Fields] = {f"tau {tau}": {"comm_period": tau} for tau in (1, 10)}
+_CAPS = {f"at most {cap}": same(cap=float(cap)) for cap in (1, 2, 4, 8)}
+STUDIES = {
+    "moving_rate": Study(
+        "Moving rate of `easgd`",
+        (4, 8, 16, 32),
+        {
+            "0.9/p": lambda p: {"moving_rate": min(0.45, 0.9 / p)},
+            "0.3": same(moving_rate=0.3),
+            "2.4/p": lambda p: {"moving_rate": min(0.3, 2.4 / p)},
+            "0.45": same(moving_rate=0.45),
+        },
+        _TAUS,
+    ),
+    "delta": Study(
+        "Scale of the solver's rate and tau where movements are pushed, `downpour`",
+        (4, 8),
+        {name: of for name, of in _CAPS.items() if name != "at most 8"},
+        {f"tau {tau}": {"strategy": "downpour", "comm_period": tau} for tau in (1, 3, 10)},
+    ),
+    "diloco": Study(
+        "Outer rate and momentum of `diloco`",
+        (4, 8),
+        {
+            f"{rate}, {momentum}": same(strategy_options=f"outer_rate: {rate} outer_momentum: {momentum}")
+            for rate, momentum in ((0.7, 0.9), (0.7, 0.6), (0.7, 0.3), (1.0, 0.5))
+        },
+        {"tau 10": {"strategy": "diloco", "comm_period": 10}},
+    ),
+    "strategies": Study(
+        "Every strategy at its defaults",
+        (4, 8, 16),
+        {name: same(strategy=name) for name in ASYNCHRONOUS + IN_ROUNDS},
+    ),
+    "stragglers": Study(
+        "One worker in eight three times slower",
+        (8, 16),
+        {name: same(strategy=name, stragglers=0.125) for name in ASYNCHRONOUS + IN_ROUNDS},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run.
+
+    Attributes:
+        net: Key of NETS.
+        study: Key of STUDIES.
+        row: Of its study's base.
+        variant: Column.
+        workers: p.
+        seed: Of net, data and times.
+        minibatches: The clock at its end.
+        options: Of the run; ``cap`` stands for RATE_SCALE_CAP.
+    """
+
+    net: str
+    study: str
+    row: str
+    variant: str
+    workers: int
+    seed: int
+    minibatches: int
+    options: Fields
+
+
+def config_of(cell: Cell, dataset: Path, out: Path) -> VirtualRunConfig:
+    """Return the run, as ``deepspark simulate --out`` keeps it; call it under ``capped``."""
+    net = NETS[cell.net]
+    every = max(1, cell.minibatches // TESTS)
+    length = f"max_iter: {cell.minibatches} test_interval: {every} test_initialization: false"
+    own = {
+        "strategy": "easgd",
+        **{name: value for name, value in cell.options.items() if name != "cap"},
+        "solver": ROOT / net.solver,
+        "dataset": dataset,
+        "overrides": f"{length} {net.overrides} {cell.options.get('overrides', '')}",
+        "n_workers": cell.workers,
+        "seed": cell.seed,
+        "step_ms": 50.0,
+        "network": "10gbit,200us",
+        "result": out,
+    }
+    return parse_config(VirtualRunConfig, own)
+
+
+class capped:  # read as a function
+    """Has RATE_SCALE_CAP of a cell meanwhile."""
+
+    def __init__(self, options: Fields) -> None:
+        """Take its options."""
+        self._cap = options.get("cap")
+        self._before = scaling.RATE_SCALE_CAP
+
+    def __enter__(self) -> None:
+        """Set it."""
+        if self._cap is not None:
+            scaling.RATE_SCALE_CAP = self._cap
+
+    def __exit__(self, *_error: object) -> None:
+        """Set it back."""
+        scaling.RATE_SCALE_CAP = self._before
+
+
+def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> Iterator[Cell]:
+    """Yield the runs of a study, one worker's first; those of few workers before those of many, nets one by one."""
+    found = STUDIES[study]
+    for net in nets:
+        length = NETS[net].minibatches
+        for seed in seeds:
+            yield Cell(net, study, "", "", 1, seed, length, {"strategy": "easgd"})
+        for p in found.workers:
+            if workers and p not in workers:
+                continue
+            for seed in seeds:
+                for row, base in found.base.items():
+                    for variant, of in found.variants.items():
+                        yield Cell(net, study, row, variant, p, seed, length, {**base, **of(p)})
+
+
+def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
+    """Make a run, in a process of its own, and keep its result; returns its seconds. A failure is part of it."""
+    os.nice(niceness)
+    from deepspark_ops.simulation.virtual_run import run_virtual
+
+    with capped(options):
+        result = run_virtual(config, config.result.with_suffix(".run"))
+    write_result(config.result, result)
+    return result.host_s
+
+
+@dataclass
+class Runs:
+    """The folder of results, and the datasets."""
+
+    out: Path
+    work: Path
+    cifar10: Path | None
+    _inputs: dict[str, str] = field(default_factory=dict)
+
+    def config(self, cell: Cell) -> VirtualRunConfig:
+        """Return a cell's run with the file of its result."""
+        with capped(cell.options):
+            config = config_of(cell, dataset_of(cell.net, self.work, self.cifar10), self.out)
+            inputs = f"{config.solver} {config.overrides}"
+            if inputs not in self._inputs:
+                self._inputs[inputs] = digest_of_inputs(config)
+            return config.model_copy(update={"result": result_file(self.out, config, self._inputs[inputs])})
+
+    def results(self, cells: Sequence[Cell]) -> list[VirtualResult]:
+        """Return what is there."""
+        return [found for cell in cells if (found := read_result(self.config(cell).result)) is not None]
+
+
+def run_all(cells: Sequence[Cell], runs: Runs, processes: int, niceness: int) -> None:
+    """Make the runs that are missing, each in a process that has TensorFlow loaded already."""
+    wanted = {
+        config.result: (config, cell) for cell in cells if read_result((config := runs.config(cell)).result) is None
+    }
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["deepspark_ops.simulation.virtual_run", "__main__"])
+    runs.out.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(processes, context, max_tasks_per_child=1) as pool:
+        waiting = iter(wanted.values())
+        running = {pool.submit(run_cell, config, cell.options, niceness): cell for config, cell in waiting}
+        for n_done, future in enumerate(as_completed(running), start=1):
+            cell = running[future]
+            name = f"{cell.net} {cell.study} {cell.row} {cell.variant} p={cell.workers} seed {cell.seed}"
+            print(f"{n_done}/{len(wanted)} {name}: {future.result():.0f} s", file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def table(study: str, nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> list[str]:
+    """Return a study as Markdown: a row per net, tau and number of workers, a column per variant; means over seeds."""
+    found = STUDIES[study]
+    has_rows = list(found.base) != [""]
+    head = ["net", *(["with"] if has_rows else []), "workers", *found.variants]
+    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    for net in nets:
+        cells = list(cells_of(study, [net], seeds, ()))
+        alone = told(runs.results([cell for cell in cells if cell.workers == 1]))
+        rows = []
+        for row in found.base:
+            for p in found.workers:
+                values = [
+                    told(runs.results([c for c in cells if (c.row, c.workers, c.variant) == (row, p, v)]))
+                    for v in found.variants
+                ]
+                if any(values):
+                    rows.append(f"| | {row + ' | ' if has_rows else ''}{p} | {' | '.join(values)} |")
+        if rows:
+            first = f"{'' if not has_rows else '| '}1 | {' | '.join([alone] * len(found.variants))}"
+            lines += [f"| {NETS[net].title} | {first} |", *rows]
+    return lines
+
+
+def told(results: Sequence[VirtualResult]) -> str:
+    """Return the mean in per cent, with the half range of the seeds if there are several; how many failed, if any."""
+    values = [result.accuracy for result in results]
+    sound = [100 * value for value in values if value is not None]
+    if not sound:
+        return "diverged" if values else ""
+    spread = f" ± {(max(sound) - min(sound)) / 2:.1f}" if len(sound) > 1 else ""
+    failed = f", {len(values) - len(sound)} diverged" if len(sound) < len(values) else ""
+    return f"{fmean(sound):.1f}{spread}{failed}"
+
+
+# ---------------------------------------------------------------------------------------- page, picture, package's file
+
+
+def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[float] | None:
+    """Return how many times faster than one worker each seed of a strategy was at the target; None if one never was.
+
+    The target is two points below what one worker ends at, the mean over seeds; its time is one worker's mean.
+    """
+    single = runs.results(alone)
+    ends = [result.accuracy for result in single if result.accuracy is not None]
+    found = runs.results(cells)
+    if not ends or not found:
+        return None
+    target = fmean(ends) - TARGET_BELOW
+    lone, times = ([time_to(one.curve, target, higher_is_better=True) for one in those] for those in (single, found))
+    known = [seconds for seconds in lone if seconds is not None]
+    reached = [seconds for seconds in times if seconds is not None]
+    if not known or len(reached) < len(found):
+        return None
+    return [fmean(known) / seconds for seconds in reached]
+
+
+def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
+    """Return the SVG of time to target against workers: every strategy a line, a band over seeds; a row per net."""
+    names = ASYNCHRONOUS + IN_ROUNDS
+    parts: list[str] = []
+    for study, x in (("strategies", 0), ("stragglers", 1)):
+        for y, net in enumerate(nets):
+            cells = list(cells_of(study, [net], seeds, ()))
+            alone = [cell for cell in cells if cell.workers == 1]
+            lines, bands = [], []
+            for number, name in enumerate(names):
+                points = []
+                for p in STUDIES[study].workers:
+                    own = [cell for cell in cells if (cell.variant, cell.workers) == (name, p)]
+                    if values := speedups(own, alone, runs):
+                        points.append((float(p), fmean(values), min(values), max(values)))
+                if points:
+                    points.insert(0, (1.0, 1.0, 1.0, 1.0))  # one worker, by definition
+                    style = f"line-{number}"
+                    lines.append(Line(name, [(p, mean) for p, mean, _, _ in points], style, has_marks=True))
+                    bands.append(Band([(p, low, high) for p, _, low, high in points], style))
+            if not lines:
+                continue
+            title = f"{NETS[net].title}{': one worker in eight three times slower' if x else ''}"
+            chart = line_chart(
+                lines, label=title, x_label="workers", y_format=lambda value: f"{value:g}", width=WIDTH, height=HEIGHT,
+                has_log_x=True, bands=bands,
+            )  # fmt: skip
+            left, top = 20 + x * (WIDTH + 20), 84 + y * (HEIGHT + 34)
+            parts.append(f'<text class="name" x="{left}" y="{top}">{escape(title)}</text>')
+            parts.append(f'<svg x="{left}" y="{top + 8}" width="{WIDTH}" height="{HEIGHT}">{chart}</svg>')
+    for number, name in enumerate(names):
+        left = 20 + 130 * number
+        parts.append(f'<line class="line line-{number}" x1="{left}" x2="{left + 24}" y1="52" y2="52"/>')
+        parts.append(f'<text x="{left + 30}" y="56">{name}</text>')
+    width, height = 2 * (WIDTH + 20) + 20, 84 + len(nets) * (HEIGHT + 34)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' role="img"><style>{STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
+        '<text class="title" x="20" y="30">Times faster than one worker to its accuracy less two points</text>'
+    )
+    return "".join([head, *parts, "</svg>"]) + "\n"
+
+
+def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str, Any]:
+    """Return what the package keeps of the strategies at their defaults, for ``deepspark plan`` and ``auto``."""
+    rows = []
+    for study, stragglers in (("strategies", 0.0), ("stragglers", 0.125)):
+        for net in nets:
+            cells = list(cells_of(study, [net], seeds, ()))
+            alone = [cell for cell in cells if cell.workers == 1]
+            single = [result.accuracy for result in runs.results(alone) if result.accuracy is not None]
+            for name in ASYNCHRONOUS + IN_ROUNDS:
+                for p in STUDIES[study].workers:
+                    own = [cell for cell in cells if (cell.variant, cell.workers) == (name, p)]
+                    ends = [result.accuracy for result in runs.results(own) if result.accuracy is not None]
+                    if not ends or not single:
+                        continue
+                    faster = speedups(own, alone, runs)
+                    rows.append({
+                        "net": NETS[net].title, "strategy": name, "workers": p, "stragglers": stragglers,
+                        "minibatches": NETS[net].minibatches, "seeds": len(ends),
+                        "lost_points": round(100 * (fmean(single) - fmean(ends)), 2),
+                        "times_faster": round(fmean(faster), 2) if faster else None,
+                    })  # fmt: skip
+    return {"format_version": 1, "made_by": "python benchmarks/defaults.py --write", "rows": rows}
+
+
+def put_between_marks(text: str, name: str, lines: Sequence[str]) -> str:
+    """Return the page with a study's lines between its marks.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        msg = f"no {begin} ... {end}"
+        raise ValueError(msg)
+    return "\n".join([f"{before}{begin}", *lines, f"{end}{after}"])
+
+
+def write_all(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> None:
+    """Write the page's tables, its picture and the package's file."""
+    page = DOCS / "strategies.md"
+    text = page.read_text(encoding="utf-8")
+    for study in STUDIES:
+        if f"<!-- {study} begin -->" not in text:
+            continue
+        text = put_between_marks(text, study, ["", *table(study, nets, seeds, runs), ""])
+    write_text_whole(page, text)
+    write_text_whole(DOCS / "strategies.svg", picture(nets, seeds, runs))
+    rows = json.dumps(measured(nets, seeds, runs), indent=1)
+    write_text_whole(MEASURED_FILE, f"{rows}\n")
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path:
+    """Return a net's dataset, made where it is not there."""
+    if net == "cifar10_quick":
+        if cifar10 is None:
+            sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
+        return cifar10
+    folder = work / ("digits" if net == "lenet" else "risk")
+    if (folder / "train" / "dataset.json").exists():
+        return folder
+    if net == "lenet":
+        source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
+        config = IngestConfig(source=source, output=folder, resize_height=28, resize_width=28, max_pixel=16)
+    else:
+        source = work / "table.parquet"
+        run_job_file(ROOT / "examples/table_mlp/make_table.py", source)
+        config = IngestConfig(source=source, output=folder, feature_columns="f*", label_column="risk")
+    run_job("deepspark_ops.ingest.spark_job", config, on_line=lambda level, text: None)
+    return folder
+
+
+def run_job_file(script: Path, *arguments: object) -> None:
+    """Run a script of the examples."""
+    import subprocess
+
+    subprocess.run([sys.executable, script, *map(str, arguments)], check=True)
+
+
+def main() -> int:
+    """Make what is missing, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", default=",".join(STUDIES), help="with commas")
+    parser.add_argument("--nets", default="table,lenet", help=f"with commas, of {', '.join(NETS)}")
+    parser.add_argument("--workers", default="", help="only these numbers of workers, with commas")
+    parser.add_argument("--only", default="", help="only rows and columns that match, e.g. 'tau 1, 0.3'")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="with commas")
+    parser.add_argument("--processes", type=int, default=1, help="runs side by side, a core each")
+    parser.add_argument("--nice", type=int, default=0, help="of the runs")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "defaults" / "results", help="kept between calls")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "defaults", help="datasets")
+    parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/strategies.md, its picture, and the package's file"
+    )
+    parser.add_argument("--dry", action="store_true", help="make no runs")
+    options = parser.parse_args()
+    nets, seeds = options.nets.split(","), [int(seed) for seed in options.seeds.split(",")]
+    workers = [int(count) for count in options.workers.split(",")] if options.workers else []
+    runs = Runs(options.out, options.work, options.cifar10)
+    for study in options.studies.split(","):
+        cells = [
+            cell
+            for cell in cells_of(study, nets, seeds, workers)
+            if cell.workers == 1 or re.search(options.only, f"{cell.row}, {cell.variant}")
+        ]
+        if not options.dry:
+            run_all(cells, runs, options.processes, options.nice)
+        print("\n".join([f"\n{STUDIES[study].title}\n", *table(study, nets, seeds, runs)]))
+    if options.write:
+        write_all(nets, seeds, runs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""``strategy: auto``: which one a run takes, by the table of measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.measured import Measured, measured_near, measured_rows
+
+AUTO: Final = "auto"
+USUAL: Final = "easgd"
+_CLEARLY: Final = 1.1
+"""Another strategy than the usual one must have been faster by this factor: less is what another seed changes."""
+_DEAR: Final = 0.1
+"""Above this share of a minibatch's time an exchange is not made after every one."""
+
+
+class Choice(NamedTuple):
+    """A strategy.
+
+    Attributes:
+        name: Its name.
+        reason: One line for the log.
+    """
+
+    name: str
+    reason: str
+
+
+def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | None = None) -> Choice:
+    """Return the strategy that got such a number of workers to one worker's accuracy first.
+
+    Args:
+        n_workers: p.
+        uneven: Some workers may be slower than others, or die: those that wait for each other would wait for them.
+        exchange_share: Seconds of an exchange by those of a minibatch, if they are known.
+    """
+    if n_workers == 1:
+        return Choice(USUAL, "strategy easgd: with one worker all are plain training")
+    speeds = {name: _speed(found) for name in _candidates(exchange_share) if (found := _found(name, n_workers, uneven))}
+    usual = speeds.get(USUAL, 0.0)
+    best = max(speeds, key=lambda name: speeds[name], default=USUAL)
+    name = best if speeds.get(best, 0.0) > _CLEARLY * usual else USUAL
+    return Choice(name, f"strategy {name}: {_reason(name, n_workers, uneven=uneven, exchange_share=exchange_share)}")
+
+
+def _candidates(exchange_share: float | None) -> Sequence[str]:
+    is_dear = exchange_share is not None and exchange_share > _DEAR
+    names = sorted({row.strategy for row in measured_rows()})
+    return [name for name in names if not (is_dear and find_strategy(name).requires.comm_period_one)]
+
+
+def _found(name: str, n_workers: int, uneven: bool) -> Sequence[Measured]:
+    return measured_near(name, n_workers, uneven=uneven)
+
+
+def _speed(rows: Sequence[Measured]) -> float:
+    """Return how many times faster than one worker, mean over the nets; a net that got nowhere counts nothing."""
+    return fmean(row.times_faster or 0.0 for row in rows)
+
+
+def _reason(name: str, n_workers: int, *, uneven: bool, exchange_share: float | None) -> str:
+    crew = f"{n_workers} workers{' that may be unequally fast' if uneven else ' that are equally fast'}"
+    dear = f", an exchange of {exchange_share:.0%} of a minibatch's time" if exchange_share is not None else ""
+    found = _found(name, n_workers, uneven)
+    if not found:
+        return f"{crew}{dear}; nothing was measured for them"
+    speed, lost = _speed(found), fmean(row.lost_points for row in found)
+    return (
+        f"{crew}{dear}; with {found[0].workers} it was {speed:.1f} times as fast as one worker to two points below its"
+        f" accuracy, {lost:.1f} points below it at the same clock"
+    )

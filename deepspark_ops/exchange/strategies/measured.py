@@ -1,0 +1,58 @@
+"""What each strategy has reached on small nets at its defaults: the table that advice and ``strategy: auto`` go by."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MEASURED_FILE: Final = Path(__file__).with_name("measured.json")
+"""Written by ``benchmarks/defaults.py``."""
+_VERSION: Final = 1
+
+
+class Measured(NamedTuple):
+    """A strategy with a number of workers on one net, in virtual time, mean over seeds.
+
+    Attributes:
+        net: And its data, for readers.
+        strategy: At its defaults.
+        workers: p.
+        stragglers: Share of the workers that were three times slower.
+        minibatches: The clock at the end, the same for every p.
+        seeds: Runs.
+        lost_points: Per cent of test samples, fewer right than with one worker; negative: more.
+        times_faster: Than one worker, to its accuracy less two points; None where some run never got there.
+    """
+
+    net: str
+    strategy: str
+    workers: int
+    stragglers: float
+    minibatches: int
+    seeds: int
+    lost_points: float
+    times_faster: float | None
+
+
+@cache
+def measured_rows() -> tuple[Measured, ...]:
+    """Return the whole table."""
+    plain = json.loads(MEASURED_FILE.read_text(encoding="utf-8"))
+    assert plain["format_version"] == _VERSION, "the file comes with this module"
+    return tuple(Measured(**row) for row in plain["rows"])
+
+
+def measured_near(strategy: str, n_workers: int, *, uneven: bool = False) -> tuple[Measured, ...]:
+    """Return a strategy's rows, one per net, for the largest measured number of workers up to ``n_workers``.
+
+    Args:
+        strategy: Its name; none for one that was not measured.
+        n_workers: At least 2; with fewer than were measured, the least.
+        uneven: Of the runs with slow workers.
+    """
+    alike = [row for row in measured_rows() if bool(row.stragglers) == uneven]
+    counts = {row.workers for row in alike}
+    nearest = max((count for count in counts if count <= n_workers), default=min(counts, default=0))
+    return tuple(row for row in alike if (row.strategy, row.workers) == (strategy, nearest))

@@ -1,0 +1,78 @@
+"""What the benchmark of defaults runs, keeps and says; its runs are those of the virtual cluster, which has tests."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from deepspark_ops.simulation.results import CurvePoint, write_result
+from tests.unit.benchmarks.benchmark_script import loaded
+from tests.unit.deepspark_ops.simulation.small_results import result
+
+
+@pytest.fixture(scope="module")
+def script():
+    with loaded("defaults") as module:
+        yield module
+
+
+@pytest.fixture
+def runs(script, tmp_path: Path):
+    for split in ("digits/train", "risk/train"):
+        (tmp_path / split).mkdir(parents=True)
+        (tmp_path / split / "dataset.json").write_text("{}")
+    (tmp_path / "out").mkdir()
+    return script.Runs(tmp_path / "out", tmp_path, None)
+
+
+def put(script, runs, cells, accuracy: float | None, seconds: float = 10.0) -> None:
+    """Write results whose accuracy is reached halfway."""
+    for cell in cells:
+        end = 0.0 if accuracy is None else accuracy
+        curve = tuple(CurvePoint(clock=c, virtual_s=s, value=end) for c, s in ((1, seconds / 2), (2, seconds)))
+        found = result("easgd", cell.workers, cell.seed, [0.1, 0.2])
+        failure = "loss is nan" if accuracy is None else None
+        found = found.model_copy(update={"accuracy": accuracy, "curve": curve, "failure": failure})
+        write_result(runs.config(cell).result, found)
+
+
+def test_runs_of_another_default_are_other_runs(script, runs):
+    cells = list(script.cells_of("delta", ["lenet"], [1], [8]))
+    assert [(cell.workers, cell.variant) for cell in cells[:2]] == [(1, ""), (8, "at most 1")]
+    files = {runs.config(cell).result for cell in cells}
+    assert len(files) == len(cells) == 10
+    assert {runs.config(cell).comm_period for cell in cells} == {"auto", 1, 3, 10}
+
+
+def test_a_row_says_mean_and_range_of_the_seeds(script, runs):
+    cells = list(script.cells_of("moving_rate", ["lenet"], [1, 2], [4]))
+    put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9)
+    own = [cell for cell in cells if (cell.row, cell.variant) == ("tau 10", "0.9/p")]
+    put(script, runs, own[:1], 0.80)
+    assert "| | tau 10 | 4 | 80.0 |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
+    put(script, runs, own[1:], 0.82)
+    assert "| | tau 10 | 4 | 81.0 ± 1.0 |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
+    put(script, runs, own[1:], None)
+    assert "| | tau 10 | 4 | 80.0, 1 diverged |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
+
+
+def test_the_packages_file_compares_with_one_worker(script, runs):
+    cells = list(script.cells_of("strategies", ["lenet"], [1, 2], [4]))
+    put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
+    put(script, runs, [cell for cell in cells if cell.variant == "easgd"], 0.895, seconds=4.0)
+    put(script, runs, [cell for cell in cells if cell.variant == "sync"], 0.87)
+    rows = script.measured(["lenet"], [1, 2], runs)["rows"]
+    found = {row["strategy"]: (row["workers"], row["lost_points"], row["times_faster"], row["seeds"]) for row in rows}
+    assert found == {"easgd": (4, 0.5, 2.5, 2), "sync": (4, 3.0, None, 2)}
+    svg = ElementTree.fromstring(script.picture(["lenet"], [1, 2], runs))
+    assert len(svg.findall(".//{http://www.w3.org/2000/svg}circle")) == 2
+
+
+def test_lines_go_between_their_marks(script):
+    page = "a\n<!-- delta begin -->\nold\n<!-- delta end -->\nb\n"
+    assert script.put_between_marks(page, "delta", ["new"]) == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- diloco begin -->"):
+        script.put_between_marks(page, "diloco", ["new"])
+    text = (script.DOCS / "strategies.md").read_text()
+    for study in ("strategies", "stragglers", "moving_rate"):
+        script.put_between_marks(text, study, [])
