@@ -1,8 +1,11 @@
-"""Bringing a dataset up to a source that has grown: ``python benchmarks/incremental.py [--json] [--images N]``.
+"""Bringing a dataset up to a source that has grown: ``python benchmarks/incremental.py [--json] [--images N] [--rows N]``.
 
 N small JPEGs (100,000) of 32x32 are made and ingested by the command; then 50 more are added and the same command runs
-again, several times. ``added_s`` is the median of what the command took to add them, start of the process included,
-``unchanged_s`` of the command on a source that has not changed, ``whole_s`` what the first ingestion took.
+again. ``added_s`` is the median of what the command took to add them, start of the process included, ``unchanged_s`` of
+the command on a source that has not changed, ``whole_s`` what the first ingestion took. The same is done with a folder
+of Parquet files, ``--rows`` (1,000,000) x 50 floats, to which a file of 1,000 rows is added: ``table_added_s`` and the
+like; there Spark starts each time. ``added_ratio`` and ``table_added_ratio`` are the shares of ``whole_s`` that an
+addition takes. stderr says how far it is; all takes some three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -14,53 +17,84 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import cv2
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[1]
 N_ADDED = 50
+ROWS_ADDED = 1_000
 ROUNDS = 3
 _A_FOLDER = 1_000
+_A_FILE = 50_000
+_COLUMNS = 50
+
+Grow = Callable[[Path, int, int, np.random.Generator], None]
 
 
 def main() -> None:
     """Make, ingest, add, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=100_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=100_000, help="0: none")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table; 0: none")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
-        found = measure(Path(folder), options.images)
+    found: dict[str, float] = {}
+    if options.images:
+        found |= {"images": options.images, **measure("list.txt", grow_images, options.images, N_ADDED, options.rounds)}
+    if options.rows:
+        of_table = measure("table", grow_table, options.rows, ROWS_ADDED, options.rounds)
+        found |= {f"table_{name}": value for name, value in {"rows": options.rows, **of_table}.items()}
     if options.json:
         print(json.dumps(found, indent=1))
-    else:
-        print(
-            f"{found['images']:,} images as a whole: {found['whole_s']:.1f} s; {N_ADDED} more:"
-            f" {found['added_s']:.1f} s; nothing new: {found['unchanged_s']:.1f} s"
-        )
+        return
+    for name, value in found.items():
+        print(f"{name:20} {value:,.3g}" if isinstance(value, float) else f"{name:20} {value:,}")
 
 
-def measure(folder: Path, n_images: int) -> dict[str, float]:
-    """Return the seconds of each step."""
+def measure(source: str, grow: Grow, n_first: int, n_added: int, rounds: int) -> dict[str, float]:
+    """Return the seconds of each step.
+
+    Args:
+        source: Name of what is ingested, in a folder.
+        grow: Adds records from a number to another.
+        n_first: Records of the first ingestion.
+        n_added: Records that are added each time.
+        rounds: So often.
+    """
     rng = np.random.default_rng(0)
-    grow(folder, 0, n_images, rng)
-    whole = ingest_seconds(folder)
-    added, unchanged = [], []
-    for turn in range(ROUNDS):
-        grow(folder, n_images + turn * N_ADDED, n_images + (turn + 1) * N_ADDED, rng)
-        added.append(ingest_seconds(folder))
-        unchanged.append(ingest_seconds(folder))
-    return {"images": n_images, "whole_s": whole, "added_s": median(added), "unchanged_s": median(unchanged)}
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as name:
+        folder = Path(name)
+        grow(folder, 0, n_first, rng)
+        _say(f"{source}: {n_first:,} records made")
+        whole = ingest_seconds(folder, source)
+        _say(f"{source}: ingested in {whole:.1f} s")
+        added, unchanged = [], []
+        for turn in range(rounds):
+            grow(folder, n_first + turn * n_added, n_first + (turn + 1) * n_added, rng)
+            added.append(ingest_seconds(folder, source))
+            unchanged.append(ingest_seconds(folder, source))
+            _say(f"{source}: {n_added:,} more in {added[-1]:.1f} s, nothing new in {unchanged[-1]:.1f} s")
+    return {
+        "whole_s": whole,
+        "added_s": median(added),
+        "unchanged_s": median(unchanged),
+        "added_ratio": median(added) / whole,
+    }
 
 
-def grow(folder: Path, start: int, stop: int, rng: np.random.Generator) -> None:
+def grow_images(folder: Path, start: int, stop: int, rng: np.random.Generator) -> None:
     """Write images [start, stop) and a list of all."""
     for number in range(start, stop):
         path = folder / name_of(number)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if number % _A_FOLDER == 0:
+            path.parent.mkdir()
         pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)
         path.write_bytes(cv2.imencode(".jpg", pixels)[1].tobytes())
     (folder / "list.txt").write_text("".join(f"{name_of(number)} {number % 10}\n" for number in range(stop)))
@@ -71,13 +105,32 @@ def name_of(number: int) -> str:
     return f"{number // _A_FOLDER}/{number}.jpg"
 
 
-def ingest_seconds(folder: Path) -> float:
+def grow_table(folder: Path, start: int, stop: int, rng: np.random.Generator) -> None:
+    """Write rows [start, stop) as part files of a table."""
+    (folder / "table").mkdir(exist_ok=True)
+    for first in range(start, stop, _A_FILE):
+        n_rows = min(_A_FILE, stop - first)
+        columns = {f"f{i}": rng.standard_normal(n_rows, np.float32) for i in range(_COLUMNS)}
+        table = pa.table({"id": np.arange(first, first + n_rows), **columns, "label": rng.integers(0, 10, n_rows)})
+        pq.write_table(table, folder / "table" / f"part-{first:09d}.parquet", use_dictionary=["label"])
+
+
+def ingest_seconds(folder: Path, source: str) -> float:
     """Run the command and return how long it took."""
-    command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", "list.txt", "--output", "set"]
+    command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", source, "--output", "set"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=3600)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=3600
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     return time.monotonic() - started
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ MOST_FILES: Final = 1000
 """Of more files Spark puts many into one task."""
 _PART_BYTES: Final = 2**27
 """Of a Parquet file's row groups, uncompressed, that a task reads."""
-_BUFFER_BYTES: Final = 2**16
+_BUFFER_BYTES: Final = 2**14
 """Read at a time of each column of a Parquet file: without, Arrow holds a whole row group."""
 _OPEN_BYTES: Final = 2**27
 """That a task may hold of the pages of all columns, which are open at the same time."""

@@ -25,7 +25,7 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import ClassNames, Rejects, RowRecipe, Rows, read_rows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 
-RUN_BYTES = 2**25
+RUN_BYTES = 2**24
 """Rows that a task holds before it sorts and writes them."""
 CHOSEN = np.dtype([("row", np.int64), ("repeat", np.int32)])
 """A row of a run that is taken, and how often it was before."""

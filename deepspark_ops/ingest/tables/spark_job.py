@@ -53,7 +53,8 @@ from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import StorePath, data_path
 
 _log = logging.getLogger(__name__)
-_BATCH_BYTES = 2**23
+_BATCH_BYTES = 2**21
+"""Of features: what a core's cache holds while a batch is hashed, added up and copied."""
 _MOST_BATCH_ROWS = 10_000
 _MOST_BATCH_BYTES = 2**25
 """Of images and texts, whose sizes nobody knows beforehand."""
