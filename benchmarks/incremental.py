@@ -1,10 +1,10 @@
-"""Bringing a dataset up to a source that has grown: ``python benchmarks/incremental.py [--json] [--images N] [--rows N]``.
+"""Bringing a dataset up to a source that has grown: ``python benchmarks/incremental.py --json``.
 
 N small JPEGs (100,000) of 32x32 are made and ingested by the command; then 50 more are added and the same command runs
 again. ``added_s`` is the median of what the command took to add them, start of the process included, ``unchanged_s`` of
 the command on a source that has not changed, ``whole_s`` what the first ingestion took. The same is done with a folder
 of Parquet files, ``--rows`` (1,000,000) x 50 floats, to which a file of 1,000 rows is added: ``table_added_s`` and the
-like; there Spark starts each time. ``added_ratio`` and ``table_added_ratio`` are the shares of ``whole_s`` that an
+like. ``added_ratio`` and ``table_added_ratio`` are the shares of ``whole_s`` that an
 addition takes. stderr says how far it is; all takes some three minutes on two cores.
 """
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,7 +39,7 @@ from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_ta
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_context import SparkOnDemand, start_context
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
@@ -126,13 +126,13 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         config = _with_local_tables(config, is_local=is_local)
     with _work_folder(config.output, is_local=is_local) as work:
         if recipe.sources["train"].format in TABLE_FORMATS:
-            with _spark(config, listen_address, work) as context:
-                manifests = ingest_from_table(context, config, recipe, work)
+            with _spark(config, listen_address, work) as spark:
+                manifests = ingest_from_table(spark, config, recipe, work)
         else:
             plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
             is_small = plan.base is not None and sum(len(task.positions) for task in plan.tasks) <= _TOO_FEW_FOR_SPARK
-            with nullcontext() if is_small else _spark(config, listen_address, work) as context:
-                manifests = _ingest_images(context, config, recipe, plan)
+            with _spark(config, listen_address, work) as spark:
+                manifests = _ingest_images(None if is_small else spark.context(), config, recipe, plan)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
@@ -182,9 +182,11 @@ def _ingest_images(
 
 
 def ingest_from_table(
-    context: SparkContext, config: IngestConfig, recipe: Recipe, work: Path
+    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, work: Path
 ) -> dict[SplitName, DatasetManifest]:
-    """Make the dataset of a table with a Spark that runs; ``work`` is a scratch folder that all tasks see.
+    """Make the dataset of a table; ``work`` is a scratch folder that all tasks see.
+
+    Of files that tasks read by themselves a little is read, and written, here: without Spark if it does not run yet.
 
     Raises:
         ConfigError: Options that do not fit the table.
@@ -195,18 +197,21 @@ def ingest_from_table(
     from deepspark_ops.ingest.tables.table_dataset import commit_table, discard_table
     from deepspark_ops.ingest.tables.table_shards import run_table_shard
 
-    found = ingest_table(context, config, recipe, work)
+    found = ingest_table(spark, config, recipe, work)
     if not is_known(config) and (manifests := _found_current(config, found.recipe)) is not None:
         return manifests
     if isinstance(found, ImagePlan):
         indexes = {str(source): found.indexes[split] for split, source in own_sources(config).items()}
         base = find_base(config, found.recipe.options)
         plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)], base)
-        return _ingest_images(context, config, found.recipe, plan)
+        return _ingest_images(spark.context(), config, found.recipe, plan)
     shared = found.plan.shared
     try:
         tasks = found.plan.tasks
-        results = _run_tasks(context, tasks, lambda task: run_table_shard(task, shared), "rows") if tasks else []
+        if spark.is_started and tasks:
+            results = _run_tasks(spark.context(), tasks, lambda task: run_table_shard(task, shared), "rows")
+        else:
+            results = [run_table_shard(task, shared) for task in tasks]
     except BaseException:
         discard_table(found.plan)
         raise
@@ -298,20 +303,23 @@ def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
 
 
 @contextmanager
-def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[SparkContext]:
+def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[SparkOnDemand]:
+    """Yield Spark, which is started when it is first needed and stopped at the end."""
     # The variable and not spark.local.dir, which Spark answers with a warning in every log.
     if not isinstance(work, StorePath):
         os.environ.setdefault("SPARK_LOCAL_DIRS", str(work / "spark"))
-    context = start_context(
-        config.master,
-        {**spark_conf(), "spark.app.name": "deepspark ingest"},
-        listen_address=listen_address,
-        insecure_network=config.insecure_network,
+    spark = SparkOnDemand(
+        lambda: start_context(
+            config.master,
+            {**spark_conf(), "spark.app.name": "deepspark ingest"},
+            listen_address=listen_address,
+            insecure_network=config.insecure_network,
+        )
     )
     try:
-        yield context
+        yield spark
     finally:
-        context.stop()
+        spark.stop()
 
 
 def _run_tasks(

@@ -26,6 +26,43 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _log = logging.getLogger(__name__)
 
 
+class SparkOnDemand:
+    """Spark, started where something first needs it."""
+
+    def __init__(self, start: Callable[[], SparkContext]) -> None:
+        """Take what starts it."""
+        self._start = start
+        self._context: SparkContext | None = None
+
+    @classmethod
+    def running(cls, context: SparkContext) -> SparkOnDemand:
+        """Return one that has been started."""
+        found = cls(lambda: context)
+        found.context()
+        return found
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it has been needed."""
+        return self._context is not None
+
+    def context(self) -> SparkContext:
+        """Return the context.
+
+        Raises:
+            ConfigError: As ``start_context``, at the first call.
+            DeepSparkError: Likewise.
+        """
+        if self._context is None:
+            self._context = self._start()
+        return self._context
+
+    def stop(self) -> None:
+        """Stop it if it was started."""
+        if self._context is not None:
+            self._context.stop()
+
+
 def start_context(
     master: str,
     properties: Mapping[str, str],

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.contact_sheet import class_strips
-from deepspark_ops.ingest.findings import KINDS, NOTES
+from deepspark_ops.ingest.findings import KINDS, NOTES, WARNINGS_NAME
 from deepspark_ops.ingest.inspect.facts import dataset_facts
 from deepspark_ops.ingest.report.profile import (
     Profile,
@@ -29,11 +29,15 @@ from deepspark_ops.ingest.report.profile import (
 )
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.shards.thumbnail import encoded
 
 _log = logging.getLogger(__name__)
 _SHOWN_CLASSES: Final = 200
 _SHOWN_FINDINGS: Final = 40
+_SHOWN_COLUMNS: Final = 200
+_OF_COLUMNS: Final = frozenset({"constant_column", "missing_value", "drifted_column"})
 _CHART: Final = (320, 120)
 _DISTRIBUTIONS: Final = {
     "width": "Width of the images as they came, pixels",
@@ -76,6 +80,7 @@ def render_report(dataset: Path, before: Profile | None) -> str:
         DataError: The dataset is missing or damaged.
     """
     facts, now = dataset_facts(dataset), read_profile(dataset)
+    table = read_manifest(DatasetPaths(dataset).split("train")).table
     strips = class_strips(DatasetPaths(dataset).split("train"))
     return (
         template_environment("deepspark_ops.ingest.report")
@@ -84,10 +89,12 @@ def render_report(dataset: Path, before: Profile | None) -> str:
             style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
             facts=facts,
             before=before,
-            tiles=_tiles(facts),
+            tiles=_tiles(facts, table),
+            columns=[] if table is None else _columns(dataset, table),
+            table=table,
             classes=_classes(facts, now, before)[:_SHOWN_CLASSES],
             n_classes=len(now.classes),
-            drift=None if before is None else _class_drift(now, before),
+            drift=None if before is None or not now.classes else _class_drift(now, before),
             distributions=_distributions(now, before),
             warnings=_warnings(facts),
             findings=_findings(dataset, facts),
@@ -101,7 +108,7 @@ def _name(facts: Mapping[str, Any], label: int) -> str:
     return str(names[label]) if names else str(label)
 
 
-def _tiles(facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[str, str, str]]:
     """Return (name, value, note) of each."""
     splits = facts["splits"]
     tiles = [
@@ -109,7 +116,11 @@ def _tiles(facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
     train = splits["train"]
     shape = " x ".join(str(extent) for extent in train["sample_shape"])
-    tiles.append(("classes", f"{train['n_classes']:,}", f"samples of {shape}"))
+    holds = f"samples of {shape}" if table is None else f"{shape} features in {len(table.features):,} columns"
+    if table is not None and not train["n_classes"]:
+        tiles.append(("values to be predicted", f"{len(table.labels):,}", f"{', '.join(table.labels)}; {holds}"))
+    else:
+        tiles.append(("classes", f"{train['n_classes']:,}", holds))
     n_bytes = sum(one["n_bytes"] for one in splits.values())
     tiles.append(
         ("on disk", f"{n_bytes / 1e6:,.1f} MB", f"{train['shard_format']}{', encoded' if train['encoded'] else ''}")
@@ -118,6 +129,19 @@ def _tiles(facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     tiles.append(("duplicates", f"{duplicates:,}", "records with the content of an earlier one"))
     tiles.append(("rejected", f"{sum(one['n_rejected'] for one in splits.values()):,}", "records in no shard"))
     return tiles
+
+
+def _columns(dataset: Path, table: TableColumns) -> list[tuple[str, float, float, str]]:
+    """Return (name, mean, deviation, what there is to say) of the first features of a table."""
+    notes: dict[str, list[str]] = {}
+    path = DatasetPaths(dataset).split("train") / WARNINGS_NAME
+    if path.is_file():
+        with path.open(encoding="utf-8") as lines:
+            for item in map(json.loads, lines):
+                if item["kind"] in _OF_COLUMNS:
+                    notes.setdefault(item["name"], []).append(item["text"])
+    rows = zip(table.feature_names(), table.mean, table.std, strict=True)
+    return [(name, mean, std, "; ".join(notes.get(name, ()))) for name, mean, std in islice(rows, _SHOWN_COLUMNS)]
 
 
 def _classes(facts: Mapping[str, Any], now: Profile, before: Profile | None) -> list[dict[str, Any]]:

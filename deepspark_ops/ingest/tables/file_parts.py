@@ -40,10 +40,12 @@ class FilePart:
 
     Attributes:
         file: Number of the file in its table.
+        n_bytes: About what it holds, uncompressed.
         groups: Row groups of a Parquet file; empty for a file as a whole.
     """
 
     file: int
+    n_bytes: int
     groups: tuple[int, ...] = ()
 
 
@@ -109,7 +111,8 @@ def avro_table(source: Path) -> FileTable:
         DataError: The first is none.
     """
     files = tuple(data_files(source))
-    return FileTable("avro", files, avro_schema(files[0]), tuple(FilePart(file) for file in range(len(files))))
+    parts = (FilePart(number, file.stat().st_size) for number, file in enumerate(files))
+    return FileTable("avro", files, avro_schema(files[0]), tuple(parts))
 
 
 def parquet_table(source: Path) -> FileTable | None:
@@ -135,7 +138,7 @@ def parquet_table(source: Path) -> FileTable | None:
         return None
     if any(_open_bytes(footer) > _OPEN_BYTES for footer in footers):
         return None
-    parts = [FilePart(number, groups) for number, footer in enumerate(footers) for groups in _cut(footer)]
+    parts = [FilePart(number, *run) for number, footer in enumerate(footers) for run in _cut(footer)]
     return FileTable("parquet", files, pa.schema(columns[0]), tuple(parts))
 
 
@@ -161,18 +164,18 @@ def _open_bytes_of(column: pq.ColumnChunkMetaData) -> int:
     return _PAGE_BYTES + (_DICTIONARY_BYTES if column.has_dictionary_page else 0)
 
 
-def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
-    """Yield runs of row groups, each as many as a task reads; one run without rows for a file without."""
+def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield bytes and numbers of runs of row groups, as many as a task reads; of a file without rows one of none."""
     groups: list[int] = []
     n_bytes = 0
     for number in range(footer.num_row_groups):
         size = footer.row_group(number).total_byte_size
         if groups and n_bytes + size > _PART_BYTES:
-            yield tuple(groups)
+            yield n_bytes, tuple(groups)
             groups, n_bytes = [], 0
         groups.append(number)
         n_bytes += size
-    yield tuple(groups)
+    yield n_bytes, tuple(groups)
 
 
 def _value_type(found: pa.DataType) -> pa.DataType:

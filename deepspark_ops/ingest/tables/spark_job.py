@@ -42,12 +42,14 @@ from deepspark_ops.ingest.tables.table_dataset import (
     TablePlan,
     WhatWasRead,
     content_digest,
+    one_by_one,
     plan_read_table,
     row_recipe,
     text_classes,
     with_content,
 )
 from deepspark_ops.ingest.versions.row_changes import find_table_base
+from deepspark_ops.processes.spark_context import SparkOnDemand
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import StorePath, data_path
@@ -60,6 +62,8 @@ _MOST_BATCH_BYTES = 2**25
 """Of images and texts, whose sizes nobody knows beforehand."""
 _IMAGE_BATCH_ROWS = 64
 _FEW_ROWS = 1000
+_TOO_LITTLE_FOR_SPARK = 2**25
+"""So many bytes this process reads and writes sooner than Spark has started."""
 _REPORT_S = 10.0
 VIEW = "source"
 """What a query calls the table that SOURCE names."""
@@ -85,17 +89,18 @@ class Table:
     files: FileTable | None = None
 
 
-def open_table(session: SparkSession, config: IngestConfig, source: Path) -> Table:
+def open_table(spark: SparkOnDemand, config: IngestConfig, source: Path) -> Table:
     """Return the table that a source names, or the config's query makes of it. No row is read, but of text files.
 
     Raises:
         ConfigError: No such table, or a query that Spark refuses.
         DataError: A file that Spark cannot read.
     """
+    name = resolve_format(config, source)
+    if config.query is None and (files := _own_files(source, name)) is not None:
+        return Table(source, tuple(columns_of(files.schema)), None, files)
+    session = SparkSession(spark.context())
     with _told(session.sparkContext, source):
-        name = resolve_format(config, source)
-        if config.query is None and (files := _own_files(source, name)) is not None:
-            return Table(source, tuple(columns_of(files.schema)), None, files)
         frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
         if config.query is not None:
             if frame is not None:
@@ -183,11 +188,11 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
     return pa.schema(fields)
 
 
-def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, folder: Path) -> TableRows | ImagePlan:
+def ingest_table(spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, folder: Path) -> TableRows | ImagePlan:
     """Read a table: of features everything up to the shards, of images all that a plan needs.
 
     Args:
-        context: Spark's.
+        spark: Started for all that this process does not read sooner.
         config: What is asked for.
         recipe: Of the sources.
         folder: Scratch folder that all tasks see.
@@ -197,15 +202,14 @@ def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, fo
         DataError: The rows cannot be used.
         DeepSparkError: A task died in a way that another try may cure.
     """
-    session = SparkSession(context)
-    tables = {split: open_table(session, config, source) for split, source in own_sources(config).items()}
+    tables = {split: open_table(spark, config, source) for split, source in own_sources(config).items()}
     roles = choose_columns(config, tables["train"])
     _require_same(tables, roles)
     if roles.image is not None:
         indexes: dict[SplitName, SourceIndex] = {}
         digests: dict[SplitName, str] = {}
         for split, table in tables.items():
-            indexes[split], digests[split] = index_image_table(session, config, table, roles, folder)
+            indexes[split], digests[split] = index_image_table(spark, config, table, roles, folder)
         return ImagePlan(indexes, recipe if is_known(config) else with_content(recipe, digests))
     config = config.model_copy(update={"shard_format": "hdf5"})
     now = _files_now(tables) if is_known(config) else None
@@ -213,12 +217,15 @@ def ingest_table(context: SparkContext, config: IngestConfig, recipe: Recipe, fo
     known = find_known_files(config, base, now)
 
     def spread(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        if not spark.is_started:
+            return one_by_one(work, items)
+        context = spark.context()
         with _told(context, config.source):
             found: list[Any] = context.parallelize(items, max(1, len(items))).map(work).collect()
             return found
 
     def read(known: KnownFiles | None) -> WhatWasRead:
-        return read_features(session, config, tables, roles, folder, known)
+        return read_features(spark, config, tables, roles, folder, known)
 
     found = read(known)
     recipe = recipe if is_known(config) else with_content(recipe, content_digest(found.parts))
@@ -281,7 +288,7 @@ def choose_columns(config: IngestConfig, table: Table) -> TableRoles:
 
 
 def read_features(
-    session: SparkSession,
+    spark: SparkOnDemand,
     config: IngestConfig,
     tables: Mapping[SplitName, Table],
     roles: TableRoles,
@@ -291,7 +298,7 @@ def read_features(
     """Read every row once, but for those of files that are known, and write it to the scratch folder.
 
     Args:
-        session: Spark's.
+        spark: Started where it is needed.
         config: What is asked for.
         tables: That of the training source, and those of splits that have a source of their own.
         roles: Of the columns.
@@ -306,7 +313,7 @@ def read_features(
     rows = row_recipe(config, roles, _widths(tables["train"], roles), names)
 
     def read(split: SplitName, table: Table, recipe: RowRecipe) -> list[PartSummary]:
-        found = _read_rows(session, table, recipe, folder, None if known is None else known.to_read(split))
+        found = _read_rows(spark, table, recipe, folder, None if known is None else known.to_read(split))
         _log.info(
             "ingest: %s rows of %s numbers read", f"{sum(part.n_rows for part in found):,}", f"{rows.n_features:,}"
         )
@@ -377,7 +384,7 @@ def _files_now(tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource]
 
 
 def _read_rows(
-    session: SparkSession, table: Table, rows: RowRecipe, folder: Path, files: Collection[int] | None = None
+    spark: SparkOnDemand, table: Table, rows: RowRecipe, folder: Path, files: Collection[int] | None = None
 ) -> list[PartSummary]:
     """Read a table, or some of its files."""
 
@@ -385,7 +392,7 @@ def _read_rows(
         return write_rows(batches, rows, folder, part).to_json()
 
     row_bytes = rows.n_features * (8 if rows.roles.is_wide else 4)
-    texts = _over_parts(session, table, rows.roles, read, max(1, _BATCH_BYTES // row_bytes), rows.dtype, files)
+    texts = _over_parts(spark, table, rows.roles, read, max(1, _BATCH_BYTES // row_bytes), rows.dtype, files)
     found = sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
     if table.files is None:
         return found
@@ -393,7 +400,7 @@ def _read_rows(
 
 
 def index_image_table(
-    session: SparkSession, config: IngestConfig, table: Table, roles: TableRoles, folder: Path
+    spark: SparkOnDemand, config: IngestConfig, table: Table, roles: TableRoles, folder: Path
 ) -> tuple[SourceIndex, str]:
     """Return the index of a table's images, which are copied to the scratch folder, and a digest of them.
 
@@ -405,14 +412,14 @@ def index_image_table(
     def read(batches: Iterable[pa.RecordBatch], part: int) -> str:
         return pack_images(batches, roles, folder, part).to_json()
 
-    texts = _over_parts(session, table, roles, read, _IMAGE_BATCH_ROWS, "float64")
+    texts = _over_parts(spark, table, roles, read, _IMAGE_BATCH_ROWS, "float64")
     parts = sorted((ImageRows.from_json(text) for text in texts), key=lambda part: part.part)
     root = config.root_folder or (table.source if table.source.is_dir() else table.source.parent)
     return index_images(parts, roles, table.source, root, folder), images_digest(parts)
 
 
 def _over_parts(
-    session: SparkSession,
+    spark: SparkOnDemand,
     table: Table,
     roles: TableRoles,
     read: ReadPart,
@@ -421,21 +428,25 @@ def _over_parts(
     only: Collection[int] | None = None,
 ) -> list[str]:
     """Let a task for each part of a table, or of some of its files, read it, and return what each says."""
-    context = session.sparkContext
+    if table.files is not None:
+        files, names = table.files, [column.name for column in roles.used()]
+        n_rows = min(batch_rows, _MOST_BATCH_ROWS)
+
+        def of_file(numbered: tuple[int, FilePart]) -> str:
+            number, part = numbered
+            return read(files.batches(part, names, n_rows), number)
+
+        parts = [(i, part) for i, part in enumerate(files.parts) if only is None or part.file in only]
+        if not spark.is_started and sum(part.n_bytes for _, part in parts) <= _TOO_LITTLE_FOR_SPARK:
+            return [of_file(part) for part in parts]
+    context = spark.context()
     with _told(context, table.source):
         if table.files is not None:
-            files, names = table.files, [column.name for column in roles.used()]
-            n_rows = min(batch_rows, _MOST_BATCH_ROWS)
-
-            def of_file(numbered: tuple[int, FilePart]) -> str:
-                number, part = numbered
-                return read(files.batches(part, names, n_rows), number)
-
-            parts = [(i, part) for i, part in enumerate(files.parts) if only is None or part.file in only]
             with logged_progress(context, f"ingest: {table.source} is read"):
                 found: list[str] = context.parallelize(parts, max(1, len(parts))).map(of_file).collect()
             return found
         assert table.frame is not None
+        session = table.frame.sparkSession
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(min(batch_rows, _MOST_BATCH_ROWS)))
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_MOST_BATCH_BYTES))
 

@@ -9,6 +9,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.report.page import add_report, histogram_svg, profile_before, render_report
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
+from tests.reference.table_files import a_table, ingest_parts, write_table
 
 
 @pytest.fixture
@@ -59,3 +60,16 @@ def test_a_histogram_has_bars_of_the_shares_and_a_line_for_before():
     assert '<polyline class="before" points="0.00,80.00 160.00,80.00 160.00,0.00 320.00,0.00"/>' in svg
     assert "<title>0 to 1: 75.0%, before 25.0%</title>" in svg
     assert 'aria-label="a &lt; b"' in svg
+
+
+def test_a_tables_columns_are_shown_as_they_came(tmp_path):
+    table = a_table(60)
+    source = write_table(tmp_path / "t.parquet", table)
+    config = IngestConfig(source=source, output=tmp_path / "out", feature_columns="f*", label_column="price")
+    manifests = ingest_parts(config, [table], tmp_path / "work")
+    page = render_report(tmp_path / "out", None)
+    assert "<h2>Classes</h2>" not in page
+    assert "values to be predicted" in page
+    for name, mean in zip(("f0", "f1", "f2"), manifests["train"].table.mean, strict=True):
+        assert f'<code>{name}</code></td><td class="number">{mean:,.5g}</td>' in page
+    assert "training rows have no value; missing=mean" in page
