@@ -19,7 +19,9 @@ from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
-PLAIN = {"run_dir": "/run", "work": "/run/work", "start_state": "", "origin": 0, "worker_tries": 3, "address": None}
+NO_FOLDER = "/dev/null/work"
+"""Nothing can be noted there."""
+PLAIN = {"run_dir": "/run", "work": NO_FOLDER, "start_state": "", "origin": 0, "worker_tries": 3, "address": None}
 
 
 def test_other_errors_are_raised_until_the_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +86,7 @@ def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, told: str,
 def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
     code = (
         "import sys; from deepspark_ops.train.worker.spark_task import run_in_task\n"
-        "found = run_in_task({'worker_tries': 3, 'work': '/run/work'}, 1, 3, None)\n"
+        "found = run_in_task({'worker_tries': 3, 'work': '/dev/null/work'}, 1, 3, None)\n"
         "heavy = [name for name in ('tensorflow', 'numpy', 'h5py', 'caffe_import') if name in sys.modules]\n"
         "print(found['ending'], found['message'], heavy, sep='|')"
     )
@@ -145,7 +147,8 @@ class Tracer:
             sys.exit(0)
 
 sys.meta_path.insert(0, Tracer())
-plain = {"worker_tries": 3, "work": "/w", "devices": RunDevices(WantedDevices("gpu")).to_plain(), "core_share": 1}
+plain = {"worker_tries": 3, "work": "/dev/null/work", "core_share": 1}
+plain["devices"] = RunDevices(WantedDevices("gpu")).to_plain()
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
