@@ -274,7 +274,7 @@ def _difference_lines(found: Mapping[str, Any]) -> list[str]:
         told = [f"{one['name']} ({one['before']} -> {one['after']})" for one in found["moved"]]
         lines.append(f"other split: {len(told):,}: {_some(told)}")
     for split, classes in found["classes"].items():
-        told = [f"{name} {pair['before']:,} -> {pair['after']:,}" for name, pair in classes.items()]
+        told = [f"{name}: {pair['before']:,} -> {pair['after']:,}" for name, pair in classes.items()]
         lines.append(f"classes of {split}: {_some(told)}")
     for name, pair in found["options"].items():
         lines.append(f"option {name}: {pair['before']} -> {pair['after']}")

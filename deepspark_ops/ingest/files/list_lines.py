@@ -15,6 +15,7 @@ PATH_WORDS = frozenset("path file filename file_name filepath image image_path n
 LABEL_WORDS = frozenset("label labels class class_name class_id category target y".split())
 """What columns of paths and of labels are usually called; a first line of two such words is a header."""
 _SHOWN = 200
+_LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def split_lines(text: str) -> ListLines:
         ('a dir/1.jpg',)
         >>> split_lines("path,label\n1.jpg,cat\n2.jpg,dog\n").labels
         ('cat', 'dog')
+        >>> split_lines("file,kind\n1.jpg,cat\n2.jpg,dog\n").labels
+        ('cat', 'dog')
     """
     entries = parse_image_list(text)
     images = [entry for entry in entries if not isinstance(entry, BadLine)]
@@ -63,7 +66,7 @@ def split_lines(text: str) -> ListLines:
         )
     lines = [BadLine(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if lines and all("," in line.text for line in lines):
-        return _of_fields(lines[1:] if _is_header(lines[0].text) else lines, _comma_fields, has_commas=True)
+        return _of_fields(lines[1:] if _begins_with_header(lines) else lines, _comma_fields, has_commas=True)
     return _of_fields(lines, _blank_fields, has_commas=False)
 
 
@@ -148,6 +151,11 @@ def _blank_fields(line: str) -> tuple[str, str] | None:
     return parts[0], parts[1]
 
 
-def _is_header(line: str) -> bool:
-    fields = _comma_fields(line)
-    return fields is not None and fields[0].lower() in PATH_WORDS and fields[1].lower() in LABEL_WORDS
+def _begins_with_header(lines: Sequence[BadLine]) -> bool:
+    """Whether the first line has names of columns: two usual ones, or one for paths where all others are of images."""
+    first, *others = (_comma_fields(line.text) for line in lines[:_LOOKED_AT])
+    if first is None or first[0].lower() not in PATH_WORDS:
+        return False
+    return first[1].lower() in LABEL_WORDS or (
+        len(others) > 0 and all(fields is not None and is_image_name(fields[0]) for fields in others)
+    )

@@ -57,7 +57,10 @@ def _dry_run(config: IngestConfig) -> dict[str, Any]:
     sources = own_sources(config)
     formats = {split: resolve_format(config, source) for split, source in sources.items()}
     if formats["train"] in TABLE_FORMATS:
-        msg = f"source={config.source}: dry_run looks at images; a table is read by Spark: leave dry_run out"
+        msg = (
+            f"source={config.source}: dry_run looks at images, a table is read by Spark; try it with limit=1000 and an"
+            " output of its own"
+        )
         raise ConfigError(msg)
     records = {
         split: SourceRecord(path=str(source), format=formats[split], sha256="") for split, source in sources.items()

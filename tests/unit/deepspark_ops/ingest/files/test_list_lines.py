@@ -20,6 +20,9 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ('"a,b.jpg",1\n"c.jpg","2"\n', [("a,b.jpg", "1"), ("c.jpg", "2")], False),
         ("a.jpg cat\nb c.jpg dog\n", [("a.jpg", "cat"), ("b c.jpg", "dog")], True),
         ("a,1.jpg cat\nb,2.jpg dog\nc.jpg dog", [("a,1.jpg", "cat"), ("b,2.jpg", "dog"), ("c.jpg", "dog")], True),
+        ("path,kind\na.jpg,cat\nb.jpg,dog\n", [("a.jpg", "cat"), ("b.jpg", "dog")], True),
+        ("path,kind\na.jpg,cat\nb,dog\n", [("path", "kind"), ("a.jpg", "cat"), ("b", "dog")], True),
+        ("path,kind\n", [("path", "kind")], True),
         ("label,1\n", [("label", "1")], False),
     ],
 )

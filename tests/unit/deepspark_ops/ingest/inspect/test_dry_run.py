@@ -74,5 +74,5 @@ def test_the_command_prints_tables_or_json(config, tmp_path):
 def test_a_table_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
     config = IngestConfig(source=tmp_path / "t.csv", output=tmp_path / "o", source_format="csv")
-    with pytest.raises(ConfigError, match="a table is read by Spark: leave dry_run out"):
+    with pytest.raises(ConfigError, match="a table is read by Spark; try it with limit=1000"):
         dry_run(config)
