@@ -83,6 +83,8 @@ def _look_at_folder(path: Path) -> InputFormat | None:
 
 def _look_at_file(path: Path) -> InputFormat | None:
     suffix = path.suffix.lower()
+    if suffix == ".csv" and is_image_name(first_listed(path)):
+        return "list"  # its first line has no names of columns
     if suffix in _TABLES:
         return _TABLES[suffix]
     if is_image_name(path.name):

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from deepspark_ops.events import read_events
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.stores import arrow_store
 from deepspark_ops.stores.store_path import data_path
@@ -173,6 +174,14 @@ def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment
     copies = [path for path in (tmp_path / "copies").iterdir() if path.is_dir()]
     n_shards = len(json.loads(data_path(f"{dataset}/train/dataset.json").read_text())["shards"])
     assert len(copies) == n_shards  # each once for both workers and the driver
+    ended = next(event for event in read_events(tmp_path / "run" / "events.jsonl") if "fetched_shards" in event.data)
+    assert n_shards - 1 <= ended.data["fetched_shards"] <= n_shards  # the driver looks into the first one
+    little = ["--staging-folder", str(tmp_path / "few"), "--staging-size", "100KiB"]
+    options[options.index("run")] = "again"
+    told = deepspark("train", "solver.prototxt", *options, *little, folder=tmp_path, environment=environment)
+    assert re.search("the training set in s3://bucket/sets/pets has .*; shuffled order mixes the samples of", told)
+    assert re.search("fetched from s3://bucket/sets/pets: .* copies of shards, each of [0-9]+ shards", told)
+    assert sum(path.stat().st_size for path in (tmp_path / "few").rglob("*") if path.is_file()) <= 100 * 1024
     deepspark("evaluate", "run", folder=tmp_path, environment=environment)
     metrics = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
     assert metrics["scored"]["dataset"] == dataset

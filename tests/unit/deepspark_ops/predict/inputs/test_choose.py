@@ -41,6 +41,14 @@ def test_a_list_with_and_without_labels(tmp_path):
     assert next(inputs.read()).content == tmp_path / "x y.png"
 
 
+def test_a_csv_without_names_of_columns_is_a_list(tmp_path):
+    write_image(tmp_path / "a.png")
+    (tmp_path / "t.csv").write_text("a.png,cat\n")
+    assert [record.id for record in opened(tmp_path / "t.csv").read()] == ["a.png"]
+    (tmp_path / "t.csv").write_text("path,kind\na.png,cat\n")
+    assert [record.content for record in opened(tmp_path / "t.csv").read()] == [tmp_path / "a.png"]
+
+
 def test_a_text_that_is_no_list_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("\nsee below\n")
     with pytest.raises(ConfigError, match='its first line names "see", no image by its name and no file beside'):
