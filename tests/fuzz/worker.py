@@ -26,8 +26,8 @@ from tests.fuzz.reader import OWN_ERRORS, Reader
 
 INPUT_S = 5.0
 """Longest CPU time of one input; valid ones take milliseconds. Not of the clock: a busy machine is no finding."""
-_KILL_S = 60.0
-"""By the clock, of one that cannot be interrupted or waits for something."""
+_KILL_CPU_S, _KILL_S = 20.0, 600.0
+"""CPU time of one that cannot be interrupted; time by the clock of one that waits for something."""
 MEMORY_BYTES = 1 << 30
 """What a child may map beyond what it had when it began."""
 _COUNTERS = struct.Struct("<QQQ")  # the input begun last, inputs ended, inputs refused by an error of the project
@@ -119,7 +119,7 @@ def _run_child(
     found = [Finding(**json.loads(line)) for line in text.decode().splitlines()]
     death = None
     if was_killed:
-        death = Finding(reader.name, seed, number, "hang", f"longer than {_KILL_S:g} s, not to be interrupted")
+        death = Finding(reader.name, seed, number, "hang", "not to be interrupted")
     elif status:
         detail = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         death = Finding(reader.name, seed, number, "death", detail)
@@ -129,7 +129,7 @@ def _run_child(
 def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, bool]:
     """Return what a child tells of its findings, how it ended, and whether it had to be killed."""
     text = b""
-    last, since, was_killed = -1, time.monotonic(), False
+    last, since, used_s, was_killed = -1, time.monotonic(), 0.0, False
     while True:
         if select.select([reading], [], [], 1.0)[0]:
             part = os.read(reading, 1 << 16)
@@ -138,11 +138,17 @@ def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, 
             text += part
         begun = _COUNTERS.unpack(shared)[0]
         if begun != last:
-            last, since = begun, time.monotonic()
-        elif time.monotonic() - since > _KILL_S:
+            last, since, used_s = begun, time.monotonic(), _cpu_s(child)
+        elif time.monotonic() - since > _KILL_S or _cpu_s(child) - used_s > _KILL_CPU_S:
             os.kill(child, signal.SIGKILL)
             was_killed = True
     return text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), was_killed
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _child(
