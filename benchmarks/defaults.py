@@ -28,8 +28,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.simulate import VirtualRunConfig
 from deepspark_ops.evaluate.charts import Band, Line, line_chart
 from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
 from deepspark_ops.processes.spark_submit import run_job

@@ -24,7 +24,7 @@ from typing import Any
 from exchange import compare
 from strategies import NETS, ROOT, dataset_of
 
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.client import connect

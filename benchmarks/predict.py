@@ -34,10 +34,10 @@ sys.path.insert(0, str(ROOT))
 
 from caffe_import.files.caffemodel import write_caffemodel  # noqa: E402
 from caffe_import.net.fillers import initial_vector  # noqa: E402
+from deepspark_ops.config.commands.predict import PredictConfig  # noqa: E402
 from deepspark_ops.config.evaluate import EvaluateConfig  # noqa: E402
 from deepspark_ops.config.export import ExportConfig  # noqa: E402
 from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
-from deepspark_ops.config.predict import PredictConfig  # noqa: E402
 from deepspark_ops.config.train import TrainConfig  # noqa: E402
 from deepspark_ops.evaluate.parts.part_scores import score_range  # noqa: E402
 from deepspark_ops.evaluate.scoring import answers_of_batch  # noqa: E402

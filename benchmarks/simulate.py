@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 
 
 def measure(solver: Path, dataset: Path, n_workers: int, comm_period: int | str, steps: int) -> dict[str, Any]:

@@ -29,17 +29,17 @@ from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay, show
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
+from deepspark_ops.config.commands.doctor import DoctorConfig
+from deepspark_ops.config.commands.plan import PlanConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.serve import ServeConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
+from deepspark_ops.config.commands.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.convert import ConvertConfig
-from deepspark_ops.config.doctor import DoctorConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.plan import PlanConfig
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
-from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS
-from deepspark_ops.config.simulate import SimulateConfig
-from deepspark_ops.config.single_net import NetTestConfig, NetTimeConfig
 from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError

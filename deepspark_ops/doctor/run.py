@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from deepspark_ops.config.doctor import DoctorConfig
+from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.doctor.airflow_checks import absent_check, airflow_checks
 from deepspark_ops.doctor.check import Check, failed
 from deepspark_ops.doctor.children import Answer, ask_module, ask_spark, own_environment

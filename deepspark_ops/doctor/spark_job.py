@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.doctor import DoctorConfig
+from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.doctor.meeting import Meeting, listen_ports
 from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, choose_listen_address
 from deepspark_ops.processes.spark_context import start_context

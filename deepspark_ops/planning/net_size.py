@@ -15,7 +15,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import load_solver
 from caffe_import.solver.solver_nets import solver_nets
 from deepspark_ops.config.base import extents_of
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.train.data.data_binding import READS_FILES, DataBinding, image_and_label

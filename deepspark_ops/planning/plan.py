@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.devices.host_cores import share_of_cores
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import Strategy, find_strategy

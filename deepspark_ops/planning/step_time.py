@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, Literal
 
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import Event, read_events
 from deepspark_ops.planning.net_size import NetSize

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from caffe_import.errors import CaffeImportError
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.devices.host_cores import host_cores, passes_at_once
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.blob_answer import BlobAnswer

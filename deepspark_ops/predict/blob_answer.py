@@ -9,7 +9,7 @@ import numpy as np
 
 from caffe_import.data.transform import transform_batch
 from caffe_import.tf_graph.predict import compile_forward
-from deepspark_ops.config.predict import FeaturesConfig
+from deepspark_ops.config.commands.predict import FeaturesConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.input_steps import options_from_words, table_from_words

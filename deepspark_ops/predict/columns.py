@@ -10,7 +10,7 @@ import pyarrow as pa
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.trained_net import set_batch_size

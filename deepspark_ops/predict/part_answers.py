@@ -15,7 +15,7 @@ from functools import cache
 import pyarrow as pa
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs

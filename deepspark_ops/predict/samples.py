@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.config.predict import BundleInputConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import FILL, options_from_words, table_from_words
 from deepspark_ops.export.manifest import BundleManifest, InputContract

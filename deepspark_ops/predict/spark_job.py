@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.samples import Parts
 from deepspark_ops.serve.guard import PREDICT, App, Guard, Limits

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest
 from deepspark_ops.export.served_output import SCORES
 from deepspark_ops.predict.class_answer import result_columns

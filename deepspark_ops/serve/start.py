@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.simulation.results import write_result
 

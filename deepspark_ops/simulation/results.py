@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caffe_import.files.prototxt import format_message
 from caffe_import.solver.loaded_solver import load_solver
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.exchange.strategies.options import parse_strategy_options

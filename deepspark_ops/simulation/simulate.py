@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.plan import PlanConfig
-from deepspark_ops.config.simulate import SimulateConfig, VirtualRunConfig
+from deepspark_ops.config.commands.plan import PlanConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import find_strategy

@@ -14,7 +14,7 @@ from typing import Any
 from caffe_import.files.prototxt import format_message, merge_solver
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.errors import ConfigError, PushRefused, TrainingFailed

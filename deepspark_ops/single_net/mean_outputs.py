@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.net.net_spec import NetSpec
-from deepspark_ops.config.single_net import NetTestConfig
+from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.samples import bind_samples
 from deepspark_ops.evaluate.trained_net import load_params

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.layer_registry import Phase, Shape
 from deepspark_ops.config.base import extents_of
-from deepspark_ops.config.single_net import NetTimeConfig
+from deepspark_ops.config.commands.single_net import NetTimeConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net

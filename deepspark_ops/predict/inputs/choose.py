@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepspark_ops.config.predict import BundleInputConfig, InputFormat
+from deepspark_ops.config.commands.predict import BundleInputConfig, InputFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import STANDARDIZE
 from deepspark_ops.ingest.files.archive import split_member

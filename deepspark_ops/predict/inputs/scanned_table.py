@@ -8,7 +8,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 
-from deepspark_ops.config.predict import BundleInputConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.table_files import data_files
 from deepspark_ops.predict.inputs.table import Numbered, choose_columns, table_records

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from deepspark_ops.config.predict import BundleInputConfig, names_of
+from deepspark_ops.config.commands.predict import BundleInputConfig, names_of
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.input_steps import FILL, table_from_words
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS

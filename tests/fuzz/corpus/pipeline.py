@@ -15,14 +15,14 @@ import numpy as np
 
 from deepspark_ops.config.base import StageConfig, parse_config
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.plan import PlanConfig
+from deepspark_ops.config.commands.predict import PredictConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.plan import PlanConfig
-from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.config.promote import PromoteConfig
-from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.metrics import read_metrics

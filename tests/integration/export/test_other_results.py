@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate

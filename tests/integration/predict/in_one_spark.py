@@ -18,7 +18,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.spark_job import answer_on, run_on_spark
 from deepspark_ops.predict.spark_udf import predict_udf

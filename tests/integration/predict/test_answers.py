@@ -9,7 +9,7 @@ import pytest
 
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.mean_file import read_mean
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.export.tf_saved_model import load_saved_model

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.processes.spark_submit import job_variables
 from tests.integration.predict.small_bundles import NETS, expected_of, make_small_bundle, samples_of

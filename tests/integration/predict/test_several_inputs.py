@@ -10,9 +10,9 @@ import pytest
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
+from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.convert import ConvertConfig
-from deepspark_ops.config.predict import FeaturesConfig, PredictConfig
-from deepspark_ops.config.serve import ServeConfig
 from deepspark_ops.export.convert.__main__ import main as convert
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.serve.request import samples_of_json

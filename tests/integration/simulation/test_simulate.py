@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from deepspark_ops.command import cli
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import SimulateConfig, VirtualRunConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.simulation import run_processes, simulate
 from deepspark_ops.simulation.results import write_result

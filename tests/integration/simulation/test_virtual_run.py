@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import strategy_names

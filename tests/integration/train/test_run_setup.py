@@ -14,7 +14,7 @@ from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.fillers import initial_vector
 from deepspark_ops.config.check import CheckConfig
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies.base import configure

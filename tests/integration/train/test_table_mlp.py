@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
-from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.input_steps import FILL, STANDARDIZE

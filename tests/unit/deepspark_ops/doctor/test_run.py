@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deepspark_ops.command import cli
-from deepspark_ops.config.doctor import DoctorConfig
+from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.doctor import children, run
 from deepspark_ops.doctor.airflow_checks import absent_check, airflow_checks
 from deepspark_ops.doctor.check import Check

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from deepspark_ops.command import cli
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.plan import PlanConfig
+from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.planning import step_time
 from deepspark_ops.planning.net_size import measure_net

@@ -1,7 +1,7 @@
 import numpy as np
 import pyarrow as pa
 
-from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.export.manifest import InputContract, OutputBlob, parse_manifest
 from deepspark_ops.predict.class_answer import result_columns, served_answers
 from deepspark_ops.predict.columns import answer_columns, output_schema

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.config.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver

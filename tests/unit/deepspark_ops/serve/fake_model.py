@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deepspark_ops.config.serve import ServeConfig
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.reference.bundles import make_bundle

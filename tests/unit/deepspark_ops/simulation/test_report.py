@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import SimulateConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.planning.net_size import NetSize
 from deepspark_ops.simulation.report import SimulationReport, choose_target

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import VirtualRunConfig
+from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.strategies.shared_rules import Elastic
 from deepspark_ops.simulation.results import (

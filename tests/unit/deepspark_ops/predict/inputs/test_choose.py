@@ -2,7 +2,7 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.choose import open_inputs

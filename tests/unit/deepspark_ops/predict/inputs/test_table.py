@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deepspark_ops.config.predict import PredictConfig
+from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.simulate import SimulateConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.errors import ConfigError
 
 
