@@ -16,8 +16,8 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 
-NAMES = [found.name for found in pkgutil.iter_modules(config.__path__)]
-MODULES = [importlib.import_module(f"{config.__name__}.{name}") for name in NAMES]
+NAMES = [found.name for found in pkgutil.walk_packages(config.__path__, f"{config.__name__}.")]
+MODULES = [importlib.import_module(name) for name in NAMES]
 MODELS = sorted(
     {
         value
