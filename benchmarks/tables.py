@@ -120,7 +120,7 @@ def _write(context: object, source: Path, target: Path) -> float:
     from pyspark.sql import SparkSession
 
     began = time.monotonic()
-    with logged_progress(context, "Spark writes Parquet"):
+    with logged_progress(context, "Spark writing Parquet"):
         SparkSession(context).read.parquet(str(source)).write.parquet(str(target))
     seconds = time.monotonic() - began
     shutil.rmtree(target)

@@ -442,7 +442,7 @@ def _over_parts(
     context = spark.context()
     with _told(context, table.source):
         if table.files is not None:
-            with logged_progress(context, f"ingest: {table.source} is read"):
+            with logged_progress(context, f"ingest: reading {table.source}"):
                 found: list[str] = context.parallelize(parts, max(1, len(parts))).map(of_file).collect()
             return found
         assert table.frame is not None
@@ -455,7 +455,7 @@ def _over_parts(
             yield pa.RecordBatch.from_pydict({"summary": [text]})
 
         frame = table.frame.select(*_selected(table.frame, roles, dtype))
-        with logged_progress(context, f"ingest: {table.source} is read"):
+        with logged_progress(context, f"ingest: reading {table.source}"):
             return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
 
 
@@ -475,7 +475,7 @@ def logged_progress(context: SparkContext, what: str) -> Iterator[None]:
             with suppress(Py4JError, AttributeError):  # Spark stops, or the stage has ended meanwhile
                 for number in tracker.getActiveStageIds():
                     stage = tracker.getStageInfo(number)
-                    _log.info("%s: %s of %s tasks have ended", what, stage.numCompletedTasks, stage.numTasks)
+                    _log.info("%s: %s of %s tasks done", what, stage.numCompletedTasks, stage.numTasks)
 
     watcher = threading.Thread(target=report, name="progress", daemon=True)
     watcher.start()
