@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from deepspark_ops.shards.shard_records import ShardRecords, read_records
 from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
+_Records = TypeVar("_Records")
 _MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
 """Names of files: what their records are is compared record by record."""
 
@@ -60,36 +61,19 @@ def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
         config: What is asked for.
         options: Those that decide what samples are, of the recipe.
     """
-    found = found_to_go_on(config, options, of_table=False)
-    if found is None:
-        return None
-    folder, manifests = found
-    try:
-        return Base(
-            folder,
-            manifests,
-            {
-                split: [
-                    read_records(shard_folder(folder / split) / shard.records.file)
-                    for shard in manifest.shards
-                    if shard.records
-                ]
-                for split, manifest in manifests.items()
-            },
-        )
-    except DataError as error:
-        _log.warning("ingest: %s is written anew: %s", config.output, error)
-        return None
+    found = found_to_go_on(config, options, read_records, of_table=False)
+    return None if found is None else Base(*found)
 
 
 def found_to_go_on(
-    config: IngestConfig, options: Mapping[str, Any], *, of_table: bool
-) -> tuple[Path, Mapping[SplitName, DatasetManifest]] | None:
-    """Return folder and manifests of the dataset in ``previous``, else in ``output``, if it is whole and fits.
+    config: IngestConfig, options: Mapping[str, Any], read: Callable[[Path], _Records], *, of_table: bool
+) -> tuple[Path, Mapping[SplitName, DatasetManifest], Mapping[SplitName, Sequence[_Records]]] | None:
+    """Return folder, manifests and shards' records of the dataset in ``previous``, else in ``output``, if it fits.
 
     Args:
         config: What is asked for.
         options: As for ``find_base``.
+        read: Reads the file beside a shard that tells of its records.
         of_table: Whether it must hold a table's features; else images.
     """
     folder = config.previous or config.output
@@ -103,16 +87,24 @@ def found_to_go_on(
         return None
     try:
         manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
+        why = _why_not(manifests, options)
+        if why is None and (manifests["train"].table is not None) != of_table:
+            why = "it holds images" if of_table else "it holds features of a table"
+        if why is not None:
+            _log.info("ingest: %s is written anew: %s", config.output, why)
+            return None
+        records = {
+            split: [
+                read(shard_folder(DatasetPaths(folder).split(split)) / beside.file)
+                for shard in manifest.shards
+                for beside in shard.beside
+            ]
+            for split, manifest in manifests.items()
+        }
     except DataError as error:
         _log.warning("ingest: %s is written anew: %s", config.output, error)
         return None
-    why = _why_not(manifests, options)
-    if why is None and (manifests["train"].table is not None) != of_table:
-        why = "it holds images" if of_table else "it holds features of a table"
-    if why is not None:
-        _log.info("ingest: %s is written anew: %s", config.output, why)
-        return None
-    return folder, manifests
+    return folder, manifests, records
 
 
 def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[str, Any]) -> str | None:

@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed
 from deepspark_ops.ingest.versions.base import found_to_go_on
 from deepspark_ops.ingest.versions.changes import ChangeCounts, shards_that_stay
-from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import as_ranges, kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, SplitName, shard_folder
+from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, SplitName
 from deepspark_ops.shards.row_records import RowRecords, read_row_records
 from deepspark_ops.shards.table_columns import TableColumns
 
@@ -57,25 +55,12 @@ def find_table_base(config: IngestConfig, options: Mapping[str, Any]) -> TableBa
         config: What is asked for.
         options: Those that decide what samples are, of the recipe.
     """
-    found = found_to_go_on(config, options, of_table=True)
+    found = found_to_go_on(config, options, read_row_records, of_table=True)
     if found is None:
         return None
-    folder, manifests = found
-    columns = manifests["train"].table
+    columns = found[1]["train"].table
     assert columns is not None
-    try:
-        records = {
-            split: [
-                read_row_records(shard_folder(DatasetPaths(folder).split(split)) / shard.rows.file)
-                for shard in manifest.shards
-                if shard.rows is not None
-            ]
-            for split, manifest in manifests.items()
-        }
-    except DataError as error:
-        _log.warning("ingest: %s is written anew: %s", config.output, error)
-        return None
-    return TableBase(folder, manifests, records, columns)
+    return TableBase(*found, columns)
 
 
 def columns_stay(base: TableBase, columns: TableColumns) -> bool:
