@@ -506,6 +506,8 @@ def _told(context: SparkContext, source: Path) -> Iterator[None]:
         yield
     except (AnalysisException, ParseException) as error:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if "TABLE_OR_VIEW_NOT_FOUND" in text:
+            text += " The catalog is the one that spark-defaults.conf names; without one Spark knows no table."
         msg = f"source={source}: Spark says: {text}"
         raise ConfigError(msg) from error
     except (PySparkException, Py4JError) as error:
