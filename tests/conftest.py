@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_AIRFLOW_HOME] = home
     if not hasattr(config, "workerinput"):  # in pytest's own process: those of xdist use what it began
         config.stash[_AIRFLOW_SESSION] = AirflowSession(Path(home, "shared"))
+        config.pluginmanager.register(_EndOfAirflow(config))
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
@@ -67,6 +68,30 @@ def _no_limit_left_set() -> Iterator[None]:
         roots.use_allowed_roots(None)
     if layers := sys.modules.get("caffe_import.net.python_layers"):
         layers.allow_python_modules(())
+
+
+class _EndOfAirflow:
+    """Ends the shared Airflow with the last test that may use it: idle it still takes a tenth of a core."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._session = config.stash[_AIRFLOW_SESSION]
+        self._left: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._expect(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._expect(ids)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if nodeid in self._left:
+            self._left.remove(nodeid)
+            if not self._left:
+                self._session.begin_end()
+
+    def _expect(self, ids: Iterable[str]) -> None:
+        self._left.update(name for name in ids if name.startswith("tests/e2e/"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -18,9 +18,11 @@ from typing import Any
 from tests.paths import ROOT
 
 
-def answer_of_module(module: str) -> dict[str, Any]:
+def answer_of_module(module: str, *arguments: str) -> dict[str, Any]:
     """Run a module of the tests in a process of its own and return the JSON object that it prints."""
-    done = subprocess.run([sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -59,7 +61,7 @@ def descendants(pid: int) -> dict[int, list[str]]:
     return {one: commands[one] for one in found if one in commands}
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
     """Return when the condition holds; fail with what was waited for if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -58,7 +58,8 @@ from tests.paths import ROOT
 
 RUN_S = 900.0
 OVER = ("success", "failed")
-_POLL_S = 0.5
+_POLL_S = 1.5
+"""Each question costs the API server up to 50 ms of a core that the runs need."""
 _T = TypeVar("_T")
 
 

@@ -16,7 +16,7 @@ def run_from_source(airflow: AirflowInstance) -> DagRun:
     """Return the run of the net ``small`` over 200 minibatches by two workers; its source was ingested."""
 
     def make() -> str:
-        return _finished(airflow, SmallExample(airflow.base / "from_source").write().conf())
+        return _finished(airflow, SmallExample(airflow.base / "from_source").write().conf(formats=FORMATS))
 
     return DagRun(airflow, DAG, airflow.once("run_from_source", make))
 

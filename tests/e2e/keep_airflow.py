@@ -30,7 +30,7 @@ RETRAINED_MODEL = "retrained"
 """The model that the scheduled runs of deepspark_retrain train; ``retrain/`` in the folder holds its example."""
 TOLD = "told.jsonl"
 """What notifiers were told, in the folder."""
-STOP_S = 60.0
+STOP_S = 150.0
 _POLL_S = 0.2
 
 
@@ -44,7 +44,6 @@ def environment(folder: Path) -> dict[str, str]:
         "DEEPSPARK_NOTIFIERS": str(folder / "notifiers.json"),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # the notifier's module
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # a run has eight tasks, one after the other
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the DAG files stay as they are
     }
 

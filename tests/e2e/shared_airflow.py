@@ -2,7 +2,8 @@
 
 Who holds what, so that it surely ends, whatever kills whom:
 
-- The session (pytest's own process, which with ``-n`` runs no test) holds ``session.lock`` until its end.
+- The session (pytest's own process, which with ``-n`` runs no test) holds ``session.lock`` until the last test that may
+  use Airflow is over.
 - The first test that needs Airflow starts ``tests.e2e.keep_airflow`` as a process of its own and waits until Airflow is
   up; others wait for it. The keeper runs ``deepspark ui`` and waits for ``session.lock``: the kernel gives it when the
   session lets go or is dead. Then it ends Airflow by SIGTERM, looks at what is left, and writes down what is wrong.
@@ -31,7 +32,7 @@ FOLDER_VARIABLE = "DEEPSPARK_TESTS_AIRFLOW"
 """Environment variable with the folder of the session's Airflow; pytest's own process sets it for the others."""
 SESSION_LOCK, KEEPER_LOCK, START_LOCK = "session.lock", "keeper.lock", "start.lock"
 READY, ENDED, OUTPUT = "ready.json", "ended.json", "ui.log"
-START_S, END_S = 240.0, 90.0
+START_S, END_S = 240.0, 180.0
 _POLL_S = 0.1
 
 
@@ -46,9 +47,13 @@ class AirflowSession:
         self._lock = (folder / SESSION_LOCK).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def end(self) -> list[str]:
-        """End Airflow, if it was started, and return what was wrong with its end."""
+    def begin_end(self) -> None:
+        """Let Airflow end beside whatever else is tested."""
         fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def end(self) -> list[str]:
+        """Wait for Airflow's end, if it was started, and return what was wrong with it."""
+        self.begin_end()
         if not self.was_started:
             return []
         with (self._folder / KEEPER_LOCK).open("r+") as lock:

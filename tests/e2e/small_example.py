@@ -44,7 +44,8 @@ net: "{net}" base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 200 displa
 test_iter: 4 test_interval: 100 snapshot: 100 snapshot_prefix: "small"
 """
 FORMATS = "saved_model,caffe"
-"""What every bundle has; each other one takes seconds to write and read again, and ``run_from_source`` has them all."""
+"""What every bundle has; each other one takes seconds to write and read again. The scheduled run of deepspark_retrain,
+whose form has no formats, has them all."""
 
 
 @dataclass(frozen=True)

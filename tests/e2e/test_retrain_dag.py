@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,29 +20,55 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mar
 DAG = "deepspark_retrain"
 
 
-def test_scheduled_runs_train_further_and_keep_the_better_model(airflow: AirflowInstance) -> None:
-    # By time: unpausing runs the latest slot. Nothing is in production, so the model goes in unopposed.
-    airflow.unpause(DAG)
-    first = airflow.await_run(DAG, lambda run: run["run_type"] == "scheduled")
-    approve(airflow, first)
-    note = first.wait()["note"]
+def first_run(airflow: AirflowInstance) -> DagRun:
+    """Return the run that Airflow started by time, approved; nothing was in production."""
+
+    def make() -> str:
+        airflow.unpause(DAG)  # which runs the latest slot
+        run = airflow.await_run(DAG, lambda run: run["run_type"] == "scheduled")
+        approve(airflow, run)
+        run.wait()
+        return run.run_id
+
+    return DagRun(airflow, DAG, airflow.once("retrained_by_time", make))
+
+
+def production_of(airflow: AirflowInstance) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((model_of(airflow) / "production.json").read_text())
+    return found
+
+
+def model_of(airflow: AirflowInstance) -> Path:
+    return airflow.home / "models" / RETRAINED_MODEL
+
+
+def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInstance) -> None:
+    first = first_run(airflow)
+    note = first.read()["note"]
     states = first.task_states()
     assert states.pop("evaluate_production") == "skipped"
     assert set(states.values()) == {"success"}
-    pointer = airflow.home / "models" / RETRAINED_MODEL / "production.json"
-    production = json.loads(pointer.read_text())
+    production = production_of(airflow)
     assert (production["version"], production["who"]) == ("v1", "user")
     assert note == production["reason"]
     assert note.endswith("; no model was in production; approved by user (looks right)")
     assert first.told()[-1] == ("promoted", f"model {RETRAINED_MODEL}: v1 is in production ({note})")
-    version = pointer.parent / "versions" / production["version"]
-    assert (version / "weights.caffemodel").is_file()
+    assert (model_of(airflow) / "versions" / "v1" / "weights.caffemodel").is_file()
     bundle = json.loads((first.folder / "bundle" / "manifest.json").read_text())
     assert [(one["name"], one["task"]) for one in bundle["outputs"]] == [("again", "reconstruction")]
+    # The only run here whose formats are those of a form that nobody touched.
+    read = {one["file"] for one in bundle["check"]["outside"]}
+    assert read == {"weights.caffemodel", "model.keras", "model.onnx", "model.tflite"}
     (listed,) = (row for row in airflow.api().page(f"{RUNS_URL}?format=json")["runs"] if row["run"] == first.run_id)
     assert (listed["figure"]["name"], listed["accuracy"]) == ("mse", None)
 
-    # By data: another order of the same samples is a changed dataset, which triggers a run that starts from production.
+
+@pytest.mark.long
+def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_better(airflow: AirflowInstance) -> None:
+    first_run(airflow)
+    production = production_of(airflow)
+    version = model_of(airflow) / "versions" / production["version"]
+    # Another order of the same samples is a changed dataset, which triggers a run.
     example = SmallExample(airflow.base / "retrain")  # its files are there
     ingested = airflow.trigger("deepspark_train", example.conf(shuffle=False, overrides="max_iter: 40"))
     ingested.leave_out("train")  # ingest sends the event; test_train_dag.py has what follows
@@ -74,7 +101,7 @@ def test_scheduled_runs_train_further_and_keep_the_better_model(airflow: Airflow
     if passed:
         assert comparison["p_value"] <= 0.05
     assert states["promote"] == "skipped"
-    assert json.loads(pointer.read_text()) == production
+    assert production_of(airflow) == production
 
 
 def approve(airflow: AirflowInstance, run: DagRun) -> None:

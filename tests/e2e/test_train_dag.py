@@ -36,6 +36,7 @@ def test_solver_goes_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance)
     assert text.count(NO_GPU) == (shutil.which("nvidia-smi") is None)
 
 
+@pytest.mark.long
 def test_without_a_source_training_reads_what_the_net_itself_names(airflow: AirflowInstance) -> None:
     done = run_on_own_data(airflow)
     assert "training reads the sources that the net names" in done.log_text("ingest")

@@ -1,4 +1,4 @@
-"""One training step of each published net, in a process of its own: ``python -m tests.integration.whole_net_steps``.
+"""One training step of published nets, in a process of its own: ``python -m ...whole_net_steps NET ...``.
 
 TensorFlow keeps what a large net took, and a process of tests that held all of them would need gigabytes to its end.
 Prints a JSON object: net -> what its step gave.
@@ -69,4 +69,4 @@ def step_of(name: str, batch_size: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump({name: step_of(name, size) for name, size in BATCH_SIZES.items()}, sys.stdout)
+    json.dump({name: step_of(name, BATCH_SIZES[name]) for name in sys.argv[1:]}, sys.stdout)

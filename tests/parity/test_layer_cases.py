@@ -1,9 +1,11 @@
-"""Further layer cases recorded from Caffe, by layer type; those of the selection are in ``test_caffe_cases.py``."""
+"""Further layer cases recorded from Caffe, by layer type; the others are in ``test_caffe_cases.py``."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +33,8 @@ OF_FORKS = {
 """Caffe 1.0 does not know them: compared with slow references instead."""
 
 
-SELECTED = {case.name for case in load_cases(FOLDER)}
+SELECTED = {case.name for case in load_cases(Path(os.environ.get("DEEPSPARK_CAFFE_ORACLE") or FOLDER))}
+"""Of a folder with all cases test_caffe_cases.py takes all, and nothing is left here."""
 
 
 @pytest.mark.parametrize("layer_type", sorted(RECORDS))

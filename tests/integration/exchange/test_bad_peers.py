@@ -36,7 +36,7 @@ from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, init
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExchange]:
     """One server for all the abuse of this file."""
-    run_settings = make_settings(tmp_path_factory.mktemp("run"), transport="socket", exchange_timeout_s=5.0)
+    run_settings = make_settings(tmp_path_factory.mktemp("run"), transport="socket")
     with start_exchange(run_settings, initial_vector()) as started:
         pid = started.pid
         yield started
@@ -48,9 +48,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExchang
 def open_connection(running: RunningExchange) -> Connection:
     """Return an authenticated connection that has not joined."""
     address = running.address
-    sock = socket.create_connection((address.host, address.port), 5)
-    channel = greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=5)
-    return Connection(channel, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=5.0, peer="server")
+    sock = socket.create_connection((address.host, address.port), 30)
+    channel = greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=30)
+    return Connection(channel, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=30.0, peer="server")
 
 
 def join(connection: Connection, worker: int, session: str = "s") -> int:
@@ -88,7 +88,7 @@ def test_the_server_sees_no_gpu(running: RunningExchange) -> None:
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=1, max_size=300))
 def test_strangers_bytes_end_in_a_closed_connection(running: RunningExchange, garbage: bytes) -> None:
-    with closing(socket.create_connection((running.address.host, running.address.port), 5)) as sock:
+    with closing(socket.create_connection((running.address.host, running.address.port), 30)) as sock:
         with suppress(OSError):
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
@@ -110,7 +110,7 @@ def test_members_garbage_ends_in_a_closed_connection(
             connection.send(Frame(wire.CALL, count=len(garbage)), garbage)
         connection.channel.sock.sendall(garbage)
         connection.channel.sock.shutdown(socket.SHUT_WR)
-        connection.channel.sock.settimeout(5)
+        connection.channel.sock.settimeout(30)
         while connection.channel.sock.recv(4096):
             pass
     connection.close()
@@ -176,7 +176,7 @@ def test_members_wrong_frames_are_refused(running: RunningExchange, sent: list[F
         for frame in sent:
             connection.send(frame, bytes(min(frame.payload_bytes, 5_000)))
         connection.channel.sock.shutdown(socket.SHUT_WR)
-        connection.channel.sock.settimeout(5)
+        connection.channel.sock.settimeout(30)
         while connection.channel.sock.recv(4096):
             pass
     connection.close()
@@ -298,7 +298,7 @@ def test_push_out_of_turn_is_refused(tmp_path: Path) -> None:
 def test_a_worker_that_falls_silent_with_the_lock_of_the_center_loses_it(
     tmp_path: Path, transport: Transport, silent_in: str
 ) -> None:
-    run_settings = make_settings(tmp_path, lock="full", exchange_timeout_s=2.0)
+    run_settings = make_settings(tmp_path, lock="full", exchange_timeout_s=4.0)
     with start_exchange(run_settings, initial_vector()) as fresh:
         silent = open_connection(fresh)
         sequence = join(silent, 0) + 1

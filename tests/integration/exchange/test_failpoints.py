@@ -96,7 +96,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
                 running.control(StopEarly())
         link.leave()
         link.close()
-        status = running.wait(30)
+        status = running.wait(60)
         assert json.loads(left.read_text()) == [], "not every place was come to"
         assert running.restarts == n_places
         np.testing.assert_array_equal(running.center.vector, expected)

@@ -124,7 +124,7 @@ def test_a_push_that_is_changed_on_the_way(
 
 
 def test_a_relay_that_ends_tls_itself_is_refused_in_one_line(tmp_path: Path) -> None:
-    settings = make_settings(tmp_path, transport="socket", exchange_timeout_s=5.0)
+    settings = make_settings(tmp_path, transport="socket")
     relays = make_certificate()
     with (
         start_exchange(settings, initial_vector(), protection="tls") as running,
@@ -150,7 +150,7 @@ def test_a_relay_that_ends_tls_itself_is_refused_in_one_line(tmp_path: Path) -> 
         with pytest.raises(ProtocolError, match="has another certificate than the run's") as found:
             connect(address).join(0)
         assert "\n" not in str(found.value)
-        relaying.join(5)
+        relaying.join(60)
         np.testing.assert_array_equal(running.center.vector, initial_vector())
         assert running.poll().live_workers == ()
 

@@ -92,18 +92,18 @@ def test_a_server_that_is_killed_while_a_worker_waits_in_a_round_changes_nothing
 @pytest.mark.parametrize(("strategy", "transport"), BOTH_TRANSPORTS)
 def test_a_worker_that_is_lost_in_a_round_is_not_waited_for(tmp_path: Path, strategy: str, transport: str) -> None:
     is_local = strategy == "local_sgd"
-    settings = make_settings(tmp_path, strategy=strategy, transport=transport, exchange_timeout_s=1.0, **FIELDS)
+    settings = make_settings(tmp_path, strategy=strategy, transport=transport, exchange_timeout_s=2.0, **FIELDS)
     with start_exchange(settings, initial_vector(N_PARAMS)) as running, ThreadPoolExecutor(2) as threads:
         links = [connect(running.address) for _ in range(2)]
         for worker, link in enumerate(links):
             link.join(worker)
         locals_ = [link.pull() for link in links]
         both = [threads.submit(push, links[i], i, locals_[i], 1, is_local=is_local) for i in range(2)]
-        locals_ = [each.result(30) for each in both]
+        locals_ = [each.result(60) for each in both]
         waiting = threads.submit(push, links[0], 0, locals_[0], 2, is_local=is_local)
         await_push(running)
         links[1].close()  # as the kernel does for a killed process
-        local = waiting.result(30)
+        local = waiting.result(60)
         for update in range(3, N_ROUNDS + 1):
             local = push(links[0], 0, local, update, is_local=is_local)
         assert running.poll().live_workers == (0,)
@@ -115,7 +115,7 @@ def test_a_worker_that_is_lost_in_a_round_is_not_waited_for(tmp_path: Path, stra
             threads.submit(push, link, i, at, N_ROUNDS + 1, is_local=is_local)
             for i, (link, at) in enumerate(((links[0], local), (again, pulled)))
         ]
-        ends = [each.result(30) for each in both]
+        ends = [each.result(60) for each in both]
         assert np.isfinite(ends).all()
         for link in (links[0], again):
             link.close()

@@ -36,7 +36,7 @@ def many_descriptors() -> Iterator[None]:
 
 def open_idle(stack: ExitStack, running: RunningExchange, count: int) -> None:
     for _ in range(count):
-        stack.enter_context(socket.create_connection((running.address.host, running.address.port), 5))
+        stack.enter_context(socket.create_connection((running.address.host, running.address.port), 30))
 
 
 @pytest.mark.parametrize("protection", ["off", "tls"])

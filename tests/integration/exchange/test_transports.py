@@ -46,7 +46,7 @@ def test_one_worker_agrees_with_local_and_reference_bit_for_bit(
     settings = make_settings(tmp_path / transport, n_workers=1, transport=transport)
     with start_exchange(settings, initial_vector(), protection=protection) as running:
         run = work(connect(running.address), 0)
-        status = running.wait(10)
+        status = running.wait(60)
         center = running.center.snapshot()
     local_exchange = LocalExchange(make_settings(tmp_path / "local", n_workers=1), initial_vector())
     local_run = work(local_exchange.link(), 0)
@@ -232,7 +232,7 @@ def test_with_locks_no_push_is_lost(tmp_path: Path, transport: str, lock: str) -
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_round_does_not_wait_for_a_worker_that_is_gone(tmp_path: Path, transport: str) -> None:
     settings = make_settings(
-        tmp_path, strategy="local_sgd", transport=transport, schedule=Schedule(12), exchange_timeout_s=1.0
+        tmp_path, strategy="local_sgd", transport=transport, schedule=Schedule(12), exchange_timeout_s=2.0
     )
     with start_exchange(settings, initial_vector()) as running:
         crashing = connect(running.address)
@@ -293,7 +293,7 @@ def test_free_running_workers_keep_the_books_and_the_sum(tmp_path: Path, transpo
 
 def run_workers(address: ExchangeAddress, n_workers: int, want: int = 4) -> list[WorkerRun]:
     runs: dict[int, WorkerRun] = {}
-    everybody = threading.Barrier(n_workers, timeout=30)
+    everybody = threading.Barrier(n_workers, timeout=60)
 
     def target(worker: int) -> None:
         runs[worker] = work(connect(address), worker, want=want, joined=everybody.wait)

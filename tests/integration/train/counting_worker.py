@@ -42,7 +42,7 @@ def count(
     link = connect(address)
     link.join(worker)
     if begin is not None:
-        begin.wait(60)
+        begin.wait(120)
     rows: dict[int, list[int]] = {}
     batches = LeasedBatches(link, [fed_layer(split, batch)], (), iter_size=1, seed=1, worker=worker, first_step=0)
     with batches, log.open("a", buffering=1) as out:

@@ -23,7 +23,7 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.spark_task import run_in_task
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 Prepare = Callable[[], None]
 
 
@@ -84,7 +84,7 @@ class ProcessWorkers(Workers):
     ) -> None:
         for process in self.processes:
             process.kill()
-            process.join(10)
+            process.join(60)
 
     def await_start(self) -> None:
         """Nothing to wait for."""

@@ -54,20 +54,21 @@ def assert_params(finished: Finished, expected: dict[str, np.ndarray], head: str
 
 
 @pytest.mark.parametrize(
-    ("case", "rtol"),
+    ("case", "rtol", "comm_period"),
     [
-        ("sgd_mlp", 1e-4),
-        ("sgd_conv", 1e-3),  # ties of MAX pooling and the kink of ReLU
-        ("sgd_iter_size3", 1e-4),
-        ("sgd_batchnorm", 1e-4),
-        ("nesterov_mlp", 1e-4),
-        ("adagrad_mlp", 1e-4),
-        ("rmsprop_mlp", 1e-4),
-        ("adadelta_mlp", 1e-4),
-        ("adam_mlp", 1e-4),
+        ("sgd_mlp", 1e-4, 1),
+        ("adam_mlp", 1e-4, 1),
+        ("sgd_mlp", 1e-4, 7),
+        ("sgd_conv", 1e-3, 7),  # ties of MAX pooling and the kink of ReLU
+        ("sgd_iter_size3", 1e-4, 7),
+        ("sgd_batchnorm", 1e-4, 7),
+        ("nesterov_mlp", 1e-4, 7),
+        ("adagrad_mlp", 1e-4, 7),
+        ("rmsprop_mlp", 1e-4, 7),
+        ("adadelta_mlp", 1e-4, 7),
+        ("adam_mlp", 1e-4, 7),
     ],
 )
-@pytest.mark.parametrize("comm_period", [1, 7])
 def test_one_worker_repeats_caffes_run(case: str, rtol: float, comm_period: int, tmp_path: Path) -> None:
     expected = recorded(case)
     finished = train(case, tmp_path / "run", comm_period=comm_period)

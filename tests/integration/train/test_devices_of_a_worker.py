@@ -5,6 +5,7 @@ The devices are logical ones of the CPU, which TensorFlow makes only before its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,29 +42,47 @@ def test_two_devices_train_stop_and_go_on_like_one(found: dict[str, Any], name: 
     assert run["distance"] <= ROUNDING
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_spark_trains_replicas_and_the_run_goes_on_with_a_placed_net_like_a_plain_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placement = tmp_path / "placement.txt"
-    placement.write_text(PLACEMENT)
-    shared: dict[str, Any] = {
+def two_devices(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "placement.txt").write_text(PLACEMENT)
+    return {
         "solver": str(CAFFE / SOLVER),
         "n_workers": 1,
         "devices": "cpu",
         "gpus_per_worker": 2,
         "threads_per_worker": 1,
     }
-    overrides = "display: 1 snapshot: 10 random_seed: 5"
-    replicas = Job(tmp_path, **shared, overrides=f"{overrides} max_iter: 10")
-    assert replicas.wait() == 0, "\n".join(replicas.lines)
-    placed = Job(tmp_path, **shared, placement=str(placement), overrides=f"{overrides} {TWO_PASSES}")
-    assert placed.wait() == 0, "\n".join(placed.lines)
 
+
+OVERRIDES = "display: 1 snapshot: 10 random_seed: 5"
+
+
+def assert_as_a_plain_run(jobs: Sequence[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CAFFE)
-    plain = TrainConfig(solver=SOLVER, overrides=f"{overrides} {TWO_PASSES}", run_dir=tmp_path / "plain", n_workers=1)
+    plain = TrainConfig(solver=SOLVER, overrides=f"{OVERRIDES} {TWO_PASSES}", run_dir=tmp_path / "plain", n_workers=1)
     assert [outcome.ending for outcome in run_in_process(plain).outcomes] == ["finished"]
-    assert distance(placed.paths.root, tmp_path / "plain") <= ROUNDING
-    for job in (replicas, placed):
+    assert distance(jobs[-1].paths.root, tmp_path / "plain") <= ROUNDING
+    for job in jobs:
         assert "CPU as 2 logical devices, 1 thread" in "\n".join(job.lines)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_trains_a_placed_net_like_a_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = two_devices(tmp_path)
+    job = Job(tmp_path, **config, placement=str(tmp_path / "placement.txt"), overrides=f"{OVERRIDES} {TWO_PASSES}")
+    assert job.wait() == 0, "\n".join(job.lines)
+    assert_as_a_plain_run([job], tmp_path, monkeypatch)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+def test_spark_trains_replicas_and_the_run_goes_on_with_a_placed_net_like_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = two_devices(tmp_path)
+    replicas = Job(tmp_path, **config, overrides=f"{OVERRIDES} max_iter: 10")
+    assert replicas.wait() == 0, "\n".join(replicas.lines)
+    placed = Job(tmp_path, **config, placement=str(tmp_path / "placement.txt"), overrides=f"{OVERRIDES} {TWO_PASSES}")
+    assert placed.wait() == 0, "\n".join(placed.lines)
+    assert_as_a_plain_run([replicas, placed], tmp_path, monkeypatch)

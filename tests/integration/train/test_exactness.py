@@ -102,8 +102,8 @@ def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
     [
         ("SGD", {BEHIND_A_SNAPSHOT: 10}),
         ("Nesterov", {BETWEEN: 20}),
-        ("AdaGrad", {BETWEEN: 20}),
-        ("RMSProp", {BEHIND_A_SNAPSHOT: 10}),
+        pytest.param("AdaGrad", {BETWEEN: 20}, marks=pytest.mark.long),
+        pytest.param("RMSProp", {BEHIND_A_SNAPSHOT: 10}, marks=pytest.mark.long),
         ("AdaDelta", {BETWEEN: 20}),
         ("Adam", {BEHIND_A_SNAPSHOT: 10, BETWEEN: 20}),
     ],

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,28 +113,9 @@ def training(folder: Path, overrides: str, **config: object) -> Job:
     return Job(folder, overrides=f"test_interval: 1000 test_initialization: true display: 500 {overrides}", **config)
 
 
-def test_two_workers_show_their_lines_and_leave_a_whole_run(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 3000 snapshot: 1000", n_workers=2)
-    assert job.wait() == 0, "\n".join(job.lines)
-    for worker in (0, 1):
-        pattern = rf"^INFO: worker {worker} loss clock=\d+/3000 loss=\S+ lr=\S+ images/s=\S+ comp="
-        assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
-    assert re.match(r"INFO: finished: clock=3000 .*snapshots=\S+snap_iter_3000\.\*$", job.lines[-1])
-    assert job.paths.snapshot_iterations() == [1000, 2000, 3000]
-    assert {event.clock for event in job.events("evaluation")} == {0, 1000, 2000, 3000}
-    assert job.events("evaluation")[-1].data["accuracy"] == 1.0
-    assert not job.paths.work.exists()
-    assert len(list(job.paths.tensorboard.iterdir())) == 1
-    assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
-
-    # The same config again: finished, at once and without Spark.
-    again = training(tmp_path, "max_iter: 3000 snapshot: 1000", n_workers=2)
-    assert again.wait() == 0
-    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=3000")] == []
-
-
-def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 12000", n_workers=2, comm_period=2, grant_timeout_s=60.0)
+def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 60.0}
+    job = training(tmp_path, "max_iter: 12000 snapshot: 4000", **config)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
     os.kill(job.worker_pids()[0], signal.SIGKILL)
@@ -144,7 +126,21 @@ def test_killed_worker_is_started_again_alone_and_the_run_ends_well(tmp_path: Pa
     assert [event.worker for event in job.events("worker_lost")] == [twice]
     assert any("start 2 of this worker" in event.data["text"] for event in job.events("note"))
     assert job.events("stage")[-1].data["status"] == "finished"
-    assert job.paths.snapshot_iterations() == [12000]
+    for worker in (0, 1):
+        pattern = rf"^INFO: worker {worker} loss clock=\d+/12000 loss=\S+ lr=\S+ images/s=\S+ comp="
+        assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
+    assert re.match(r"INFO: finished: clock=12000 .*snapshots=\S+snap_iter_12000\.\*$", job.lines[-1])
+    assert job.paths.snapshot_iterations() == [4000, 8000, 12000]
+    assert {event.clock for event in job.events("evaluation")} == set(range(0, 12001, 1000))
+    assert job.events("evaluation")[-1].data["accuracy"] == 1.0
+    assert not job.paths.work.exists()
+    assert len(list(job.paths.tensorboard.iterdir())) == 1
+    assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
+
+    # The same config again: finished, at once and without Spark.
+    again = training(tmp_path, "max_iter: 12000 snapshot: 4000", **config)
+    assert again.wait() == 0
+    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=12000")] == []
 
 
 def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
@@ -172,7 +168,7 @@ def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_d
 
 
 def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", n_workers=2)
+    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", n_workers=1)
     job.wait_for(r"driver snapshot clock=2000 ")
     below = job.descendants()
     job.process.kill()
@@ -185,7 +181,7 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     last = job.paths.snapshot_iterations()[-1]
     unfinished = job.paths.snapshots / f".snap_iter_{last + 2000}.state.h5.abcdefgh.tmp"
     unfinished.touch()
-    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", n_workers=2)
+    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", n_workers=1)
     assert again.wait() == 0, "\n".join(again.lines)
     assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
     assert again.paths.snapshot_iterations()[-1] == last + 1000
@@ -205,18 +201,9 @@ def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: P
     assert failed.clock >= 500, "the minibatches that were done, and not those of the start"
 
 
-def test_diverging_run_fails_with_what_to_change(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 3000 base_lr: 1e38", n_workers=2)
-    assert job.wait() == 1
-    (message,) = job.error_lines
-    assert re.match(r"worker \d: loss is \S+ at minibatch \d+ .*base_lr=1e\+38.*rate_scale", message)
-    assert job.paths.snapshot_iterations() == []
-    assert job.events("stage")[-1].data["status"] == "failed"
-
-
 def test_mistake_found_by_a_worker_ends_the_run_with_its_message(tmp_path: Path) -> None:
     # Readable for the driver, gone when the workers open it.
-    job = training(tmp_path, "max_iter: 3000", n_workers=2)
+    job = training(tmp_path, "max_iter: 3000", n_workers=1)
     job.wait_for("driver stage clock=0")
     (job.paths.root / "net.prototxt").write_text('layer { name: "x" tipe: "Data" }')
     assert job.wait() == 2, "\n".join(job.lines)
@@ -247,15 +234,6 @@ def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on
         assert "CUDA_VISIBLE_DEVICES='0'" in event.data["note"], "what the driver dealt is what TensorFlow looked at"
     notes = [event for event in job.events("note") if "TensorFlow sees too few GPUs" in event.data["text"]]
     assert len(notes) == 1
-
-
-def test_gpus_that_tensorflow_does_not_see_are_refused_by_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    job = training(tmp_path, "max_iter: 10", n_workers=1, devices="gpu")
-    assert job.wait() == 2, "\n".join(job.lines)
-    assert job.error_lines[0].startswith("devices=gpu: TensorFlow sees no GPU in this process, 1 needed (TensorFlow ")
 
 
 def test_port_taken_is_one_message(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
-from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.param_vector import StatisticBlobs, Vector
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 from tests.integration.train.test_caffe_runs import assert_params, recorded
 from tests.integration.train.test_strategies_learn import loss_over_the_data
@@ -18,6 +18,21 @@ pytestmark = pytest.mark.tf
 
 STRATEGIES = [name for name in strategy_names() if find_strategy(name).name == name]
 WITH_RATES = [name for name in STRATEGIES if not find_strategy(name).repeats_data]
+SOLVERS = ["nesterov", "adagrad", "rmsprop", "adadelta", "adam"]
+BOTH = [
+    # Each strategy with one solver type, and each type with one strategy or two; `make test-long` has them all.
+    pytest.param(solver, strategy, marks=[] if at % len(SOLVERS) == SOLVERS.index(solver) else pytest.mark.long)
+    for at, strategy in enumerate(WITH_RATES)
+    for solver in SOLVERS
+]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Vector:
+    """Return the center of a run by one worker, which is the same whatever the strategy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(CAFFE)
+        return train("sgd_batchnorm", "easgd", tmp_path_factory.mktemp("alone") / "run", n_workers=1).center
 
 
 @pytest.fixture(autouse=True)
@@ -46,20 +61,18 @@ def assert_learned(finished: Finished) -> None:
     assert last < first
 
 
-@pytest.mark.parametrize("strategy", WITH_RATES)
-@pytest.mark.parametrize("solver", ["nesterov", "adagrad", "rmsprop", "adadelta", "adam"])
+@pytest.mark.parametrize(("solver", "strategy"), BOTH)
 def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: str, tmp_path: Path) -> None:
     assert_learned(train(f"{solver}_mlp", strategy, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("strategy", WITH_RATES)
-def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, tmp_path: Path) -> None:
+def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alone: Vector, tmp_path: Path) -> None:
     finished = train("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
     (layer,) = StatisticBlobs.from_layout(finished.prepared.run.train_net.params).layers
-    alone = train("sgd_batchnorm", strategy, tmp_path / "alone", n_workers=1)
     means, deviations = [], []
-    for center in (finished.center, alone.center):
+    for center in (finished.center, alone):
         factor = center[layer.factor]
         assert factor > 1.0
         means.append(center[slice(*layer.mean)] / factor)
@@ -71,7 +84,7 @@ def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, tmp
 
 
 @pytest.mark.parametrize("strategy", WITH_RATES)
-@pytest.mark.parametrize("case", ["sgd_mlp", "adam_mlp"])
+@pytest.mark.parametrize("case", [pytest.param("sgd_mlp", marks=pytest.mark.long), "adam_mlp"])
 def test_one_worker_repeats_caffes_run_whatever_the_strategy(case: str, strategy: str, tmp_path: Path) -> None:
     finished = train(case, strategy, tmp_path / "run", n_workers=1, max_iter=20)
     assert_params(finished, recorded(case), "iter_0020", 1e-4)

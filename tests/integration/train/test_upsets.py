@@ -12,17 +12,18 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
 from tests.integration.train.cut_shard import cut_short_while_it_is_read
-from tests.integration.train.in_process import run_in_process
+from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
 
@@ -96,7 +97,7 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
     plain = run_in_process(config_of(tmp_path / "plain", dataset, "SGD"))
     jumps, real = itertools.cycle((0.0, 3600.0, -3600.0)), time.time
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
-    config = config_of(tmp_path / "jumping", dataset, "SGD", grant_timeout_s=5.0)
+    config = config_of(tmp_path / "jumping", dataset, "SGD", grant_timeout_s=600.0)
     finished = run_in_process(config)
     assert_is(finished, plain)
     numbers = [event.data for event in finished.events("loss")]
@@ -140,3 +141,18 @@ def test_max_iter_of_an_edited_solver(dataset: Path, tmp_path: Path, caplog: pyt
         " train less, give another run_dir"
     ]
     assert run.paths.snapshot_iterations() == [10, 14, 20, 30]
+
+
+def test_a_run_that_diverges_fails_with_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAFFE)
+    config = TrainConfig(
+        solver=Path("solvers/sgd_mlp/solver.prototxt"),
+        overrides="max_iter: 3000 base_lr: 1e38",
+        run_dir=tmp_path / "run",
+        n_workers=1,
+    )
+    with pytest.raises(TrainingFailed, match=r"^worker 0: loss is \S+ at minibatch \d+ .*base_lr=1e\+38.*rate_scale"):
+        train_in_processes(config)
+    paths = RunPaths(config.run_dir)
+    assert paths.snapshot_iterations() == []
+    assert [event for event in read_events(paths.events) if event.kind == "stage"][-1].data["status"] == "failed"

@@ -22,11 +22,11 @@ def ends() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         proxy = Proxy(listener.getsockname())
         stack.callback(proxy.close)
-        worker = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), 5))
+        worker = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), 30))
         server, _ = listener.accept()
         stack.enter_context(server)
-        server.settimeout(5)
-        deadline = time.monotonic() + 5
+        server.settimeout(30)
+        deadline = time.monotonic() + 30
         while not proxy.n_connections:  # it knows of a connection a little later than the server
             assert time.monotonic() < deadline
             time.sleep(0.001)
@@ -49,7 +49,7 @@ def is_silent(sock: socket.socket) -> bool:
 
 
 def is_over(sock: socket.socket) -> bool:
-    sock.settimeout(5)
+    sock.settimeout(30)
     try:
         return sock.recv(1) == b""
     except ConnectionError:
@@ -80,7 +80,7 @@ def test_a_piece_is_dropped(ends) -> None:
     proxy.damage("drop", 5)
     worker.sendall(LONG)
     assert is_silent(server)
-    server.settimeout(5)
+    server.settimeout(30)
     worker.sendall(b"next")
     assert received(server, 4) == b"next"
 
@@ -91,7 +91,7 @@ def test_what_is_held_back_comes_later(ends) -> None:
     worker.sendall(LONG)
     assert is_silent(server)
     proxy.condition.is_held = False
-    server.settimeout(5)
+    server.settimeout(30)
     assert received(server, len(LONG)) == LONG
 
 
@@ -125,5 +125,5 @@ def test_a_slow_link_takes_its_time(ends) -> None:
 def test_a_link_that_is_down_lets_nobody_in(ends) -> None:
     proxy, *_ = ends
     proxy.condition.is_down = True
-    with suppress(ConnectionError), socket.create_connection(("127.0.0.1", proxy.port), 5) as late:
+    with suppress(ConnectionError), socket.create_connection(("127.0.0.1", proxy.port), 30) as late:
         assert is_over(late)

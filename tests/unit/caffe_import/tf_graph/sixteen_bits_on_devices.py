@@ -1,6 +1,7 @@
 """Steps in 16 bits by every plan, on two logical devices of the CPU: ``python -m`` with the dotted name of this file.
 
-Prints a JSON object: precision and plan -> what differs from one device that computes all of it.
+Its arguments are precisions; ``bfloat16:replicas`` is one plan alone. Prints a JSON object: precision and plan -> what
+differs from one device that computes all of it.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from caffe_import.devices.compute_plan import ComputePlan, Placement
+from caffe_import.devices.compute_plan import ComputePlan, Placement, Precision
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
@@ -52,7 +53,10 @@ PLANS = {
 }
 
 
-def ran(plan: ComputePlan, devices: tuple[str, ...]) -> tuple[TrainState, TrainState, StepOutputs]:
+Ran = tuple[TrainState, TrainState, StepOutputs]
+
+
+def ran(plan: ComputePlan, devices: tuple[str, ...]) -> Ran:
     """Return the state after the first step, and state and reports after eight."""
     function = compile_training(SMALL, solver_spec(parse_solver(SOLVER)), n_threads=1, plan=plan, devices=devices)
     rng = np.random.default_rng(0)
@@ -66,8 +70,8 @@ def ran(plan: ComputePlan, devices: tuple[str, ...]) -> tuple[TrainState, TrainS
     return first, *function.run(begin, n_steps=8, feeds=feeds, **options)
 
 
-def compared(plan: ComputePlan, expected: tuple[TrainState, TrainState, StepOutputs]) -> dict[str, Any]:
-    first, state, outputs = ran(plan, DEVICES[: plan.n_devices] if plan.n_devices > 1 else ())
+def compared(found: Ran, expected: Ran) -> dict[str, Any]:
+    first, state, outputs = found
     _, whole, theirs = expected
     weights = np.concatenate(
         [
@@ -89,8 +93,14 @@ def compared(plan: ComputePlan, expected: tuple[TrainState, TrainState, StepOutp
 if __name__ == "__main__":
     set_up_devices("cpu", 2, n_threads=1)
     results: dict[str, Any] = {}
-    for precision in ("bfloat16", "float16"):
+    for argument in sys.argv[1:]:
+        name, _, alone = argument.partition(":")
+        precision = cast(Precision, name)
         one = ran(ComputePlan(precision=precision), ())
-        found = {name: compared(replace(plan, precision=precision), one) for name, plan in PLANS.items()}
-        results[precision] = {"plain": compared(ComputePlan(precision=precision), one), **found}
+        results[precision] = {"plain": compared(one, one)}
+        for plan_name, plan in PLANS.items():
+            if plan_name == (alone or plan_name):
+                devices = DEVICES[: plan.n_devices] if plan.n_devices > 1 else ()
+                found = ran(replace(plan, precision=precision), devices)
+                results[precision][plan_name] = compared(found, one)
     sys.stdout.write(json.dumps(results))

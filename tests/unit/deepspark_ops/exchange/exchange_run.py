@@ -31,7 +31,7 @@ def make_settings(folder: Path, **changes: Any) -> ExchangeSettings:
         "events": folder / "events.jsonl",
         "datasets": {"train": DatasetOrder((30, 50), piece_samples=20)},
         "chunk": CHUNK,
-        "exchange_timeout_s": 10.0,
+        "exchange_timeout_s": 30.0,
     }
     return ExchangeSettings(**{**fields, **changes})
 

@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.processes.ahead import ahead, mapped_ahead
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def test_items_come_in_order_from_another_thread():

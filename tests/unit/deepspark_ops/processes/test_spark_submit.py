@@ -195,7 +195,7 @@ def test_a_driver_below_spark_submit_is_asked_to_end_before_spark_submit_is_kill
         assert submit.stdout.readline() == "ready\n"
         stop_driver(submit, "/another/spark_job.py", patience_s=0.0)
         assert submit.poll() is None
-        stop_driver(submit, str(application), patience_s=20.0)
+        stop_driver(submit, str(application), patience_s=60.0)
         assert (submit.poll(), saved.read_text()) == (143, "snapshot")
     finally:
         submit.kill()

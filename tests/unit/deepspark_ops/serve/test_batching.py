@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.serve.batching import Batcher
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Net:

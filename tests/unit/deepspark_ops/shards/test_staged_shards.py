@@ -57,7 +57,7 @@ def test_all_shards_come_ahead_where_there_is_room(dataset):
     with open_dataset(dataset / "train") as there:
         there.read(2, 0, 1)
         copies = staging.staging()
-        wait_until(lambda: all(copies.has(shard.sha256) for shard in manifest.shards), "all copies", timeout_s=20)
+        wait_until(lambda: all(copies.has(shard.sha256) for shard in manifest.shards), "all copies")
 
 
 def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
@@ -67,7 +67,7 @@ def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
     use_staging(copies)
     with open_dataset(dataset / "train") as there:
         there._source(0)
-        wait_until(lambda: copies.has(manifest.shards[1].sha256), "the next copy", timeout_s=20)
+        wait_until(lambda: copies.has(manifest.shards[1].sha256), "the next copy")
         there.close()
         for shard in range(5):
             there.read(shard, 0, 4)

@@ -1,6 +1,7 @@
 """Steps over two logical devices of the CPU beside the plain ones: ``python -m`` with the dotted name of this file.
 
-TensorFlow splits the CPU only before its first operation. Prints a JSON object: check -> what was found.
+Without arguments each kind of plan and of step once; with ``all`` each with each. TensorFlow splits the CPU only before
+its first operation. Prints a JSON object: check -> what was found.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ SOLVERS = {
     "debug": "momentum: 0.9 iter_size: 2 debug_info: true display: 1",
     "Adam": 'type: "Adam" momentum: 0.9 momentum2: 0.99 iter_size: 2',
 }
+
+
+TWO_PASSES = "momentum: 0.9 iter_size: 2"
 
 
 def net_of(text: str) -> NetSpec:
@@ -202,33 +206,50 @@ def traffic(plan: ComputePlan, text: str, net_text: str = NET.replace("BATCH_NOR
     }
 
 
-def checks() -> dict[str, Any]:
+def quick_checks() -> dict[str, Any]:
+    net, with_statistics = net_of(NET.replace("BATCH_NORM", "")), net_of(NET.replace("BATCH_NORM", BATCH_NORM))
+    plans = {"placed": placed(net), "split": placed(net, "ip1", "ip2"), "replicas": ComputePlan(n_replicas=2)}
+    statistics = {"placed": placed(with_statistics), "replicas": ComputePlan(n_replicas=2)}
+    recomputed = {"placed": replace(plans["placed"], recompute=unshared_segments(net))}
+    lstm = net_of(LSTM)
+    compared = {
+        "clipped": compare(net, solver_of(SOLVERS["clipped"]), plans, parts=True),
+        "debug": compare(net, solver_of(SOLVERS["debug"]), {"placed": plans["placed"]}, parts=False),
+        "batch norm": compare(with_statistics, solver_of(TWO_PASSES), statistics, parts=False),
+        "recomputed": compare(net, solver_of(TWO_PASSES), recomputed, parts=False),
+        "lstm": compare(lstm, solver_of(TWO_PASSES), {"placed": placed(lstm)}, parts=False),
+    }
+    return {
+        "compared": compared,
+        "own": replicas_own(NET.replace("BATCH_NORM", BATCH_NORM)),
+        "pipeline": traffic(placed(net), "momentum: 0.9 iter_size: 3"),
+        "replicas": traffic(ComputePlan(n_replicas=2), "momentum: 0.9 iter_size: 4"),
+        "loops": traffic(ComputePlan(n_replicas=2), TWO_PASSES, LONG_LSTM),
+    }
+
+
+def all_checks() -> dict[str, Any]:
     net, with_statistics = net_of(NET.replace("BATCH_NORM", "")), net_of(NET.replace("BATCH_NORM", BATCH_NORM))
     plans = {"placed": placed(net), "split": placed(net, "ip1", "ip2"), "replicas": ComputePlan(n_replicas=2)}
     found: dict[str, Any] = {
         name: compare(net, solver_of(text), plans, parts=name == "clipped") for name, text in SOLVERS.items()
     }
     statistics = {"placed": placed(with_statistics), "replicas": ComputePlan(n_replicas=2)}
-    found["batch norm"] = compare(with_statistics, solver_of("momentum: 0.9 iter_size: 2"), statistics, parts=True)
-    # A layer that devices share is in no segment.
-    whole = tuple(segment for segment in finest_segments(net) if not {"ip1", "ip2"} & set(segment))
-    recomputed = {name: replace(plan, recompute=whole) for name, plan in plans.items()}
-    found["recomputed"] = compare(net, solver_of("momentum: 0.9 iter_size: 2"), recomputed, parts=True)
+    found["batch norm"] = compare(with_statistics, solver_of(TWO_PASSES), statistics, parts=True)
+    recomputed = {name: replace(plan, recompute=unshared_segments(net)) for name, plan in plans.items()}
+    found["recomputed"] = compare(net, solver_of(TWO_PASSES), recomputed, parts=True)
     base = ComputePlan(recompute=finest_segments(net), precision="float16")
     also = {name: replace(plan, recompute=base.recompute, precision=base.precision) for name, plan in plans.items()}
     del also["split"]  # each share's gradient of the bottom is rounded to 16 bits
-    found["recomputed float16"] = compare(net, solver_of("momentum: 0.9 iter_size: 2"), also, parts=False, base=base)
-    lstm = net_of(LSTM)
-    found["lstm"] = compare(lstm, solver_of("momentum: 0.9 iter_size: 2"), {"placed": placed(lstm)}, parts=False)
-    return {
-        "compared": found,
-        "own": {**replicas_own(NET.replace("BATCH_NORM", BATCH_NORM)), **replicas_own(LSTM)},
-        "pipeline": traffic(placed(net), "momentum: 0.9 iter_size: 3"),
-        "replicas": traffic(ComputePlan(n_replicas=2), "momentum: 0.9 iter_size: 4"),
-        "loops": traffic(ComputePlan(n_replicas=2), "momentum: 0.9 iter_size: 2", LONG_LSTM),
-    }
+    found["recomputed float16"] = compare(net, solver_of(TWO_PASSES), also, parts=False, base=base)
+    return {"compared": found, "own": replicas_own(LSTM)}
+
+
+def unshared_segments(net: NetSpec) -> tuple[tuple[str, ...], ...]:
+    """A layer that devices share is in no segment."""
+    return tuple(segment for segment in finest_segments(net) if not {"ip1", "ip2"} & set(segment))
 
 
 if __name__ == "__main__":
     set_up_devices("cpu", 2, n_threads=1)
-    json.dump(checks(), sys.stdout)
+    json.dump(all_checks() if "all" in sys.argv else quick_checks(), sys.stdout)

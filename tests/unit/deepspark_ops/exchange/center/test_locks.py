@@ -49,7 +49,7 @@ def test_threads_of_one_process_lock_each_other_out() -> None:
     with locks.whole():
         thread = threading.Thread(target=enter)
         thread.start()
-        thread.join(10)
+        thread.join(30)
     assert len(errors) == 1
     enter()
     assert len(errors) == 1
@@ -71,7 +71,7 @@ def test_a_dead_process_holds_no_lock(descriptors: tuple[int, int]) -> None:
     with pytest.raises(ExchangeUnavailable):
         locks.chunk(0).__enter__()
     child.kill()
-    child.wait(10)
+    child.wait(30)
     with locks.chunk(0):
         pass
     child.stdout.close()

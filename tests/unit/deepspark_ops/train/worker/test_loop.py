@@ -263,7 +263,7 @@ def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
 
 
 class InRounds:
-    """A link whose exchanges wait 20 ms for others, after which all take ``comm_period``."""
+    """A link whose exchanges wait 40 ms for others, after which all take ``comm_period``."""
 
     def __init__(self, link: WorkerLink, comm_period: int) -> None:
         self._link, self._comm_period = link, comm_period
@@ -274,9 +274,11 @@ class InRounds:
 
     def exchange(self, local: Vector, *, measure_distance: bool, note: RoundNote | None) -> tuple[Vector, object]:
         self.notes.append(note)
-        time.sleep(0.02)
+        began = time.monotonic()
+        time.sleep(0.04)
+        waited_s = time.monotonic() - began  # a busy machine wakes it later
         new_local, report = self._link.exchange(local, measure_distance=measure_distance, note=note)
-        return new_local, report._replace(round_end=RoundEnd(0.02, self._comm_period))
+        return new_local, report._replace(round_end=RoundEnd(waited_s, self._comm_period))
 
 
 def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatc
     bench.run()
     costs = sorted(times["exchange_s"] for times in seen if times["n_steps"])
     assert len(costs) == 10
-    assert 0.0 < costs[5] < 0.01
+    assert 0.0 < costs[5] < 0.03
 
 
 def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tmp_path: Path) -> None:

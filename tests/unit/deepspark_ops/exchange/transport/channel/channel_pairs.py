@@ -24,14 +24,14 @@ def certificate() -> RunCertificate:
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Return a connection's client and server end."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        client = socket.create_connection(listener.getsockname(), 5)
+        client = socket.create_connection(listener.getsockname(), 30)
         server, _ = listener.accept()
-    server.settimeout(5)
+    server.settimeout(30)
     return client, server
 
 
 def channels_over(
-    protection: Protection, client: socket.socket, server: socket.socket, *, timeout_s: float = 5.0
+    protection: Protection, client: socket.socket, server: socket.socket, *, timeout_s: float = 30.0
 ) -> tuple[Channel, Channel]:
     """Return the channels of a client's and a server's socket."""
     pair: tuple[Channel, Channel]

@@ -66,7 +66,7 @@ def test_both_directions_move_at_once_in_one_thread_of_each_side(protection: Pro
                 moved += count
             if not moved:
                 poll.register(channel.sock, select.POLLIN * bool(room) | select.POLLOUT * bool(parts))
-                assert poll.poll(5_000), "both sides wait"
+                assert poll.poll(30_000), "both sides wait"
 
     with closing(client), closing(server):
         other = threading.Thread(target=move, args=(server, sent[1], received[1]))
@@ -84,6 +84,7 @@ def test_silence_ends_in_time_and_what_comes_later_is_not_lost(protection: Prote
             server.receive(memoryview(bytearray(4)))
         with pytest.raises(BlockingIOError):
             server.receive_now([memoryview(bytearray(4))])
+        server.use_timeout(30.0)
         send_all(client, b"late")
         assert receive_all(server, 4) == b"late"
 
@@ -119,7 +120,7 @@ def test_close_wakes_the_thread_that_waits(protection: Protection) -> None:
     waiting = threading.Thread(target=wait)
     waiting.start()
     server.close()
-    waiting.join(5)
+    waiting.join(30)
     assert found == [0]
     client.close()
 
@@ -130,11 +131,11 @@ def test_a_reason_arrives_though_the_other_side_still_sends(protection: Protecti
     with closing(client):
         send_all(client, bytes(100_000))
         send_all(server, b"refused")
-        ending = threading.Thread(target=server.finish, args=(5.0,))
+        ending = threading.Thread(target=server.finish, args=(30.0,))
         ending.start()
         assert receive_all(client, 7) == b"refused"
         client.close()
-        ending.join(5)
+        ending.join(30)
         assert not ending.is_alive()
         server.close()
 
@@ -240,12 +241,13 @@ def test_what_is_changed_on_the_way_is_refused(protection: Protection, at: int) 
             stack.enter_context(closing(sock))
         for thread in threads:
             thread.start()
-            stack.callback(thread.join, 5)
-        ours, theirs = channels_over(protection, client, server, timeout_s=0.5)
+            stack.callback(thread.join, 30)
+        ours, theirs = channels_over(protection, client, server)
         for channel in (ours, theirs):
             stack.callback(channel.close)
         send_all(ours, b"before")
         assert receive_all(theirs, 6) == b"before"
+        theirs.use_timeout(0.5)
         change_next.set()
         send_all(ours, b"a push of a worker's parameters")
         # A length that has become longer is waited for.

@@ -46,7 +46,7 @@ def both(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     return found
 
 
@@ -57,7 +57,7 @@ def greet(
     return both(
         pair,
         lambda: greet_client(right, secret=secrets[0], run_id=runs[0], peer="client"),
-        lambda: greet_server(left, secret=secrets[1], run_id=runs[1], peer="server", timeout_s=5),
+        lambda: greet_server(left, secret=secrets[1], run_id=runs[1], peer="server", timeout_s=30),
     )
 
 
@@ -87,7 +87,7 @@ def test_a_false_server_is_noticed(pair: tuple[socket.socket, socket.socket]) ->
     _, client = both(
         pair,
         accept_anybody,
-        lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5),
+        lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=30),
     )
     assert "could not prove that it knows the run's secret; not our server" in str(client)
 
@@ -100,7 +100,7 @@ def test_clients_proof_cannot_be_sent_back_as_the_servers(pair: tuple[socket.soc
         right.sendall(handshake._VERDICT.pack(1, proof[32:]))
 
     _, client = both(
-        pair, reflect, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
+        pair, reflect, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=30)
     )
     assert isinstance(client, ProtocolError)
 
@@ -110,7 +110,7 @@ def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) ->
         pair[1].sendall(b"HTTP/1.1 400 Bad Request\r\n" + b" " * 40)
 
     _, client = both(
-        pair, speak_http, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=5)
+        pair, speak_http, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=30)
     )
     assert f"does not speak protocol version {VERSION}: it begins with b'HTTP'" in str(client)
 
@@ -139,7 +139,7 @@ def greet_by_tls(
             (client, server),
             lambda: greet_client(server, secret=SECRET, run_id=RUN, peer="client", protection="tls", certificate=own),
             lambda: greet_server(
-                client, secret=SECRET, run_id=RUN, peer="server", timeout_s=5, protection="tls", certificate=pinned
+                client, secret=SECRET, run_id=RUN, peer="server", timeout_s=30, protection="tls", certificate=pinned
             ),
         )
 
@@ -168,7 +168,7 @@ def test_sides_that_protect_differently_do_not_agree(pair: tuple[socket.socket, 
     server, _ = both(
         pair,
         lambda: greet_client(right, secret=SECRET, run_id=RUN, peer="client", protection="mac"),
-        lambda: greet_server(left, secret=SECRET, run_id=RUN, peer="server", timeout_s=5),
+        lambda: greet_server(left, secret=SECRET, run_id=RUN, peer="server", timeout_s=30),
     )
     assert "could not prove" in str(server)
 
