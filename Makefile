@@ -32,8 +32,12 @@ setup: ## Bring the virtual environment with the tests' tools, and Java
 .venv/spark-classes.jsa: requirements-dev.txt | setup
 	$(PYTHON) -m tests.spark_classes $@
 
-test: setup lint types .venv/spark-classes.jsa ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
-	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25
+# The tests of DAGs, which come first, wait a lot: types are checked meanwhile. The last lines stay pytest's.
+test: setup lint .venv/spark-classes.jsa ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+	@mkdir -p build
+	$(MAKE) --no-print-directory types >build/types.log 2>&1 & types=$$!; \
+	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25; tests=$$?; \
+	wait $$types || { cat build/types.log; exit 1; }; exit $$tests
 
 test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
 	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
@@ -56,7 +60,7 @@ test-object-stores: setup ## Data in S3 and Hadoop's file systems, with moto's s
 	uv pip install --quiet --python .venv/moto/bin/python "moto[server]==$(MOTO)"
 	$(PYTHON) -m pytest -m object_store tests/integration/stores
 
-test-long: setup ## What takes minutes: all recorded cases placed on devices, predictions in a session of Spark; not part of make test
+test-long: setup ## What takes minutes (CONTRIBUTING.md lists it); not part of make test
 	$(PYTHON) -m pytest -m long
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red

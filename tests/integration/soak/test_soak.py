@@ -9,7 +9,7 @@ import pytest
 from tests.soak.faults import KINDS
 from tests.soak.soak import Soak, soak
 
-pytestmark = [pytest.mark.tf, pytest.mark.slow]
+pytestmark = [pytest.mark.tf, pytest.mark.slow, pytest.mark.long]
 
 SEED = 20
 MAX_ITER = 200
