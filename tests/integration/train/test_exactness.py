@@ -101,7 +101,7 @@ def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
     ("solver", "deaths"),
     [
         ("SGD", {BEHIND_A_SNAPSHOT: 10}),
-        ("Nesterov", {BETWEEN: 20}),
+        pytest.param("Nesterov", {BETWEEN: 20}, marks=pytest.mark.long),
         pytest.param("AdaGrad", {BETWEEN: 20}, marks=pytest.mark.long),
         pytest.param("RMSProp", {BEHIND_A_SNAPSHOT: 10}, marks=pytest.mark.long),
         ("AdaDelta", {BETWEEN: 20}),

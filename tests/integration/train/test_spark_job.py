@@ -188,6 +188,7 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     assert not unfinished.exists()
 
 
+@pytest.mark.long
 def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: Path) -> None:
     job = training(tmp_path, "max_iter: 10000000 snapshot: 500", n_workers=1)
     job.wait_for(r"driver snapshot clock=500 ")

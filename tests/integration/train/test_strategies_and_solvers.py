@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,12 @@ BOTH = [
     for at, strategy in enumerate(WITH_RATES)
     for solver in SOLVERS
 ]
+
+
+def but_for_a_few(*quick: str) -> list[Any]:
+    """Return all strategies, but for these with marker long."""
+    assert set(quick) <= set(WITH_RATES)
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.long) for name in WITH_RATES]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,7 @@ def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: st
     assert_learned(train(f"{solver}_mlp", strategy, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("strategy", WITH_RATES)
+@pytest.mark.parametrize("strategy", but_for_a_few("easgd", "downpour", "sync", "local_sgd"))
 def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alone: Vector, tmp_path: Path) -> None:
     finished = train("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
@@ -83,7 +90,7 @@ def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alo
     assert ((deviations[0] / deviations[1] > 0.2) & (deviations[0] / deviations[1] < 5)).all()
 
 
-@pytest.mark.parametrize("strategy", WITH_RATES)
+@pytest.mark.parametrize("strategy", but_for_a_few("easgd", "sync"))
 @pytest.mark.parametrize("case", [pytest.param("sgd_mlp", marks=pytest.mark.long), "adam_mlp"])
 def test_one_worker_repeats_caffes_run_whatever_the_strategy(case: str, strategy: str, tmp_path: Path) -> None:
     finished = train(case, strategy, tmp_path / "run", n_workers=1, max_iter=20)
