@@ -12,7 +12,7 @@ from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.keep_airflow import environment
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.long]
 
 
 def test_what_runs_here_is_fit_for_a_run(airflow: AirflowInstance) -> None:
