@@ -35,7 +35,7 @@ setup: ## Bring the virtual environment with the tests' tools, and Java
 # The tests of DAGs, which come first, wait a lot: types are checked meanwhile. The last lines stay pytest's.
 test: setup lint .venv/spark-classes.jsa ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
 	@mkdir -p build
-	$(MAKE) --no-print-directory types >build/types.log 2>&1 & types=$$!; \
+	mypy >build/types.log 2>&1 & types=$$!; \
 	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25; tests=$$?; \
 	wait $$types || { cat build/types.log; exit 1; }; exit $$tests
 

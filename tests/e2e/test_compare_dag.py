@@ -10,7 +10,14 @@ from deepspark_ops.trials.plan import read_plan
 from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.small_example import SmallExample
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.long]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.tf,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
 
 N_PARAMS = 64 * 32 + 32 + 32 * 10 + 10
 

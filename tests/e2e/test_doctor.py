@@ -12,13 +12,20 @@ from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.keep_airflow import environment
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.long]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.tf,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
 
 
 def test_what_runs_here_is_fit_for_a_run(airflow: AirflowInstance) -> None:
     own = {name: value for name, value in environment(airflow.base).items() if name != "AIRFLOW_HOME"}
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "doctor", "--json", "--connection", "spark_default"]
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=900)
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert [check for check in checks.values() if not check["ok"]] == [], done.stderr
     assert done.returncode == 0

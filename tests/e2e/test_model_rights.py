@@ -18,7 +18,7 @@ from tests.e2e.airflow_instance import AirflowInstance, log_in
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DAG = "deepspark_retrain"
 FORM = "details.act form"

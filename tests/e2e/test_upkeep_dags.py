@@ -16,7 +16,7 @@ from deepspark_ops.export.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.small_example import FORMATS
 
-pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DEPLOY = """
 name: "elsewhere" input: "data" input_shape { dim: 1 dim: 1 dim: 8 dim: 8 }
