@@ -1,0 +1,85 @@
+"""With several workers in a recorded order, a run that died and goes on is the unbroken one, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caffe_import.tf_graph.devices import ReadyDevices
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.worker import process
+from deepspark_ops.train.worker.tf_model import CompiledNets, TfModel, compile_nets
+from tests.integration.small_run import make_dataset
+from tests.integration.train.in_process import Finished, run_in_process
+from tests.integration.train.recorded_order import Turns
+from tests.integration.train.test_exactness import assert_same_state, config_of, losses
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(autouse=True)
+def _nets_are_compiled_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a run, all in this process, share them, as those of the virtual cluster."""
+    compiled: dict[tuple[Path, int], CompiledNets] = {}
+    lock = threading.Lock()
+
+    def model(run: Run, *, devices: ReadyDevices, **more: Any) -> TfModel:
+        with lock:
+            key = (run.paths.root, run.solver.restored_at)
+            nets = compiled.setdefault(key, compiled.get(key) or compile_nets(run, devices))
+            return TfModel(run, devices=devices, nets=nets, **more)
+
+    monkeypatch.setattr(process, "TfModel", model)
+
+
+N_WORKERS = 3
+EVERY, DIES_AT, MAX_ITER = 6, 15, 18
+"""A snapshot is at the end of a round of all workers: 6 minibatches are two rounds of sync, one of local_sgd."""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    make_dataset(root, n_train=64)
+    return root
+
+
+def config_in(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:
+    overrides = f"max_iter: {MAX_ITER} snapshot: {EVERY}"
+    return config_of(folder, dataset, solver, n_workers=N_WORKERS, overrides=overrides, rate_scale="none", **fields)
+
+
+def assert_is(finished: Finished, unbroken: Finished) -> None:
+    assert finished.center.tobytes() == unbroken.center.tobytes()
+    assert losses(finished) == losses(unbroken)
+    assert sorted(losses(unbroken)) == list(range(MAX_ITER))
+    assert_same_state(finished.prepared.run.paths, unbroken.prepared.run.paths)
+
+
+@pytest.mark.parametrize(
+    ("solver", "fields"),
+    [
+        ("Adam", {"strategy": "sync", "comm_period": 1}),
+        ("Nesterov", {"strategy": "local_sgd", "comm_period": 2, "strategy_options": "block_momentum: 0.5"}),
+    ],
+)
+def test_recorded_workers_that_died_go_on_as_the_unbroken_run(
+    solver: str, fields: dict[str, object], dataset: Path, tmp_path: Path
+) -> None:
+    free = Turns(N_WORKERS)
+    unbroken = run_in_process(config_in(tmp_path / "unbroken", dataset, solver, **fields), link_of=free.link)
+    assert [outcome.ending for outcome in unbroken.outcomes] == ["finished"] * N_WORKERS
+    assert set(free.made.steps.values()) == set(range(N_WORKERS))
+
+    config = config_in(tmp_path / "broken", dataset, solver, **fields)
+    dying = Turns(N_WORKERS, free.made, dies_at=DIES_AT)
+    dead = run_in_process(config, link_of=dying.link)
+    assert [outcome.message for outcome in dead.outcomes] == ["died"] * N_WORKERS
+    assert dead.prepared.run.paths.snapshot_iterations() == [6, 12]
+    finished = run_in_process(config, link_of=Turns(N_WORKERS, free.made).link)
+    assert finished.start.clock == 12
+    assert_is(finished, unbroken)
