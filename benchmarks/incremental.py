@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).parents[1]
 N_ADDED = 50
 ROWS_ADDED = 1_000
-ROUNDS = 3
+ROUNDS = 2
 _A_FOLDER = 1_000
 _A_FILE = 50_000
 _COLUMNS = 50
