@@ -68,7 +68,9 @@ def _reason(name: str, n_workers: int, *, uneven: bool, exchange_share: float | 
     if not found:
         return f"{crew}{dear}; nothing was measured for them"
     speed, lost = _speed(found), fmean(row.lost_points for row in found)
+    quick = f"it was {speed:.1f} times as fast as one worker to its accuracy less two points"
+    faster = quick if speed else "nothing came within two points of one worker"
     return (
-        f"{crew}{dear}; with {found[0].workers} it was {speed:.1f} times as fast as one worker to two points below its"
-        f" accuracy, {lost:.1f} points below it at the same clock"
+        f"{crew}{dear}; with {found[0].workers} {faster}, and it ended {lost:.1f} points below one worker at the same"
+        " clock"
     )

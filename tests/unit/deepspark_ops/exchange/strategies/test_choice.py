@@ -54,9 +54,16 @@ def test_the_fastest_is_taken_if_it_clearly_is(
 @pytest.mark.usefixtures("table")
 def test_the_reason_has_the_numbers() -> None:
     assert choose_strategy(6, uneven=False).reason == (
-        "strategy sync: 6 workers that are equally fast; with 4 it was 3.7 times as fast as one worker to two points"
-        " below its accuracy, 0.0 points below it at the same clock"
+        "strategy sync: 6 workers that are equally fast; with 4 it was 3.7 times as fast as one worker to its accuracy"
+        " less two points, and it ended 0.0 points below one worker at the same clock"
     )
+
+
+def test_where_nothing_comes_near_one_worker_the_usual_is_taken(tmp_path: Path) -> None:
+    with measured_table(tmp_path, [("a", "easgd", 16, 0.0, 3.0, None), ("a", "sync", 16, 0.0, 2.5, None)]):
+        found = choose_strategy(32, uneven=False)
+    assert found.name == "easgd"
+    assert "with 16 nothing came within two points of one worker, and it ended 3.0 points below" in found.reason
 
 
 def test_nothing_measured_is_the_usual(tmp_path: Path) -> None:
@@ -74,4 +81,4 @@ def test_the_packages_table_names_strategies_that_exist() -> None:
     assert measured_near("easgd", 8)
     for n_workers in (2, 4, 8, 16, 1000):
         for uneven in (False, True):
-            assert "times as fast" in choose_strategy(n_workers, uneven=uneven).reason
+            assert "points below one worker at" in choose_strategy(n_workers, uneven=uneven).reason
