@@ -208,7 +208,7 @@ def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: 
     text = words(page)
     for part in (
         "Samples where the errors differ most",
-        "Of 4 samples run-a has the smaller error on 1, run-b on 2.",
+        "Of 4 samples run-a has the smaller error on 1, run-b on 2; on 1 they are equal.",
         "run-a is better (1 of 1, the largest differences first)",
         "run-b is better (2 of 2, the largest differences first)",
         "The mean error is 0.07812 of run-a and 1 of run-b, run-b minus run-a between",
