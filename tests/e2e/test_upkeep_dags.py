@@ -26,6 +26,7 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
 
 
+@pytest.mark.long
 def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance, tmp_path: Path) -> None:
     net = build_net_spec(parse_net(DEPLOY), phase="TEST")
     (tmp_path / "deploy.prototxt").write_text(DEPLOY)
