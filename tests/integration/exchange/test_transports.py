@@ -34,6 +34,7 @@ from tests.unit.deepspark_ops.exchange.exchange_run import (
 )
 
 TRANSPORTS = ("socket", "shm")
+WITHOUT_ROUNDS = [name for name in strategy_names() if find_strategy(name).round != "all"]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +91,10 @@ def test_workers_in_a_fixed_order_agree_with_the_reference_bit_for_bit(tmp_path:
     np.testing.assert_array_equal(center, np.float32(expected_center))
 
 
-@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 3), ("shm", 1)])
-@pytest.mark.parametrize("strategy", [name for name in strategy_names() if find_strategy(name).round != "all"])
+@pytest.mark.parametrize(
+    ("transport", "n_servers"), [("socket", 1), pytest.param("socket", 3, marks=pytest.mark.long), ("shm", 1)]
+)
+@pytest.mark.parametrize("strategy", WITHOUT_ROUNDS)
 def test_every_strategy_agrees_with_local_bit_for_bit(
     tmp_path: Path, transport: str, n_servers: int, strategy: str
 ) -> None:
@@ -126,8 +129,8 @@ def test_an_exchange_by_socket_beside_two_open_ones_moves_less(
     np.testing.assert_allclose(center, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("strategy", [name for name in strategy_names() if find_strategy(name).round != "all"])
+@pytest.mark.parametrize("wire_dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.long)])
+@pytest.mark.parametrize("strategy", WITHOUT_ROUNDS)
 def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str, strategy: str) -> None:
     order = [0, 1, 1, 2, 0, 2, 2, 1, 0, 1, 2, 0]
     fields = {"n_params": 200, "n_workers": 3, "chunk": 33, "strategy": strategy}

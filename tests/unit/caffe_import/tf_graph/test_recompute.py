@@ -31,7 +31,7 @@ pytestmark = pytest.mark.tf
 
 _FULL_SET = os.environ.get("DEEPSPARK_CAFFE_ORACLE")
 _FOLDER = Path(_FULL_SET) if _FULL_SET else FIXTURES / "caffe"
-# Nets whose sharing, in-place chains, statistics, state, losses and shapes differ most; all of them in the full set.
+# Nets whose sharing, in-place chains, statistics, state, losses and shapes differ most; the others are long tests.
 _NETS = (
     "fanout",
     "inplace_neurons",
@@ -48,8 +48,13 @@ _ROUNDING = 2e-6
 """Of the largest value; gradients that come from several readers may be added up in another order."""
 
 
-def cases(kind: str, selection: Sequence[str]) -> list[Case]:
-    return [case for case in load_cases(_FOLDER) if case.kind == kind and (_FULL_SET or case.name in selection)]
+def cases(kind: str, selection: Sequence[str]) -> list[Any]:
+    """Return the cases of a kind; those that are not in the selection are for `make test-long`."""
+    return [
+        pytest.param(case, id=case.name, marks=[] if case.name in selection else pytest.mark.long)
+        for case in load_cases(_FOLDER)
+        if case.kind == kind
+    ]
 
 
 def steps(net: NetSpec, solver: SolverSpec, plan: ComputePlan, start: Any, feeds: Mapping[str, Any]) -> list[Any]:
@@ -72,7 +77,7 @@ def assert_plain_numbers(net: NetSpec, solver: SolverSpec, start: Any, feeds: Ma
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("case", cases("net", _NETS), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases("net", _NETS))
 def test_recorded_nets(case: Case) -> None:
     variants = case.record.get("variants") or [{"tag": "", "phase": case.record["phase"]}]
     variant = next((found for found in variants if found["phase"] == "TRAIN"), variants[0])
@@ -95,7 +100,7 @@ def test_recorded_nets(case: Case) -> None:
     assert_plain_numbers(net, solver, params_of(net, members_under(archive, "param")), feeds)
 
 
-@pytest.mark.parametrize("case", cases("solver", _SOLVERS), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases("solver", _SOLVERS))
 def test_recorded_solvers(case: Case) -> None:
     with chdir(case.folder):
         loaded = load_solver(case.file("solver.prototxt"))

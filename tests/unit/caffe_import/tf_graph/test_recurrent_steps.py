@@ -41,8 +41,15 @@ def passes_of(net: NetSpec) -> Passes:
     return run_passes(net, params, feeds, layer_state=state, top_gradients={})
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
-@pytest.mark.parametrize(("n_steps", "static"), [(40, False), (37, True)])  # a whole number of blocks, and a rest
+@pytest.mark.parametrize(
+    ("kind", "n_steps", "static"),
+    [
+        ("RNN", 40, False),  # a whole number of blocks
+        ("LSTM", 37, True),  # and a rest
+        pytest.param("LSTM", 40, False, marks=pytest.mark.long),
+        pytest.param("RNN", 37, True, marks=pytest.mark.long),
+    ],
+)
 def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
     kind: str, n_steps: int, static: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
