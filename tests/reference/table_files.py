@@ -1,6 +1,6 @@
 """Small tables in every format that ingestion reads, and the way from a table to a dataset without Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe, own_sources
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import choose_roles
@@ -31,6 +32,7 @@ from deepspark_ops.ingest.tables.table_dataset import (
 from deepspark_ops.ingest.tables.table_shards import run_table_shard
 from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import verify
 
 AVRO = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
@@ -138,3 +140,31 @@ def counted_rows(folder: Path, split: str) -> Sequence[tuple]:
             ]
     assert len(found) == manifest.n_samples
     return sorted(found)
+
+
+def require_same_rows(
+    grown: Path, whole: Path, manifests: Mapping[str, DatasetManifest], also: tuple[str, ...]
+) -> None:
+    """Compare a dataset that was brought up with a new ingestion, but for what belongs to the first version.
+
+    Args:
+        grown: The dataset that was brought up.
+        whole: The new one.
+        manifests: Of ``whole``, by split.
+        also: Fields of a manifest to compare, besides labels, samples, classes, recipe and warnings.
+    """
+    for split, manifest in manifests.items():
+        found = verify(grown / split)
+        for name in ("label_histogram", "n_samples", "class_names", "recipe_sha256", *also):
+            assert getattr(found, name) == getattr(manifest, name), name
+        kept = {kind: count for kind, count in found.warnings.items() if kind != "drifted_column"}
+        assert kept == manifest.warnings
+        assert counted_rows(grown, split) == counted_rows(whole, split)
+    verify_dataset(grown, lambda _: None)
+
+
+def without_missing_values(table: pa.Table) -> pa.Table:
+    """Return it without missing values: those are filled by the mean, which is that of the first version."""
+    for name in ("f0", "f1", "f2"):
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].fill_null(1.0))
+    return table

@@ -15,7 +15,7 @@ from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import open_dataset, verify
-from tests.reference.table_files import a_table, counted_rows, ingest_parts, write_table
+from tests.reference.table_files import a_table, ingest_parts, require_same_rows, without_missing_values, write_table
 
 
 def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
@@ -36,25 +36,11 @@ def brought_up(tmp_path, table, **options):
 
 def require_as_new(tmp_path, table, **options) -> None:
     whole = brought_up(tmp_path, table, output="whole", full=True, **options)
-    for split, manifest in whole.items():
-        found = verify(tmp_path / "out" / split)
-        for name in ("label_histogram", "n_samples", "class_names", "recipe_sha256", "chosen"):
-            assert getattr(found, name) == getattr(manifest, name)
-        kept = {kind: count for kind, count in found.warnings.items() if kind != "drifted_column"}
-        assert kept == manifest.warnings
-        assert counted_rows(tmp_path / "out", split) == counted_rows(tmp_path / "whole", split)
-    verify_dataset(tmp_path / "out", lambda _: None)
-
-
-def filled(table: pa.Table) -> pa.Table:
-    """Return it without missing values: those are filled by the mean, which is that of the first version."""
-    for name in ("f0", "f1", "f2"):
-        table = table.set_column(table.schema.get_field_index(name), name, table[name].fill_null(1.0))
-    return table
+    require_same_rows(tmp_path / "out", tmp_path / "whole", whole, ("chosen",))
 
 
 def test_a_grown_table_adds_shards_shares_the_files_and_keeps_mean_and_deviation(tmp_path):
-    table = filled(a_table(140))
+    table = without_missing_values(a_table(140))
     first = brought_up(tmp_path, table.slice(0, 100))
     digest = version_digest(tmp_path / "out")
     files = {path: path.stat().st_ino for path in (tmp_path / "out").glob("*/*.h5")}
@@ -82,7 +68,7 @@ def test_a_grown_table_adds_shards_shares_the_files_and_keeps_mean_and_deviation
 )
 def test_changed_removed_and_relabelled_rows_are_found(tmp_path, options):
     options = {"feature_columns": "f1,f2", **options}
-    table = filled(a_table(120))
+    table = without_missing_values(a_table(120))
     brought_up(tmp_path, table, **options)
     rows = table.to_pylist()
     rows[3]["f1"] = 77.0
@@ -100,7 +86,7 @@ def test_changed_removed_and_relabelled_rows_are_found(tmp_path, options):
 
 
 def test_without_ids_a_row_is_known_by_all_that_is_in_it(tmp_path):
-    table = filled(a_table(80)).drop_columns("id")
+    table = without_missing_values(a_table(80)).drop_columns("id")
     brought_up(tmp_path, table.append_column("w", pa.array([1.0] * 80)), weight_column="w")
     changed = table.append_column("w", pa.array([1.0] * 79 + [2.0]))
     found = brought_up(tmp_path, changed, weight_column="w")
@@ -112,8 +98,8 @@ def test_without_ids_a_row_is_known_by_all_that_is_in_it(tmp_path):
 
 
 def test_drift_is_told_and_full_computes_anew(tmp_path):
-    table = filled(a_table(100))
-    far = filled(a_table(160, seed=1)).slice(100)
+    table = without_missing_values(a_table(100))
+    far = without_missing_values(a_table(160, seed=1)).slice(100)
     far = far.set_column(far.schema.get_field_index("f1"), "f1", pa.array(np.linspace(50, 90, 60)))
     first = brought_up(tmp_path, table)
     grown = pa.concat_tables([table, far])
@@ -148,7 +134,7 @@ def test_drift_is_told_and_full_computes_anew(tmp_path):
     ids=["columns", "options", "classes"],
 )
 def test_what_cannot_be_shared_is_written_anew(tmp_path, caplog, change, options, why):
-    table = filled(a_table(100))
+    table = without_missing_values(a_table(100))
     brought_up(tmp_path, table)
     with caplog.at_level(logging.INFO):
         found = brought_up(tmp_path, change(table), **options)
@@ -157,7 +143,7 @@ def test_what_cannot_be_shared_is_written_anew(tmp_path, caplog, change, options
 
 
 def test_another_folder_is_gone_on_from_by_links(tmp_path):
-    table = filled(a_table(100))
+    table = without_missing_values(a_table(100))
     brought_up(tmp_path, table.slice(0, 80), output="before")
     found = brought_up(tmp_path, table, previous=tmp_path / "before")
     first = tmp_path / "before" / "train" / found["train"].shards[0].file
@@ -167,7 +153,7 @@ def test_another_folder_is_gone_on_from_by_links(tmp_path):
 
 
 def test_damaged_records_of_rows_are_named(tmp_path):
-    manifest = brought_up(tmp_path, filled(a_table(60)))["train"]
+    manifest = brought_up(tmp_path, without_missing_values(a_table(60)))["train"]
     (tmp_path / "out" / "train" / manifest.shards[0].rows.file).write_bytes(b"")
     with pytest.raises(DataError, match=r"rows\.npz"):
         verify_dataset(tmp_path / "out", lambda _: None)
