@@ -225,7 +225,7 @@ def read_manifest(bundle: Path) -> BundleManifest:
 
     Raises:
         DataError: No bundle there, a damaged manifest, a file that is missing or changed, or a bundle that was written
-            without the formats that evaluation and models in production read.
+            without the formats that they read.
     """
     manifest = parse_manifest(bundle)
     check = manifest.check
@@ -233,8 +233,8 @@ def read_manifest(bundle: Path) -> BundleManifest:
     for name, difference in needed.items():
         if difference is None:
             msg = (
-                f"{bundle}: the bundle has no {name}; evaluation and models in production need {CAFFE} and "
-                f"{SAVED_MODEL}: export again with both among --formats"
+                f"{bundle}: the bundle has no {name}; who scores, predicts, serves or puts it into production reads "
+                f"{CAFFE} and {SAVED_MODEL}: export again with both among --formats"
             )
             raise DataError(msg)
     if (damage := find_damage(bundle, manifest)) is not None:
