@@ -10,14 +10,14 @@ from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_d
 from deepspark_ops.retention.dataset_versions import prune_versions
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.reader import verify
-from tests.reference.table_files import a_table
-from tests.unit.deepspark_ops.ingest.versions.test_table_versions import brought_up, filled
+from tests.reference.table_files import a_table, without_missing_values
+from tests.unit.deepspark_ops.ingest.versions.test_table_versions import brought_up
 
 
 @pytest.fixture
 def dataset(tmp_path):
     """Four versions; the first has shards of rows that are gone since."""
-    table = filled(a_table(160))
+    table = without_missing_values(a_table(160))
     folder = tmp_path / "home" / "datasets" / "rows"
     brought_up(tmp_path, table.slice(0, 90), output=folder)
     for start, stop in ((40, 100), (40, 120), (40, 160)):
