@@ -244,7 +244,13 @@ def _share_text(value: float) -> str:
 
 
 def _number_text(value: float) -> str:
-    return f"{value:.4g}"
+    """Return a value of an axis: four digits, or all of a large number rather than a power of ten.
+
+    Example:
+        >>> _number_text(0.046875), _number_text(150000.0) == "150\u2009000"
+        ('0.04688', True)
+    """
+    return grouped(value) if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def _duration(seconds: float) -> str:
