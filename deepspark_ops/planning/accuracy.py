@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 
 from deepspark_ops.exchange.strategies.base import find_strategy
-from deepspark_ops.exchange.strategies.measured import Measured, measured_near, measured_rows
+from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, measured_near, measured_rows
 from deepspark_ops.planning.plan_report import Accuracy
 
 _NOTICED = 0.5
@@ -29,11 +28,6 @@ def accuracy_of(strategy: str, worker_counts: Sequence[int]) -> Iterator[Accurac
             better=better,
             text=_text(n_workers, found, better),
         )
-
-
-def mean_loss(rows: Sequence[Measured]) -> float:
-    """Return the points that a strategy lost, mean over the nets."""
-    return fmean(row.lost_points for row in rows)
 
 
 def _better(name: str, n_workers: int, lost: float) -> str | None:

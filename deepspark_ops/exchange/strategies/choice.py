@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from deepspark_ops.exchange.strategies.base import find_strategy
-from deepspark_ops.exchange.strategies.measured import Measured, measured_near, measured_rows
+from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, measured_near, measured_rows
 
 AUTO: Final = "auto"
 USUAL: Final = "easgd"
@@ -39,7 +39,11 @@ def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | Non
     """
     if n_workers == 1:
         return Choice(USUAL, "strategy easgd: with one worker all are plain training")
-    speeds = {name: _speed(found) for name in _candidates(exchange_share) if (found := _found(name, n_workers, uneven))}
+    speeds = {
+        name: _speed(found)
+        for name in _candidates(exchange_share)
+        if (found := measured_near(name, n_workers, uneven=uneven))
+    }
     usual = speeds.get(USUAL, 0.0)
     best = max(speeds, key=lambda name: speeds[name], default=USUAL)
     name = best if speeds.get(best, 0.0) > _CLEARLY * usual else USUAL
@@ -52,10 +56,6 @@ def _candidates(exchange_share: float | None) -> Sequence[str]:
     return [name for name in names if not (is_dear and find_strategy(name).requires.comm_period_one)]
 
 
-def _found(name: str, n_workers: int, uneven: bool) -> Sequence[Measured]:
-    return measured_near(name, n_workers, uneven=uneven)
-
-
 def _speed(rows: Sequence[Measured]) -> float:
     """Return how many times faster than one worker, mean over the nets; a net that got nowhere counts nothing."""
     return fmean(row.times_faster or 0.0 for row in rows)
@@ -64,10 +64,10 @@ def _speed(rows: Sequence[Measured]) -> float:
 def _reason(name: str, n_workers: int, *, uneven: bool, exchange_share: float | None) -> str:
     crew = f"{n_workers} workers{' that may be unequally fast' if uneven else ' that are equally fast'}"
     dear = f", an exchange of {exchange_share:.0%} of a minibatch's time" if exchange_share is not None else ""
-    found = _found(name, n_workers, uneven)
+    found = measured_near(name, n_workers, uneven=uneven)
     if not found:
         return f"{crew}{dear}; nothing was measured for them"
-    speed, lost = _speed(found), fmean(row.lost_points for row in found)
+    speed, lost = _speed(found), mean_loss(found)
     quick = f"it was {speed:.1f} times as fast as one worker to its accuracy less two points"
     faster = quick if speed else "nothing came within two points of one worker"
     return (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Final, NamedTuple
 
 MEASURED_FILE: Final = Path(__file__).with_name("measured.json")
@@ -56,3 +58,8 @@ def measured_near(strategy: str, n_workers: int, *, uneven: bool = False) -> tup
     counts = {row.workers for row in alike}
     nearest = max((count for count in counts if count <= n_workers), default=min(counts, default=0))
     return tuple(row for row in alike if (row.strategy, row.workers) == (strategy, nearest))
+
+
+def mean_loss(rows: Sequence[Measured]) -> float:
+    """Return the points that a strategy lost, mean over the nets."""
+    return fmean(row.lost_points for row in rows)
