@@ -61,22 +61,24 @@ class LineBuffer:
             if len(self._lines) >= room:
                 self._left_out += 1
                 return
-            if self._left_out:
-                self._lines.append((logging.WARNING, _gap(self._left_out)))
-                self._left_out = 0
+            self._tell_left_out()
             self._lines.append((level, text))
             self._changed.notify()
 
     def end(self, within_s: float = WRITTEN_WITHIN_S) -> bool:
         """Wait until everything is written; return whether it is."""
         with self._changed:
-            if self._left_out:
-                self._lines.append((logging.WARNING, _gap(self._left_out)))
-                self._left_out = 0
+            self._tell_left_out()
             self._has_ended = True
             self._changed.notify()
         self._thread.join(within_s)
         return not self._thread.is_alive()
+
+    def _tell_left_out(self) -> None:
+        """Put the count of lines that lack where they lack; the caller holds the condition."""
+        if self._left_out:
+            self._lines.append((logging.WARNING, _gap(self._left_out)))
+            self._left_out = 0
 
     def _run(self) -> None:
         while True:
