@@ -275,8 +275,7 @@ def _why_all(config: IngestConfig, base: TableBase, now: Mapping[SplitName, Seen
         before[source] = np.array([places.get(pair, -1) for pair in pairs], np.int64)
     if not any((numbers >= 0).any() for numbers in before.values()):
         return "every file has changed"
-    n_files, n_read = (
-        sum(map(len, sizes)) for sizes in (before.values(), [np.flatnonzero(n < 0) for n in before.values()])
-    )
+    n_files = sum(len(numbers) for numbers in before.values())
+    n_read = sum(int((numbers < 0).sum()) for numbers in before.values())
     _log.info("ingest: %s of %s files are read; the others have not changed", f"{n_read:,}", f"{n_files:,}")
     return KnownFiles(now, before, base, seen)
