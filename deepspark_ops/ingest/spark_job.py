@@ -194,7 +194,7 @@ def ingest_from_table(
         DeepSparkError: A task died in a way that another try may cure.
     """
     from deepspark_ops.ingest.tables.spark_job import ImagePlan, ingest_table
-    from deepspark_ops.ingest.tables.table_dataset import commit_table, discard_table
+    from deepspark_ops.ingest.tables.table_commit import commit_table, discard_table
     from deepspark_ops.ingest.tables.table_shards import run_table_shard
 
     found = ingest_table(spark, config, recipe, work)

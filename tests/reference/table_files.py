@@ -19,16 +19,12 @@ from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import choose_roles
 from deepspark_ops.ingest.tables.file_parts import parquet_table
 from deepspark_ops.ingest.tables.known_files import KnownFiles, find_known_files, look_at_files
+from deepspark_ops.ingest.tables.planning.classes import text_classes
+from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
+from deepspark_ops.ingest.tables.planning.spread import one_by_one
+from deepspark_ops.ingest.tables.planning.table_plan import WhatWasRead, plan_read_table, plan_table
 from deepspark_ops.ingest.tables.row_files import write_rows
-from deepspark_ops.ingest.tables.table_dataset import (
-    WhatWasRead,
-    commit_table,
-    one_by_one,
-    plan_read_table,
-    plan_table,
-    row_recipe,
-    text_classes,
-)
+from deepspark_ops.ingest.tables.table_commit import commit_table
 from deepspark_ops.ingest.tables.table_shards import run_table_shard
 from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.shards.excluded_rows import kept_rows

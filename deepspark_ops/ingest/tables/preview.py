@@ -18,8 +18,11 @@ from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import TableRoles, choose_roles
 from deepspark_ops.ingest.tables.file_batches import first_rows
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
+from deepspark_ops.ingest.tables.planning.classes import text_classes
+from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
+from deepspark_ops.ingest.tables.planning.table_plan import plan_table
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
-from deepspark_ops.ingest.tables.table_dataset import commit_table, plan_table, row_recipe, text_classes
+from deepspark_ops.ingest.tables.table_commit import commit_table
 from deepspark_ops.ingest.tables.table_shards import run_table_shard
 from deepspark_ops.shards.manifest import SplitName
 

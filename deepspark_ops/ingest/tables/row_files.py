@@ -8,7 +8,7 @@ only when all rows were seen. The files are in this machine's byte order and go 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,10 @@ class PartSummary:
             held = found[name]
             found[name] = Rejects(held["count"], [(row, called, why) for row, called, why in held["named"]])
         return cls(**found)
+
+
+Parts = Mapping[SplitName, Sequence[PartSummary]]
+"""What tasks saw of each source: the training source, which is split, and the test source if there is one."""
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], recipe: RowRecipe, folder: Path, part: int) -> PartSummary:

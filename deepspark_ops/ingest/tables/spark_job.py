@@ -36,18 +36,18 @@ from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, 
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
-from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
-from deepspark_ops.ingest.tables.table_dataset import (
+from deepspark_ops.ingest.tables.planning.classes import text_classes
+from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
+from deepspark_ops.ingest.tables.planning.spread import one_by_one
+from deepspark_ops.ingest.tables.planning.table_plan import (
     TablePlan,
     WhatWasRead,
     content_digest,
-    one_by_one,
     plan_read_table,
-    row_recipe,
-    text_classes,
     with_content,
 )
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
 from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.processes.spark_context import SparkOnDemand
 from deepspark_ops.processes.spark_failure import spark_failure

@@ -1,0 +1,346 @@
+"""From what tasks saw of a table's rows to the tasks that write its shards."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.commit import check_rejections
+from deepspark_ops.ingest.findings import Findings
+from deepspark_ops.ingest.plan import Recipe
+from deepspark_ops.ingest.records import Positions, Rejection
+from deepspark_ops.ingest.tables.column_sums import merged
+from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenFiles, SeenRows, SeenSource, StoredRun
+from deepspark_ops.ingest.tables.planning.classes import count_classes, write_codes
+from deepspark_ops.ingest.tables.planning.columns import (
+    column_findings,
+    columns_of_table,
+    find_drift,
+    refuse_missing,
+    sums_of_chosen,
+)
+from deepspark_ops.ingest.tables.planning.required_rows import (
+    asked_splits,
+    list_findings,
+    named_rejections,
+    require_rows,
+)
+from deepspark_ops.ingest.tables.planning.shard_tasks import NO_ROWS, note_chosen, shard_tasks
+from deepspark_ops.ingest.tables.planning.spread import Spread, one_by_one
+from deepspark_ops.ingest.tables.row_batch import RowRecipe
+from deepspark_ops.ingest.tables.row_files import Parts, PartSummary
+from deepspark_ops.ingest.tables.selection.duplicate_rows import find_duplicate_rows
+from deepspark_ops.ingest.tables.selection.row_choice import choose_rows
+from deepspark_ops.ingest.tables.selection.split_rows import SplitRows, all_rows
+from deepspark_ops.ingest.tables.table_shards import TableShards, TableShardTask
+from deepspark_ops.ingest.versions.base import labels_stay
+from deepspark_ops.ingest.versions.row_changes import RowChange, TableBase, columns_stay, find_row_changes
+from deepspark_ops.shards.manifest import SPLITS, SplitName
+from deepspark_ops.shards.table_columns import TableColumns
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What is known once all rows were read.
+
+    Attributes:
+        tasks: Every shard of every split.
+        shared: What they share: the columns, and how many classes there are.
+        class_names: In label order, may be empty.
+        n_records: Rows read, those that cannot be used included.
+        counts: Rows left out or repeated by wish, by split.
+        n_rejected: Rows that cannot be used, by split.
+        rejected: Those of them that are named.
+        findings: What there is to say of the rows, by split.
+        base: The dataset that is gone on from; None where all is written.
+        changes: What is taken over of it, by split; empty without.
+        carried_counts: Labels of what is taken over, (n_classes,) by split.
+        shift: Largest distance of a feature's mean from that of the base, in its deviations; 0 without a base.
+        seen: What there is to keep of the table's files; None where all of it is read every time.
+    """
+
+    tasks: tuple[TableShardTask, ...]
+    shared: TableShards
+    class_names: tuple[str, ...]
+    n_records: int
+    counts: Mapping[SplitName, Mapping[str, int]]
+    n_rejected: Mapping[SplitName, int]
+    rejected: Mapping[SplitName, tuple[Rejection, ...]]
+    findings: Mapping[SplitName, Findings]
+    base: TableBase | None = None
+    changes: Mapping[SplitName, RowChange] = field(default_factory=dict)
+    carried_counts: Mapping[SplitName, npt.NDArray[np.int64]] = field(default_factory=dict)
+    shift: float = 0.0
+    seen: SeenFiles | None = None
+
+    @property
+    def version(self) -> int:
+        """Of the dataset that is made."""
+        return 1 if self.base is None else self.base.version
+
+    def splits(self) -> list[SplitName]:
+        """Return the splits that have tasks or take something over, train first."""
+        there = {task.split for task in self.tasks}
+        there |= {split for split, change in self.changes.items() if change.carried}
+        return [split for split in SPLITS if split in there]
+
+
+def content_digest(parts: Parts) -> dict[SplitName, str]:
+    """Return a digest of each source's rows, in whatever order and by however many tasks they were read."""
+    found: dict[SplitName, str] = {}
+    for split, summaries in parts.items():
+        total = sum(part.digest for part in summaries) % 2**64
+        text = f"{total:016x} of {sum(part.n_rows for part in summaries)} rows"
+        found[split] = hashlib.sha256(text.encode()).hexdigest()
+    return found
+
+
+def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
+    """Return a recipe whose sources are known by their rows, for a source without files to look at."""
+    sources = {split: source.model_copy(update={"sha256": digests[split]}) for split, source in recipe.sources.items()}
+    text = " ".join([recipe.sha256, *(source.sha256 for source in sources.values())])
+    return replace(recipe, sources=sources, sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+@dataclass(frozen=True)
+class WhatWasRead:
+    """What is known of a table's rows.
+
+    Attributes:
+        rows: How the training source was read.
+        parts: What tasks saw of each source, now or for the dataset that is gone on from.
+        names: Of the classes, in label order, if they are given or labels are text.
+    """
+
+    rows: RowRecipe
+    parts: Parts
+    names: tuple[str, ...] = ()
+
+
+class MoreToRead(Exception):
+    """Rows that were not read have to be, since they go into other shards.
+
+    Attributes:
+        files: Of each source, the files that have them.
+    """
+
+    def __init__(self, why: str, files: Mapping[SplitName, Collection[int]]) -> None:
+        """Name the files."""
+        super().__init__(why)
+        self.files = files
+
+
+def plan_read_table(
+    config: IngestConfig,
+    recipe: Recipe,
+    found: WhatWasRead,
+    folder: Path,
+    spread: Spread,
+    base: TableBase | None,
+    now: Mapping[SplitName, SeenSource] | None,
+    known: KnownFiles | None,
+    read: Callable[[KnownFiles | None], WhatWasRead],
+) -> TablePlan:
+    """Plan as ``plan_table`` does, reading again with further files where that finds that they have to be read.
+
+    Raises:
+        ConfigError: As ``plan_table``.
+        DataError: Likewise.
+    """
+    while True:
+        try:
+            return plan_table(
+                config, recipe, found.rows, found.parts, folder, found.names, spread, base, now=now, known=known
+            )
+        except MoreToRead as more:
+            assert known is not None
+            known = known.without(more.files)
+            n_more = "all" if known is None else f"{sum(map(len, more.files.values())):,} more"
+            _log.info("ingest: %s files are read: %s", n_more, more)
+            found = read(known)
+
+
+def plan_table(
+    config: IngestConfig,
+    recipe: Recipe,
+    rows: RowRecipe,
+    parts: Parts,
+    folder: Path,
+    class_names: Sequence[str] = (),
+    spread: Spread = one_by_one,
+    base: TableBase | None = None,
+    now: Mapping[SplitName, SeenSource] | None = None,
+    known: KnownFiles | None = None,
+) -> TablePlan:
+    """Decide labels, which rows are taken, standardisation and shards.
+
+    Args:
+        config: What is asked for.
+        recipe: Its digest becomes part of the shards' names.
+        rows: How the training source was read.
+        parts: What tasks saw.
+        folder: Where the runs are.
+        class_names: In label order, if they are given or labels are text.
+        spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
+        base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
+        now: The files of each source, where ``parts`` are of a file each.
+        known: Those of them that were not read: the base's rows stand for theirs, and ``parts`` has what it kept.
+
+    Raises:
+        MoreToRead: Files that were not read have to be.
+        ConfigError: Options leave a split empty, or classes are too many, or there are none to be balanced.
+        DataError: No usable row, or a missing value that is refused.
+    """
+    every = [part for summaries in parts.values() for part in summaries]
+    rejected, n_rejected = named_rejections(parts)
+    check_rejections(
+        config, [item for items in rejected.values() for item in items], _n_rows(every), sum(n_rejected.values())
+    )
+    if rows.missing == "refuse":
+        refuse_missing(rows, parts)
+    n_classes = count_classes(config, rows, every, class_names)
+    has_codes = rows.roles.labels[0].kind == "text" and not rows.class_names
+    if has_codes:
+        write_codes(every, class_names, folder)
+    runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
+    stored = {split: [] if known is None else known.stored(split) for split in SPLITS}
+    held = {
+        split: all_rows(folder, runs[split], stored[split], has_codes=has_codes)
+        for split in SPLITS
+        if runs[split] or any(len(run.rows) for run in stored[split]) or split in asked_splits(rows, parts)
+    }
+    listed = Findings() if rows.listed is None else list_findings(rows.listed, held, every)
+    choice = choose_rows(config, rows, folder, held, n_classes=n_classes)
+    for split, chosen in choice.splits.items():
+        require_rows(config, split, chosen.n_rows, held[split].n_rows, rejected)
+    if choice.are_all:
+        sums = merged((part.sums for part in every), rows.n_features)
+    else:
+        sums = sums_of_chosen(choice.splits, rows, folder, spread)
+    columns = columns_of_table(config, rows, sums, "class" if n_classes else "value")
+    base = _base_that_fits(base, columns, class_names, n_classes)
+    changes = _changes(base, choice.splits)
+    base = base if changes else None
+    added = {
+        split: np.arange(chosen.n_rows) if base is None else changes[split].added
+        for split, chosen in choice.splits.items()
+    }
+    written = {split: chosen.taken(added[split]) for split, chosen in choice.splits.items()}
+    if known is not None:
+        _require_read(known, written, class_names, base)
+    are_chosen = base is not None or not choice.are_all
+    if base is not None:
+        note_chosen(written, folder)
+    tasks, order = shard_tasks(config, recipe, written, rows.n_features, base)
+    seen = None
+    if now is not None and choice.are_all:
+        places = {
+            split: np.concatenate([changes[split].places if changes else NO_ROWS, added[split][order[split]]])
+            for split in written
+        }
+        seen = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, places))
+    findings = find_duplicate_rows(folder, rows, choice.splits)
+    for split, found in choice.findings.items():
+        findings[split].merge(found)
+    findings["train"].merge(column_findings(columns, sums))
+    findings["train"].merge(listed)
+    shift = 0.0
+    if base is not None:
+        columns = base.columns
+        drift, shift = find_drift(columns, sums)
+        findings["train"].merge(drift)
+    return TablePlan(
+        tasks=tuple(tasks),
+        shared=TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen),
+        class_names=tuple(class_names),
+        n_records=_n_rows(every),
+        counts=choice.counts,
+        n_rejected=n_rejected,
+        rejected=rejected,
+        findings=findings,
+        base=base,
+        changes=changes,
+        carried_counts={
+            split: np.bincount(choice.splits[split].label()[change.places].astype(np.int64), minlength=n_classes)
+            for split, change in changes.items()
+            if n_classes
+        },
+        shift=shift,
+        seen=seen,
+    )
+
+
+def _require_read(
+    known: KnownFiles,
+    written: Mapping[SplitName, SplitRows],
+    class_names: Sequence[str],
+    base: TableBase | None,
+) -> None:
+    """Raise ``MoreToRead`` unless every row that is written was read."""
+    others = {source: range(len(seen.names)) for source, seen in known.now.items()}
+    if base is None:
+        msg = "all is written anew"
+        raise MoreToRead(msg, others)
+    if tuple(class_names) != base.manifests["train"].class_names and len(known.now) > 1:
+        msg = "there are other classes, by which rows of the other sources may be good now that were not"
+        raise MoreToRead(msg, others)
+    wanted: dict[SplitName, set[int]] = {}
+    for split, chosen in written.items():
+        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+            if isinstance(run, StoredRun) and len(taken):
+                wanted.setdefault(known.source_of(split), set()).update(np.unique(run.files[taken]).tolist())
+    if wanted:
+        msg = "small shards, or shards of which much has gone, are written anew"
+        raise MoreToRead(msg, wanted)
+
+
+def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[SplitName, SeenSource]:
+    return {source: replace(files, parts=tuple(parts[source])) for source, files in now.items()}
+
+
+def _rows_of_files(
+    splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], places: Mapping[SplitName, Positions]
+) -> dict[SplitName, SeenRows]:
+    """Return what is kept of the rows of each split, in the order of its shards."""
+    file_of = {run.file: part.file for part in parts for run in part.runs}
+    return {
+        split: SeenRows(
+            files=chosen.files(file_of)[places[split]],
+            contents=chosen.column("content")[places[split]],
+            labels=chosen.label()[places[split]],
+        )
+        for split, chosen in splits.items()
+    }
+
+
+def _base_that_fits(
+    base: TableBase | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
+) -> TableBase | None:
+    if base is None or not columns_stay(base, columns):
+        return None
+    return base if labels_stay(base.manifests["train"], class_names, n_classes) else None
+
+
+def _changes(base: TableBase | None, splits: Mapping[SplitName, SplitRows]) -> dict[SplitName, RowChange]:
+    """Return what has changed in each split; nothing where no shard stays, so that all is written anew."""
+    if base is None:
+        return {}
+    changes = {
+        split: find_row_changes(base, split, chosen.column("name"), chosen.column("state"))
+        for split, chosen in splits.items()
+    }
+    return changes if changes["train"].carried else {}
+
+
+def _n_rows(parts: Sequence[PartSummary]) -> int:
+    return sum(part.n_rows for part in parts)
+
+
+_log = logging.getLogger(__name__)
