@@ -143,7 +143,11 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
         msg = f"{source}: the list names no HDF5 file"
         raise DataError(msg)
     folders = (root_folder,) if root_folder is not None else tuple(source.resolve().parents)
-    files = tuple(_first_there(folders, name) for name in names)
+    try:
+        files = tuple(_first_there(folders, name) for name in names)
+    except OSError as error:  # a name that no file can have
+        msg = f"{source}: the list names {error.filename!r}: {error.strerror}"
+        raise DataError(msg) from error
     for path in files:
         if not isinstance(path, StorePath):
             check_named_path(path, named_by=f"the list of HDF5 files {source}")

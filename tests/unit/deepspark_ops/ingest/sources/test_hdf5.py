@@ -98,6 +98,12 @@ def test_missing_damaged_and_different_files_are_named(tmp_path):
         index_hdf5(tmp_path / "list.txt")
 
 
+def test_a_name_that_no_file_can_have_is_named_with_the_list(tmp_path):
+    (tmp_path / "list.txt").write_text("a" * 300)
+    with pytest.raises(DataError, match=r"list\.txt: the list names '.*a{300}': File name too long"):
+        index_hdf5(tmp_path / "list.txt")
+
+
 def test_digest_is_of_the_files_wherever_the_list_is(tmp_path):
     write(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
     (tmp_path / "list.txt").write_text("a.h5\n")
