@@ -198,7 +198,7 @@ def simulate(crew: Crew, cost: ExchangeCost, strategy: Strategy, *, seed: int = 
     steps_s = worker_factors(crew.spread, crew.n_workers) * crew.step_s * crew.slowdown
     if strategy.round == "all":
         return _in_rounds(crew, cost, steps_s, rng)
-    return _one_by_one(crew, cost, steps_s, rng)
+    return _one_by_one(crew, cost, steps_s, rng, evens_pace=strategy.evens_pace)
 
 
 def worker_factors(spread: float, n_workers: int) -> npt.NDArray[np.float64]:
@@ -231,11 +231,14 @@ def _period_jitter(crew: Crew) -> float:
 
 
 def _one_by_one(
-    crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator
+    crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator, *, evens_pace: bool
 ) -> Prediction:
     """Simulate workers that wait for the center alone."""
     n_events = max(_LEAST_EVENTS, _EVENTS_PER_WORKER * crew.n_workers)
-    periods = (steps_s * crew.comm_period).tolist()
+    counts = np.full(crew.n_workers, float(crew.comm_period))
+    if evens_pace:
+        counts = np.maximum(1.0, np.round(counts * steps_s.min() / steps_s))
+    periods = (steps_s * counts).tolist()
     factors = lognormal(rng, _period_jitter(crew), n_events).tolist()
     starts = rng.random(crew.n_workers).tolist()
     queue = [(period * start, worker) for worker, (period, start) in enumerate(zip(periods, starts, strict=True))]
@@ -245,6 +248,7 @@ def _one_by_one(
     service_s, stay_s = cost.service_s, cost.alone_s
     free = began_first = began = exchange_s = compute_s = 0.0
     gaps: list[int] = []
+    steps = 0.0
     for turn, factor in enumerate(factors):
         arrival, worker = queue[0]
         began = max(arrival, free)
@@ -256,12 +260,13 @@ def _one_by_one(
         if turn >= first:
             exchange_s += began + stay_s - arrival
             compute_s += computing
+            steps += counts[worker]
             if turns[worker] >= 0:
                 gaps.append(turn - turns[worker] - 1)
         turns[worker] = turn
     rate = (n_events - 1 - first) / (began - began_first)
     return Prediction(
-        steps_per_s=rate * crew.comm_period,
+        steps_per_s=rate * steps / (n_events - first),
         staleness=float(np.mean(gaps)),
         staleness_p95=float(np.percentile(gaps, 95)),
         server_load=min(1.0, rate * service_s),

@@ -111,6 +111,28 @@ def slow_softsync(initial: Sequence[float], run: Run, n_workers: int, updates_pe
     return locals_, center
 
 
+def slow_async_diloco(
+    initial: Sequence[float], run: Run, n_workers: int, *, rate: float, momentum: float, delay: int
+) -> Result:
+    """Liu et al. 2024, delayed Nesterov update with c = 0: outer gradients are start - end, N is ``delay``."""
+    locals_, center = _start(initial, n_workers)
+    starts = [list(x) for x in locals_]
+    gathered, m = [F(0.0)] * len(center), [F(0.0)] * len(center)
+    share = F(1.0 / delay)
+    for t, (worker, update) in enumerate(run):
+        for i, u in enumerate(update):
+            gradient = F(starts[worker][i] - F(locals_[worker][i] + F(u)))
+            gathered[i] = F(gathered[i] + gradient)
+            step = F(gradient * share)
+            if (t + 1) % delay == 0:
+                m[i] = F(F(F(momentum) * m[i]) + F(gathered[i] * share))
+                step = F(F(F(momentum) * m[i]) + step)
+                gathered[i] = F(0.0)
+            center[i] = F(center[i] - F(F(rate) * step))
+            locals_[worker][i] = starts[worker][i] = center[i]
+    return locals_, center
+
+
 def slow_averaging(
     initial: Sequence[float], rounds: Sequence[Sequence[Sequence[float]]], block_momentum: float
 ) -> list[float]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Schedule, Wait
+from deepspark_ops.exchange.state.paces import WorkerPaces
 
 WAIT_S = 0.05
 """How long a worker without steps sleeps before its next request, seconds."""
@@ -60,14 +61,17 @@ class GrantClock:
     it is acknowledged and not before.
     """
 
-    def __init__(self, schedule: Schedule, grant_timeout_s: float) -> None:
+    def __init__(self, schedule: Schedule, grant_timeout_s: float, *, evens_pace: bool = False) -> None:
         """Start at ``schedule.first``.
 
         Args:
             schedule: Boundaries.
             grant_timeout_s: A worker silent for this long loses its grant (see ``PATIENCE``).
+            evens_pace: Slower workers get fewer steps at a time; see ``WorkerPaces``.
         """
         self.schedule = schedule
+        self._evens_pace = evens_pace
+        self._paces = WorkerPaces()
         self._timeout_s = grant_timeout_s
         first = min(schedule.first, schedule.max_iter)
         self._state = _ClockState(
@@ -125,16 +129,19 @@ class GrantClock:
     def join(self, worker: int, now: float) -> None:
         """A worker (re)starts: what an earlier life of it held is given to others."""
         self._forget(worker)
+        self._paces.forget(worker)
         self._workers[worker] = _Presence(seen=now)
 
     def leave(self, worker: int) -> None:
         """A worker is done; what it still holds is given to others."""
         self._forget(worker)
+        self._paces.forget(worker)
         self._workers.pop(worker, None)
 
     def lose(self, worker: int) -> None:
         """A worker fell silent or is gone; it may come back. What it holds is given to others."""
         self._release(worker)
+        self._paces.forget(worker)
         if worker in self._workers:
             self._workers[worker].lost = True
 
@@ -158,7 +165,7 @@ class GrantClock:
             if entry.worker == worker and entry.grant.id > held:
                 return entry.grant
         state_for = self._asked_of(worker)
-        steps = self._take_steps(want)
+        steps = self._take_steps(self._paces.share(worker, want) if self._evens_pace else want)
         if steps is not None:
             return self._issue(worker, steps, self.schedule.tests_at(steps[0]), state_for, now)
         tests = self.all_done and self._state.final_test == "due"
@@ -182,6 +189,8 @@ class GrantClock:
         if entry is not None and entry.worker == worker:
             del self._open[grant_id]
             self._state.slowest_grant_s = max(self._state.slowest_grant_s, now - entry.since)
+            if self._evens_pace and not (entry.grant.tests or entry.grant.state_for):
+                self._paces.measure(worker, now - entry.since, entry.grant.count)
         else:
             entry = self._expired.get(grant_id)
             if entry is None or entry.worker != worker:
@@ -273,6 +282,7 @@ class GrantClock:
             "workers": [[worker, p.seen, p.lost] for worker, p in self._workers.items()],
             "states": [[iteration, sorted(missing)] for iteration, missing in self._states.items()],
             "due": self._due,
+            "paces": self._paces.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -287,6 +297,7 @@ class GrantClock:
         self._workers = {worker: _Presence(seen, lost) for worker, seen, lost in state["workers"]}
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
+        self._paces = WorkerPaces.of_state(state["paces"])
 
     def _patience_s(self, worker: int) -> float:
         holds = any(e.worker == worker for e in self._open.values())

@@ -44,7 +44,7 @@ class ServerState:
             What the user should know where it does not fit: it is left out then.
         """
         saved = strategy.saved_vectors
-        same_counts = self.counts.shape == center.counts.shape or strategy.round != "pushes"
+        same_counts = self.counts.shape == center.counts.shape or strategy.round == "all"
         if self.strategy != strategy.name or self.vectors.shape != (len(saved), center.n_params) or not same_counts:
             return (
                 f"what the server of strategy {self.strategy} had gathered beside the center is left out:"
@@ -52,7 +52,7 @@ class ServerState:
             )
         for position, values in zip(saved, self.vectors, strict=True):
             center.extras[position][:] = values
-        if strategy.round == "pushes":
+        if strategy.round != "all":  # of a round's sum nothing is saved: its pushes are repeated
             center.counts[:] = self.counts
         return None
 

@@ -30,7 +30,8 @@ class ExchangeState:
 
     def __init__(self, settings: ExchangeSettings) -> None:
         """Begin a run, or go on from ``settings.schedule.first`` and ``settings.lease_state``."""
-        self.grants = GrantClock(settings.schedule, settings.grant_timeout_s)
+        evens_pace = settings.running_strategy().evens_pace
+        self.grants = GrantClock(settings.schedule, settings.grant_timeout_s, evens_pace=evens_pace)
         self.leases = {name: DataLeases(name, order) for name, order in settings.datasets.items()}
         self.sessions: dict[int, str] = {}
         self.answers: dict[int, tuple[int, str, Any]] = {}

@@ -132,16 +132,20 @@ class Strategy:
         return self.round == "all" and not self.repeats_data
 
     @property
+    def evens_pace(self) -> bool:
+        """Whether the server grants slower workers fewer minibatches at a time, so that all push equally often."""
+        return False
+
+    @property
     def server_vectors(self) -> int:
         """Vectors of n_params floats that the center keeps besides itself."""
         return 0
 
     @property
     def saved_vectors(self) -> tuple[int, ...]:
-        """Positions of the strategy's server vectors that a snapshot holds and a run goes on from.
+        """Positions of the strategy's server vectors that a snapshot holds and a run goes on from, with their counts.
 
-        Not those that a round fills and empties: whoever pushed to it repeats its steps. With vectors of round
-        ``pushes`` go their counts.
+        Not those that a round of all workers fills and empties: whoever pushed to it repeats its steps.
         """
         return ()
 

@@ -97,6 +97,7 @@ def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, 
         "sync": -0.7,
         "lbfgs": 0.0,
         "diloco": 0.7 * (1 + 0.9) * 2,
+        "async_diloco": 0.7 * 2 / 2,
     }
     assert exchange.center.vector[0] == pytest.approx(5.0 + pushed[strategy]), "the weights move by the strategy's rule"
 
@@ -289,7 +290,12 @@ def test_the_pushes_that_softsync_holds_at_the_end_are_applied(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("strategy", "options"),
-    [("softsync", {"updates_per_apply": 4}), ("local_sgd", {"block_momentum": 0.5}), ("diloco", {})],
+    [
+        ("softsync", {"updates_per_apply": 4}),
+        ("async_diloco", {"delay": 4}),
+        ("local_sgd", {"block_momentum": 0.5}),
+        ("diloco", {}),
+    ],
 )
 def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does(
     tmp_path: Path, strategy: str, options: dict[str, float]

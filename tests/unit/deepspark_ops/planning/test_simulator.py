@@ -94,6 +94,17 @@ def test_unequal_workers_as_served_by_hand():
     assert found.steps_per_s == pytest.approx(slow_steps_per_s(periods.tolist(), 0.001, 400), rel=0.01)
 
 
+def test_even_pace_gives_equal_periods_and_fewer_steps_to_the_slow():
+    crew = Crew(20, step_s=0.1, comm_period=40, spread=0.5)
+    even, plain = (simulate(crew, COST, find_strategy(name)) for name in ("async_diloco", "downpour"))
+    # Nobody is much older than the others, and no core is idle for it.
+    assert even.staleness_p95 <= 22 < plain.staleness_p95
+    assert even.steps_per_s == pytest.approx(plain.steps_per_s, rel=0.05)
+    seconds = worker_factors(0.5, 20) * 0.1
+    counts = np.round(40 * seconds.min() / seconds)
+    assert even.steps_per_s == pytest.approx(np.sum(counts / (counts * seconds + 0.0014)), rel=0.03)
+
+
 def test_saturation_is_where_both_bounds_meet():
     crew = Crew(1, step_s=0.01, comm_period=4)
     limit = saturation_workers(COST, step_s=crew.step_s, comm_period=crew.comm_period)

@@ -13,7 +13,7 @@ import pytest
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Grant, Schedule
-from deepspark_ops.exchange.strategies.base import configure, strategy_names
+from deepspark_ops.exchange.strategies.base import configure, find_strategy, strategy_names
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.planning.simulator import ExchangeCost
@@ -23,6 +23,7 @@ from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import (
     Result,
     Run,
+    slow_async_diloco,
     slow_averaging_in_order,
     slow_deepspark,
     slow_diloco_in_order,
@@ -49,12 +50,20 @@ AT_EACH_PUSH: dict[str, Callable[[Run], Result]] = {
     "staleness": lambda run: slow_staleness(INITIAL, run, N_WORKERS, count_own=True),
     "softsync": lambda run: slow_softsync(INITIAL, run, N_WORKERS, configure("softsync", {}).updates_per_apply),
     "dcasgd": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0),
+    "async_diloco": lambda run: slow_async_diloco(INITIAL, run, N_WORKERS, **outer_of("async_diloco"), delay=N_WORKERS),
 }
+
+
+def outer_of(strategy: str) -> dict[str, float]:
+    """Return rate and momentum of a strategy's outer steps, its defaults."""
+    options = vars(find_strategy(strategy))
+    return {"rate": options["outer_rate"], "momentum": options["outer_momentum"]}
+
 
 Updates = Sequence[Sequence[Sequence[float]]]
 IN_ROUNDS: dict[str, Callable[[Updates, Sequence[Sequence[int]]], list[np.float32]]] = {
     "local_sgd": lambda updates, orders: slow_averaging_in_order(INITIAL, updates, orders, 0.0),
-    "diloco": lambda updates, orders: slow_diloco_in_order(INITIAL, updates, orders, rate=0.7, momentum=0.9),
+    "diloco": lambda updates, orders: slow_diloco_in_order(INITIAL, updates, orders, **outer_of("diloco")),
     "sync": lambda updates, orders: slow_sync_in_order(INITIAL, updates, orders, rate=0.25, momentum=0.9),
 }
 

@@ -202,6 +202,7 @@ class World:
 
     clock: GrantClock
     now: float = 0.0
+    evens_pace: bool = False
     held: dict[int, Grant] = field(default_factory=dict)
     late: list[tuple[int, Grant]] = field(default_factory=list)
     accepted: list[Grant] = field(default_factory=list)
@@ -219,7 +220,7 @@ class World:
             self.snapshots.append(iteration)
         settle(self.clock)
         # The state survives a restart of the server at any moment.
-        copy = GrantClock(self.clock.schedule, TIMEOUT_S)
+        copy = GrantClock(self.clock.schedule, TIMEOUT_S, evens_pace=self.evens_pace)
         copy.restore(json.loads(json.dumps(self.clock.to_state())))
         assert copy.to_state() == self.clock.to_state()
         self.clock = copy
@@ -279,9 +280,11 @@ histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.i
 
 
 @settings(max_examples=150)
-@given(schedules, histories)
-def test_every_step_is_accepted_once_whatever_happens(schedule: Schedule, history: list[tuple[str, int, int]]) -> None:
-    world = World(GrantClock(schedule, TIMEOUT_S))
+@given(schedules, histories, st.booleans())
+def test_every_step_is_accepted_once_whatever_happens(
+    schedule: Schedule, history: list[tuple[str, int, int]], evens_pace: bool
+) -> None:
+    world = World(GrantClock(schedule, TIMEOUT_S, evens_pace=evens_pace), evens_pace=evens_pace)
     for action, worker, amount in history:
         world.act(action, worker, amount)
     for _ in range(400):

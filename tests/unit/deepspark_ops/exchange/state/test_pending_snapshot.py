@@ -74,6 +74,7 @@ SAVED = [
     ("softsync", {"updates_per_apply": 4}, 1, (0,)),
     ("local_sgd", {"block_momentum": 0.5}, 2, (1,)),
     ("diloco", {}, 2, (1,)),
+    ("async_diloco", {}, 2, (0, 1)),
 ]
 
 
@@ -96,7 +97,7 @@ def test_what_a_strategy_keeps_beside_the_center_comes_back(
     assert state.restore(fresh, strategy) is None
     for i, extra in enumerate(fresh.extras):
         assert extra.tolist() == (center.extras[i].tolist() if i in saved else [0.0] * 5)
-    assert fresh.counts.tolist() == ([2, 3, 2] if name == "softsync" else [0, 0, 0])
+    assert fresh.counts.tolist() == ([2, 3, 2] if name in ("softsync", "async_diloco") else [0, 0, 0])
 
 
 @pytest.mark.parametrize(("name", "n_chunks"), [("local_sgd", 3), ("softsync", 2)])
